@@ -1,0 +1,1 @@
+"""What runs steps: one back end per kind of machine."""

@@ -1,0 +1,39 @@
+"""The native library, declared to ctypes."""
+from __future__ import annotations
+
+import ctypes
+from ctypes import c_char_p, c_int64, c_long, c_size_t, c_uint32, c_uint64, c_void_p
+from functools import lru_cache
+from pathlib import Path
+
+from pelton.errors import EngineError
+
+PATH = Path(__file__).with_name("libpelton.so")
+
+_SIGNATURES = {
+    "pelton_program": (c_void_p, [c_void_p, c_long, c_void_p, c_long, c_void_p, c_long, c_long, c_long]),
+    "pelton_program_free": (None, [c_void_p]),
+    "pelton_run": (None, [c_void_p, c_void_p]),
+    "pelton_profile": (None, [c_void_p, c_void_p, c_void_p]),
+    "pelton_time": (None, [c_void_p, c_void_p, c_long, c_void_p]),
+    "pelton_load": (c_void_p, [c_void_p, c_size_t, c_char_p, c_char_p, c_size_t]),
+    "pelton_symbol": (c_void_p, [c_void_p, c_char_p]),
+    "pelton_unload": (None, [c_void_p]),
+    "pelton_cpuid": (None, [c_uint32, c_uint32, c_uint32 * 4]),
+    "pelton_saved_registers": (c_uint64, []),
+}
+Stamps = c_int64                                  # what time stamps and times are made of
+
+
+@lru_cache(maxsize=1)
+def library() -> ctypes.CDLL:
+    """The loaded library; EngineError where the installation lacks it. Calls release the interpreter's lock."""
+    try:
+        lib = ctypes.CDLL(str(PATH))
+    except OSError as e:
+        raise EngineError(f"the native library of the runtime cannot be loaded ({e}); install Pelton again, or in a source tree run "
+                          "`pip install -e .`") from None
+    for name, (result, arguments) in _SIGNATURES.items():
+        function = getattr(lib, name)
+        function.restype, function.argtypes = result, arguments
+    return lib

@@ -1,0 +1,77 @@
+"""What the CPU is: model, instruction sets, caches."""
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any
+
+from .binding import library
+from .share import cores
+
+# Levels of the x86-64 psABI, each with all of the one before; names as the compiler spells them.
+_V2 = ("cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3")
+_V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave")
+_V4 = (*_V3, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl")
+LEVELS: Mapping[str, tuple[str, ...]] = MappingProxyType({
+    "x86_64": (), "x86_64_v2": _V2, "x86_64_v3": _V3, "x86_64_v4": _V4, "x86_64_v4_vnni": (*_V4, "avx512vnni")})
+
+# leaf, subleaf, register → bit → name (Intel SDM volume 2A, CPUID; AMD APM volume 3, appendix E)
+_EAX, _EBX, _ECX, _EDX = range(4)
+_FEATURES = {
+    (1, 0, _ECX): {0: "sse3", 1: "pclmul", 9: "ssse3", 12: "fma", 13: "cx16", 19: "sse4.1", 20: "sse4.2", 22: "movbe", 23: "popcnt", 25: "aes", 27: "xsave",
+                   28: "avx", 29: "f16c"},
+    (7, 0, _EBX): {3: "bmi", 5: "avx2", 8: "bmi2", 16: "avx512f", 17: "avx512dq", 21: "avx512ifma", 28: "avx512cd", 29: "sha", 30: "avx512bw", 31: "avx512vl"},
+    (7, 0, _ECX): {1: "avx512vbmi", 6: "avx512vbmi2", 8: "gfni", 9: "vaes", 10: "vpclmulqdq", 11: "avx512vnni", 12: "avx512bitalg", 14: "avx512vpopcntdq"},
+    (7, 0, _EDX): {22: "amx-bf16", 23: "avx512fp16", 24: "amx-tile", 25: "amx-int8"},
+    (7, 1, _EAX): {4: "avxvnni", 5: "avx512bf16", 23: "avxifma"},
+    (7, 1, _EDX): {4: "avxvnniint8", 5: "avxneconvert", 10: "avxvnniint16"},
+    (0x80000001, 0, _ECX): {0: "sahf", 5: "lzcnt", 8: "prfchw"},
+}
+# A feature counts only where the system saves its registers.
+_SAVED = (("amx", 0b11 << 17), ("avx512", 0b11100110), ("avx", 0b110), ("vaes", 0b110), ("vpclmulqdq", 0b110), ("fma", 0b110), ("f16c", 0b110))
+
+
+def _registers_saved(feature: str, saved: int) -> bool:
+    return all(saved & needed == needed for prefix, needed in _SAVED if feature.startswith(prefix))
+
+
+@lru_cache(maxsize=1)
+def _identity() -> Mapping[str, Any]:
+    lib = library()
+
+    def cpuid(leaf: int, subleaf: int = 0) -> tuple[int, ...]:
+        out = (ctypes.c_uint32 * 4)()
+        lib.pelton_cpuid(leaf, subleaf, out)
+        return tuple(out)
+
+    vendor = b"".join(r.to_bytes(4, "little") for r in (cpuid(0)[i] for i in (_EBX, _EDX, _ECX))).decode("ascii", "replace")
+    brand = b"".join(r.to_bytes(4, "little") for leaf in range(0x80000002, 0x80000005) for r in cpuid(leaf))
+    signature = cpuid(1)[_EAX]
+    family, model = signature >> 8 & 15, signature >> 4 & 15
+    if family in (6, 15):
+        model |= (signature >> 16 & 15) << 4
+    if family == 15:
+        family += signature >> 20 & 255
+    saved = lib.pelton_saved_registers()
+    features = sorted(name for (leaf, subleaf, register), bits in _FEATURES.items() for bit, name in bits.items()
+                      if cpuid(leaf, subleaf)[register] >> bit & 1 and _registers_saved(name, saved))
+    levels = [level for level, needed in LEVELS.items() if set(needed) <= set(features)]
+    caches = {}
+    for i in range(8):
+        kind, geometry, sets, _ = cpuid(0x8000001D if vendor == "AuthenticAMD" else 4, i)
+        if kind & 31 == 0:
+            break
+        line, partitions, ways = (geometry & 4095) + 1, (geometry >> 12 & 1023) + 1, (geometry >> 22) + 1
+        caches[f"l{kind >> 5 & 7}" + {1: "d", 2: "i"}.get(kind & 31, "")] = line * partitions * ways * (sets + 1)
+    return {"arch": "x86_64", "vendor": vendor, "family": family, "cpu_model": model, "stepping": signature & 15,
+            "model": " ".join(brand.split(b"\0")[0].decode("ascii", "replace").split()) or f"{vendor} family {family} model {model}",
+            "features": tuple(features), "isa": levels[-1], "caches": caches}
+
+
+def describe() -> dict[str, Any]:
+    """arch, vendor, family, cpu_model, stepping, model (the marketing name), features (as the compiler spells them), isa (the highest of LEVELS),
+    caches (bytes of "l1d", "l1i", "l2", "l3" as one core sees them) and cores (CPUs this process may use)."""
+    known = _identity()
+    return {**known, "caches": dict(known["caches"]), "cores": cores()}

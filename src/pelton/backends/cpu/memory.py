@@ -1,0 +1,43 @@
+"""Memory for activations and constants: on cache lines, in huge pages where it is large."""
+from __future__ import annotations
+
+import mmap
+
+import numpy as np
+
+from pelton.errors import EngineError
+
+LINE = 64
+HUGE_PAGE = 2 << 20
+
+
+def allocate(size: int) -> np.ndarray:
+    """`size` bytes of zeros as a uint8 array that starts on a cache line (on a huge page from 2 MB). EngineError where there is no such memory."""
+    slack = HUGE_PAGE if size >= HUGE_PAGE else 0
+    try:
+        room = mmap.mmap(-1, max(size + slack, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)   # private: a forked child gets its own
+    except (OSError, OverflowError, ValueError) as e:
+        raise EngineError(f"the engine needs {size / 1e6:.1f} MB of memory, which the system refuses ({e})") from None
+    if slack:
+        try:
+            room.madvise(mmap.MADV_HUGEPAGE)
+        except OSError:
+            slack = 0                                    # a kernel without huge pages: ordinary ones do
+    whole = np.frombuffer(room, np.uint8)
+    start = -address(whole) % HUGE_PAGE if slack else 0
+    return whole[start:start + size]
+
+
+def address(array: np.ndarray) -> int:
+    """Where an array's first element lies."""
+    return array.__array_interface__["data"][0]
+
+
+def aligned(data) -> np.ndarray:
+    """The bytes of any buffer as a uint8 array on a cache line: the buffer itself where it lies so, else a copy."""
+    view = np.frombuffer(data, np.uint8) if len(memoryview(data)) else np.empty(0, np.uint8)
+    if address(view) % LINE == 0:
+        return view
+    room = allocate(view.size)
+    room[:] = view
+    return room

@@ -1,0 +1,88 @@
+/* What the walker needs of the machine: a clock, a pause, a futex and the floating-point mode. */
+#ifndef PELTON_PLATFORM_H
+#define PELTON_PLATFORM_H
+
+#include <linux/futex.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { LINE = 64 };   /* bytes that travel between cores together */
+
+static inline int64_t now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
+}
+
+static inline void pause_cpu(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#else
+    __asm__ volatile("yield");
+#endif
+}
+
+/* Sleeps while *word is `seen`; may also return for no reason. */
+static inline void futex_wait(_Atomic uint32_t *word, uint32_t seen) {
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+}
+
+static inline void futex_wake(_Atomic uint32_t *word, int sleepers) {
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, sleepers, NULL, NULL, 0);
+}
+
+/* Kernels run with denormals flushed, rounding to nearest and no traps, whatever the caller has set. Returns what was set. */
+static inline uint64_t enter_kernel_mode(void) {
+#if defined(__x86_64__)
+    uint32_t before = __builtin_ia32_stmxcsr();
+    __builtin_ia32_ldmxcsr(0x1f80 | 1u << 15 | 1u << 6);   /* all exceptions masked | flush to zero | denormals are zero */
+    return before;
+#else
+    uint64_t before, inside = UINT64_C(1) << 24;           /* FPCR.FZ */
+    __asm__ volatile("mrs %0, fpcr" : "=r"(before));
+    __asm__ volatile("msr fpcr, %0" : : "r"(inside));
+    return before;
+#endif
+}
+
+static inline void leave_kernel_mode(uint64_t before) {
+#if defined(__x86_64__)
+    __builtin_ia32_ldmxcsr((uint32_t)before);
+#else
+    __asm__ volatile("msr fpcr, %0" : : "r"(before));
+#endif
+}
+
+/* A bounded wait: pauses first, then gives the core away, then says that it is time to sleep. */
+typedef struct {
+    int64_t start, limit;   /* ns; a limit of 0 never spins */
+    long rounds;
+    bool yielding;          /* more threads than cores: whoever we wait for may need this one */
+} spin;
+
+static inline spin spin_for(int64_t limit, bool crowded) {
+    return (spin){.start = limit ? now() : 0, .limit = limit, .yielding = crowded};
+}
+
+static inline bool keep_spinning(spin *s) {
+    if (s->limit == 0)
+        return false;
+    if (s->yielding)
+        sched_yield();
+    else
+        pause_cpu();
+    if (++s->rounds % (s->yielding ? 4 : 32) == 0) {
+        int64_t spent = now() - s->start;
+        if (spent > s->limit)
+            return false;
+        s->yielding |= spent > s->limit / 2;
+    }
+    return true;
+}
+
+#endif

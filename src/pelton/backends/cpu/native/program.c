@@ -1,0 +1,315 @@
+/* The step walker: participants claim tiles from counters, and a wave ends when its tiles are finished, whoever did them. */
+#define _GNU_SOURCE
+#include "program.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+typedef struct {
+    kernel *k;
+    const args *a;
+    long tiles, grain;
+} step;
+
+/* What is claimed from: one step by tiles, or a chain of short steps as a whole. */
+typedef struct {
+    _Alignas(LINE) _Atomic uint64_t next;   /* epoch << 32 | next tile to claim */
+    const step *first;
+    long count, tiles, grain;
+} unit;
+
+typedef struct {
+    _Alignas(LINE) _Atomic uint64_t done;   /* tiles finished in all runs so far: never reset, so nobody waits for a reset */
+    unit *units;
+    long count, tiles, step;                /* step: the index of its first one */
+} wave;
+
+typedef struct {
+    wave *waves;
+    unit *units;
+    long count;
+    bool parallel;                          /* there is something to share */
+    _Atomic uint64_t runs;
+} schedule;
+
+struct program {
+    seat *seat;
+    step *steps;
+    args *words;
+    patch_row *patches;
+    long count, n_patches, threads;
+    char *scratch;
+    size_t stride, scratch_bytes;           /* per participant; in all */
+    schedule schedules[2];                  /* as planned; every step a wave of its own, for time stamps */
+    const schedule *last;                   /* the one of the latest shared run */
+    _Alignas(LINE) _Atomic long at;         /* the caller's wave: where a late worker starts */
+    _Alignas(LINE) _Atomic uint32_t bell;   /* rung at the end of a wave if somebody sleeps for it */
+    _Atomic uint32_t sleepers;
+};
+
+enum { HUGE_PAGE = 2 << 20, PAGE = 4096 };
+
+/* ---- making a program ---- */
+
+static void *lines(size_t n, size_t size) {
+    size_t bytes = (n * size + LINE) / LINE * LINE;   /* never 0 */
+    void *p = aligned_alloc(LINE, bytes);
+    return p ? memset(p, 0, bytes) : NULL;
+}
+
+/* Waves and their units. A run of waves of one claim each is a chain: whoever gets it walks it alone, without a word to the others. */
+static bool arrange(schedule *s, const program *p, const step_row *rows, bool stepwise) {
+    s->waves = lines(p->count, sizeof *s->waves);
+    s->units = lines(p->count, sizeof *s->units);
+    if (!s->waves || !s->units)
+        return false;
+    unit *u = s->units;
+    bool chain = false;                               /* the last wave may grow */
+    for (long i = 0; i < p->count;) {
+        long end = i + 1, present = 0;
+        while (!stepwise && end < p->count && rows[end].wave == rows[i].wave)
+            end++;
+        for (long j = i; j < end; j++)
+            present += p->steps[j].tiles > 0;
+        const step *only = &p->steps[i];
+        bool brief = end == i + 1 && only->tiles > 0 && only->tiles <= only->grain;
+        if (brief && chain && !stepwise && u[-1].first + u[-1].count == only) {
+            u[-1].count++;
+            u[-1].tiles = u[-1].grain = s->waves[s->count - 1].tiles = 1;
+        } else if (present || stepwise) {
+            wave *w = &s->waves[s->count++];
+            w->units = u;
+            w->step = i;
+            for (long j = i; j < end; j++) {
+                if (!p->steps[j].tiles)
+                    continue;
+                *u++ = (unit){.first = &p->steps[j], .count = 1, .tiles = p->steps[j].tiles, .grain = p->steps[j].grain};
+                w->tiles += p->steps[j].tiles;
+                w->count++;
+            }
+            s->parallel |= w->count > 1 || (w->count == 1 && !brief);
+            chain = brief;
+        }
+        i = end;
+    }
+    s->parallel &= p->threads > 1;
+    return true;
+}
+
+program *pelton_program(const step_row *rows, long n, const int64_t *words, long n_words,
+                        const patch_row *patches, long n_patches, long threads, long milli_cores) {
+    pool_cores(milli_cores);
+    program *p = lines(1, sizeof *p);
+    if (!p)
+        return NULL;
+    p->count = n;
+    p->n_patches = n_patches;
+    p->threads = threads < 1 ? 1 : threads > MAX_THREADS ? MAX_THREADS : threads;
+    p->steps = lines(n, sizeof *p->steps);
+    p->words = lines(n_words, sizeof *p->words);
+    p->patches = lines(n_patches, sizeof *p->patches);
+    p->seat = seat_take(p, p->threads);
+    if (!p->steps || !p->words || !p->patches || !p->seat)
+        goto no_memory;
+    memcpy(p->words, words, n_words * sizeof *p->words);
+    memcpy(p->patches, patches, n_patches * sizeof *patches);
+    for (long i = 0; i < n; i++) {
+        p->steps[i] = (step){(kernel *)rows[i].function, p->words + rows[i].word, rows[i].tiles, rows[i].grain};
+        size_t scratch = (rows[i].scratch + PAGE - 1) / PAGE * PAGE;
+        p->stride = scratch > p->stride ? scratch : p->stride;
+    }
+    if (p->stride) {
+        p->scratch_bytes = p->stride * p->threads;
+        p->scratch = mmap(NULL, p->scratch_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (p->scratch == MAP_FAILED) {
+            p->scratch = NULL;
+            goto no_memory;
+        }
+        if (p->scratch_bytes >= HUGE_PAGE)
+            madvise(p->scratch, p->scratch_bytes, MADV_HUGEPAGE);
+    }
+    if (arrange(&p->schedules[0], p, rows, false) && arrange(&p->schedules[1], p, rows, true))
+        return p;
+no_memory:
+    pelton_program_free(p);
+    return NULL;
+}
+
+void pelton_program_free(program *p) {
+    if (p->seat)
+        seat_give(p->seat);
+    if (p->scratch)
+        munmap(p->scratch, p->scratch_bytes);
+    for (int i = 0; i < 2; i++) {
+        free(p->schedules[i].waves);
+        free(p->schedules[i].units);
+    }
+    free(p->patches);
+    free(p->words);
+    free(p->steps);
+    free(p);
+}
+
+/* ---- walking it ---- */
+
+typedef enum { CLAIMED, EXHAUSTED, STALE } claim;
+
+/* Guided chunks: large ones first, so that counters are rarely touched; small ones last, so that all end together. A counter of the
+ * epoch before belongs to a finished run and counts as 0; any other epoch means that we are the late ones. */
+static claim claim_tiles(unit *u, uint32_t epoch, long threads, long *begin, long *end) {
+    uint64_t next = atomic_load_explicit(&u->next, memory_order_relaxed);
+    for (;;) {
+        uint32_t of = next >> 32;
+        if (of != epoch && of != epoch - 1)
+            return STALE;
+        long tile = of == epoch ? (long)(next & UINT32_MAX) : 0, left = u->tiles - tile;
+        if (left <= 0)
+            return EXHAUSTED;
+        long take = left / (2 * threads);
+        take = take < u->grain ? u->grain : take;
+        take = take > left ? left : take;
+        uint64_t after = (uint64_t)epoch << 32 | (uint64_t)(tile + take);
+        if (atomic_compare_exchange_weak_explicit(&u->next, &next, after, memory_order_relaxed, memory_order_relaxed)) {
+            *begin = tile;
+            *end = tile + take;
+            return CLAIMED;
+        }
+    }
+}
+
+static inline void execute(const unit *u, long begin, long end, void *scratch) {
+    if (u->count == 1) {
+        u->first->k(u->first->a, begin, end, scratch);
+        return;
+    }
+    for (const step *s = u->first; s < u->first + u->count; s++)
+        s->k(s->a, 0, s->tiles, scratch);
+}
+
+static bool reached(wave *w, uint64_t target) {
+    return (int64_t)(atomic_load(&w->done) - target) >= 0;
+}
+
+/* Adds finished tiles; the one who adds the last wakes those who sleep for them. */
+static void credit(program *p, wave *w, long tiles, uint64_t target) {
+    if (atomic_fetch_add(&w->done, (uint64_t)tiles) + (uint64_t)tiles == target && atomic_load(&p->sleepers)) {
+        atomic_fetch_add(&p->bell, 1);
+        futex_wake(&p->bell, INT_MAX);
+    }
+}
+
+static void await(program *p, wave *w, uint64_t target) {
+    if (reached(w, target))
+        return;
+    spin s = spin_for(pool_fits(p->threads) ? SPIN_NS : 0, pool_crowded());
+    while (keep_spinning(&s))
+        if (reached(w, target))
+            return;
+    atomic_fetch_add(&p->sleepers, 1);   /* before looking once more; the finisher looks at `sleepers` after finishing */
+    for (;;) {
+        uint32_t seen = atomic_load(&p->bell);
+        if (reached(w, target))
+            break;
+        futex_wait(&p->bell, seen);
+    }
+    atomic_fetch_sub(&p->sleepers, 1);
+}
+
+/* Goes over the waves from `start`, doing what is left of them. Slot 0 is the caller, who alone takes time stamps. */
+static void walk(program *p, schedule *s, uint32_t epoch, long slot, long start, int64_t *stamps) {
+    void *scratch = p->scratch ? p->scratch + slot * p->stride : NULL;
+    uint64_t runs = atomic_load_explicit(&s->runs, memory_order_relaxed);
+    for (long i = start; i < s->count; i++) {
+        wave *w = &s->waves[i];
+        long finished = 0, begin, end;
+        if (slot == 0)
+            atomic_store_explicit(&p->at, i, memory_order_release);
+        if (stamps)
+            stamps[2 * w->step] = now();
+        for (unit *u = w->units; u < w->units + w->count; u++) {
+            claim c;
+            while ((c = claim_tiles(u, epoch, p->threads, &begin, &end)) == CLAIMED) {
+                execute(u, begin, end, scratch);
+                finished += end - begin;
+            }
+            if (c == STALE)
+                return;
+        }
+        uint64_t target = runs * (uint64_t)w->tiles;
+        if (finished)
+            credit(p, w, finished, target);
+        await(p, w, target);
+        if (stamps)
+            stamps[2 * w->step + 1] = now();
+    }
+}
+
+static void walk_alone(program *p, const schedule *s, int64_t *stamps) {
+    for (const wave *w = s->waves; w < s->waves + s->count; w++) {
+        if (stamps)
+            stamps[2 * w->step] = now();
+        for (const unit *u = w->units; u < w->units + w->count; u++)
+            execute(u, 0, u->tiles, p->scratch);
+        if (stamps)
+            stamps[2 * w->step + 1] = now();
+    }
+}
+
+void program_assist(program *p, run r, long slot) {
+    walk(p, &p->schedules[r.stepwise], r.epoch, slot, atomic_load_explicit(&p->at, memory_order_acquire), NULL);
+}
+
+static void go(program *p, bool stepwise, int64_t *stamps) {
+    schedule *s = &p->schedules[stepwise];
+    pool_enter();
+    if (!s->parallel) {
+        walk_alone(p, s, stamps);
+    } else {
+        if (p->last != s) {              /* its counters may be of any age; no worker is inside this schedule that could still claim */
+            uint64_t fresh = (uint64_t)seat_epoch(p->seat) << 32;
+            for (unit *u = s->units; u < s->units + p->count; u++)
+                atomic_store_explicit(&u->next, fresh, memory_order_relaxed);
+            p->last = s;
+        }
+        atomic_fetch_add_explicit(&s->runs, 1, memory_order_relaxed);
+        atomic_store_explicit(&p->at, 0, memory_order_relaxed);
+        run r = seat_open(p->seat, stepwise);
+        walk(p, s, r.epoch, 0, 0, stamps);
+        seat_close(p->seat);
+    }
+    pool_leave();
+}
+
+static void prepare(program *p, char *const *ports) {
+    for (const patch_row *r = p->patches; r < p->patches + p->n_patches; r++)
+        p->words[r->word].p = ports[r->port] + r->offset;
+}
+
+void pelton_run(program *p, char *const *ports) {
+    uint64_t mode = enter_kernel_mode();
+    prepare(p, ports);
+    go(p, false, NULL);
+    leave_kernel_mode(mode);
+}
+
+void pelton_profile(program *p, char *const *ports, int64_t *stamps) {
+    uint64_t mode = enter_kernel_mode();
+    prepare(p, ports);
+    go(p, true, stamps);
+    leave_kernel_mode(mode);
+}
+
+void pelton_time(program *p, char *const *ports, long repeats, int64_t *times) {
+    uint64_t mode = enter_kernel_mode();
+    prepare(p, ports);
+    if (p->schedules[0].parallel)
+        pool_rouse(p->threads);
+    for (long i = 0; i < repeats; i++) {
+        int64_t begin = now();
+        go(p, false, NULL);
+        times[i] = now() - begin;
+    }
+    leave_kernel_mode(mode);
+}

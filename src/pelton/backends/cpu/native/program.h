@@ -1,0 +1,33 @@
+/* A program: resolved steps over raw pointers, walked by the caller and by whichever workers are free. */
+#ifndef PELTON_PROGRAM_H
+#define PELTON_PROGRAM_H
+
+#include "pool.h"
+
+typedef union { void *p; long d; } args;
+typedef void kernel(const args *a, long begin, long end, void *scratch);
+
+/* One row per step, as Python hands it over. */
+typedef struct {
+    int64_t function;       /* address of a kernel */
+    int64_t word;           /* index of its first argument in the words */
+    int64_t tiles, grain;   /* independent tiles; how many are worth claiming at a time */
+    int64_t wave;           /* never falls from step to step; steps of one wave may overlap */
+    int64_t scratch;        /* bytes per participant */
+} step_row;
+
+/* Before a run, word `word` becomes ports[port] + offset. */
+typedef struct {
+    int64_t word, port, offset;
+} patch_row;
+
+#define EXPORT __attribute__((visibility("default")))
+
+EXPORT program *pelton_program(const step_row *steps, long n, const int64_t *words, long n_words,
+                               const patch_row *patches, long n_patches, long threads, long milli_cores);   /* NULL: no memory */
+EXPORT void pelton_program_free(program *p);
+EXPORT void pelton_run(program *p, char *const *ports);
+EXPORT void pelton_profile(program *p, char *const *ports, int64_t *stamps);           /* begin and end of every step, in ns */
+EXPORT void pelton_time(program *p, char *const *ports, long repeats, int64_t *times); /* ns of every run */
+
+#endif

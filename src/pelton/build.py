@@ -1,0 +1,117 @@
+"""The compiler's table of contents: import → passes → fuse → place → tune → lower → Engine."""
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from pelton.importers import onnx as importer
+from pelton.backends import cpu
+from pelton.engine.engine import Engine as Plain
+from pelton.errors import Cancelled
+from pelton.ir.graph import Graph
+from pelton.kernels import library  # noqa: F401  (declares the templates)
+from pelton.kernels.compile import Compiler, compiler_id
+from pelton.kernels.template import Target
+from pelton.options import Options
+from pelton.passes import pipeline
+from pelton.passes.decompose import decompose
+from pelton.plan import fuse, lower, place, region
+from pelton.runtime import Engine
+from pelton.tune import cache, candidates, search
+
+log = logging.getLogger("pelton.build")
+
+
+def build(model, *, options: Options | None = None, **given) -> Engine:
+    """An engine for this machine from a model.
+
+    model: path, bytes or onnx ModelProto. options: an Options; keywords override its fields (see Options for what there is).
+    Raises ModelError for what is wrong with the model, InputError for options that do not fit, BuildError for the rest.
+    """
+    options = (options or Options()).but(**given)
+    progress = _progress(options)
+    progress("import", 0, 1)
+    imported = importer.load(model, shapes=options.shapes, outputs=options.outputs)
+    progress("optimize", 0, 1)
+    graph, report = pipeline.run(imported.graph, options)
+    target, machine = describe_target(options)
+    placed, fused = plan(graph, options)
+    cache_dir = cache_directory(options)
+    timing = cache.TimingCache(machine_key(machine, target, options), options.timing_cache or (cache_dir / "timing.json" if cache_dir else None))
+    with Compiler(target.isa, cache_dir / "objects" if cache_dir else None, options.cc, jobs=target.threads) as compiler:
+        choices = search.select(placed, target, compiler, timing, level=options.level, strict=options.strict, budget=options.budget,
+                                l3=target.l3, progress=progress)
+        progress("link", 0, 1)
+        code = compiler.link(compiler.objects({c.kernel.symbol: c.kernel.source for c in choices.values()}))
+    save_timing(timing, options)
+    waves = lower.waves(placed)
+    chosen = [lower.Chosen(t, choices[i].kernel if i in choices else None, waves[i], _info(t, choices.get(i))) for i, t in enumerate(placed.tasks)]
+    host = [c.info["name"] for c in chosen if c.kernel is None]
+    for name in host:
+        log.warning("%s runs as a host step by its reference: no kernel takes it", name)
+    meta = {"threads": target.threads, "level": options.level, "strict": options.strict, "precision": options.precision, "report": report.to_json(),
+            "fusion_refusals": [f"{n.node}: {n.reason}" for n in fused.notes], "copies": placed.copies, "host_steps": host, "model": imported.info,
+            "image": options.image, "labels": list(options.labels) if options.labels else None}
+    plain = lower.lower(placed, chosen, code, name=imported.graph.name, target={"isa": target.isa, "cpu": machine["model"]}, meta=meta,
+                        output_names=[v.name for v in imported.graph.outputs])
+    progress("done", 1, 1)
+    return Engine(plain)
+
+
+def plan(graph: Graph, options: Options) -> tuple[place.Placed, fuse.Fused]:
+    """A graph cut into regions that templates take, every value with its place."""
+    def claimed(node) -> bool:
+        return candidates.claim(region.cut(graph, (node,), (node,)), options.strict) is None
+    graph = decompose(graph, claimed)
+    fused = fuse.fuse(graph, lambda r: candidates.claim(r, options.strict))
+    return place.place(fused, lambda r: candidates.chosen(r, options.strict)), fused
+
+
+def describe_target(options: Options) -> tuple[Target, Mapping]:
+    """What code is made for, from the machine at hand: (Target, description of the CPU)."""
+    machine = cpu.describe()
+    caches = machine["caches"]
+    threads = options.threads or cpu.default_threads()
+    return Target(isa="x86_64_v3", lanes=8, l1=caches.get("l1d", 32 << 10), l2=caches.get("l2", 512 << 10), l3=caches.get("l3", 32 << 20), threads=threads), machine
+
+
+def machine_key(machine: Mapping, target: Target, options: Options) -> str:
+    """What times depend on besides the region: the CPU, the threads, the compiler and the templates."""
+    return "|".join(map(str, (machine["vendor"], machine["family"], machine["cpu_model"], machine["stepping"], target.isa, target.l1, target.l2, target.l3,
+                              target.threads, compiler_id(options.cc), search.template_hash())))
+
+
+def cache_directory(options: Options) -> Path | None:
+    """Where compiled objects and times are kept: as given, else the user's cache."""
+    if options.cache_dir is not None:
+        return Path(options.cache_dir)
+    home = os.path.expanduser("~")
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path(home, ".cache"), "pelton") if home != "~" else None
+
+
+def save_timing(timing: cache.TimingCache, options: Options) -> None:
+    """Keeps the times: where the user named a file a failure is an error, in the common cache only a warning."""
+    try:
+        timing.save()
+    except Exception as e:
+        if options.timing_cache is not None:
+            raise
+        log.warning("%s", e)
+
+
+def _progress(options: Options) -> Callable[[str, int, int], None]:
+    def tell(stage: str, done: int, total: int) -> None:
+        if options.progress is not None and options.progress(stage, done, total) is False:
+            raise Cancelled(f"the build was cancelled while in stage {stage!r} ({done} of {total})")
+    return tell
+
+
+def _info(task: place.Task, choice: search.Choice | None) -> dict:
+    if choice is None:
+        return {"name": task.what.name or task.what.op.name, "op": task.what.op.name, "tactic": "host", "layers": [task.what.name]}
+    r = task.what
+    moved = sum(v.type.bytes for v in (*r.body.inputs, *r.body.constants, *r.body.outputs))
+    return {"name": "+".join(r.layers[:3]) + ("+…" if len(r.layers) > 3 else "") or r.title(), "op": r.title(), "tactic": choice.tactic.name,
+            "layers": list(r.layers), "flops": r.flops(), "bytes": moved, "times_ns": dict(sorted(choice.times.items()))}

@@ -1,0 +1,25 @@
+"""The one family of exceptions: every message says what was expected, what was given, where, and what to do."""
+
+
+class Error(Exception):
+    """Anything Pelton refuses, of its own accord."""
+
+
+class ModelError(Error):
+    """The model file is damaged, inconsistent or uses something that cannot be imported."""
+
+
+class BuildError(Error):
+    """A sound model could not be turned into an engine on this machine."""
+
+
+class EngineError(Error):
+    """The engine file is damaged, of another version, or does not run on this machine."""
+
+
+class InputError(Error, ValueError):
+    """An array, name, shape or option handed in by the caller does not fit."""
+
+
+class Cancelled(BuildError):
+    """The caller's progress function asked to stop."""

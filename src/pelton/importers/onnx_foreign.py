@@ -1,0 +1,105 @@
+"""Nodes that have no reader: the function body of their schema, or one step that the onnx package runs."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx
+
+from pelton.ir.graph import Value
+from pelton.ops import foreign as ops_foreign
+
+from . import onnx_names
+from .onnx_reading import Items, Reading
+
+if TYPE_CHECKING:
+    from .onnx_program import Program
+
+_BAKED = 64                 # constants up to this many elements go into the model of the step: shapes may depend on them
+_RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
+
+
+def title(n: Reading) -> str:
+    return f"{n.domain or 'onnx'}::{n.op}@{n.opset}"
+
+
+def is_random(n: Reading) -> bool:
+    return n.op in _RANDOM
+
+
+def schema_body(n: Reading) -> onnx.FunctionProto | None:
+    """The function body that the schema of a composite op has at this opset and for these inputs."""
+    schema = n.schema
+    assert schema is not None
+    plain = [v for v in schema.function_opset_versions if v <= n.opset]
+    contextual = [v for v in schema.context_dependent_function_opset_versions if v <= n.opset]
+    if plain:
+        return onnx.FunctionProto.FromString(schema.get_function_with_opset_version(max(plain)))
+    if contextual and not any(isinstance(t, Items) for t in n.things):
+        types = [onnx.TypeProto() if t is None else _type(t) for t in n.things]
+        body = schema.get_context_dependent_function_with_opset_version(
+            max(contextual), n.node.SerializeToString(), [t.SerializeToString() for t in types])
+        return onnx.FunctionProto.FromString(body) if body else None
+    return None
+
+
+def _type(value: Value) -> onnx.TypeProto:
+    return onnx.helper.make_tensor_type_proto(ops_foreign.CODES[value.type.dtype.value], value.type.shape)
+
+
+def step(program: "Program", n: Reading) -> tuple[Value | None, ...]:
+    """The node as one foreign op. Names that its subgraphs take from around them become inputs."""
+    node = onnx.NodeProto()
+    node.CopyFrom(n.node)
+    node.name = node.doc_string = ""
+    given: dict[str, Value] = {}
+    for name in [*node.input, *sorted(onnx_names.read_by(n.node) - set(node.input))]:
+        thing = n.scope.find(name) if name and n.scope.sees(name) else None
+        if isinstance(thing, Items):
+            raise n.refuse(f"{n.op} takes a sequence, which only exists while importing; it cannot become a step")
+        if isinstance(thing, Value):
+            given[name] = thing
+    for i, name in enumerate(node.input):
+        if name not in given:
+            node.input[i] = ""
+    arrays = {name: program.constants[v] for name, v in given.items() if v in program.constants}
+    all_known = len(arrays) == len(given) and not is_random(n)
+    baked = {name: a for name, a in arrays.items() if all_known or a.size <= _BAKED}
+    wanted = [i for i in range(len(node.output)) if n.wants(i)]
+    model = _model(program, n, node, {k: v for k, v in given.items() if k not in baked}, baked, [node.output[i] for i in wanted])
+    packed = ops_foreign.packed(model)
+    try:
+        run = ops_foreign.evaluator(packed)
+    except (NotImplementedError, RuntimeError, TypeError, ValueError, KeyError) as e:
+        raise n.refuse(f"{n.op} of opset {n.opset} is known to onnx, but its reference evaluator cannot run it: {e}") from None
+    if all_known:
+        values = tuple(program.constant(a) for a in _evaluated(n, run))
+    else:
+        values = program.emit(n, ops_foreign.foreign(title(n)), [v for k, v in given.items() if k not in baked], {"model": packed})
+    out: list[Value | None] = [None] * len(node.output)
+    for i, value in zip(wanted, values):
+        out[i] = value
+    return tuple(out)
+
+
+def _evaluated(n: Reading, run) -> list[np.ndarray]:
+    """The outputs of a node whose inputs are all known, whatever shape they turn out to have."""
+    try:
+        with np.errstate(all="ignore"):
+            found = run.run(None, {})
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as e:
+        raise n.refuse(f"onnx cannot evaluate {n.op} on these constants: {e}") from None
+    if any(isinstance(a, (list, dict)) or a is None for a in found):
+        raise n.refuse(f"{n.op} gives something that is no tensor; only sequences made and taken apart in the model are supported")
+    return [np.asarray(a) for a in found]
+
+
+def _model(program: "Program", n: Reading, node: onnx.NodeProto, inputs: dict[str, Value], baked: dict[str, np.ndarray],
+           outputs: list[str]) -> onnx.ModelProto:
+    graph = onnx.GraphProto(name=n.op, node=[node])
+    graph.input.extend(onnx.ValueInfoProto(name=name, type=_type(v)) for name, v in inputs.items())
+    graph.initializer.extend(onnx.numpy_helper.from_array(np.ascontiguousarray(a).reshape(a.shape), name) for name, a in baked.items())
+    graph.output.extend(onnx.ValueInfoProto(name=name) for name in outputs)
+    opsets = [onnx.helper.make_opsetid(domain, version) for domain, version in sorted({**n.scope.opsets, n.domain: n.opset}.items())]
+    local = list(program.functions.values()) if onnx_names.subgraphs(node) else []
+    return onnx.helper.make_model(graph, opset_imports=opsets, functions=local, producer_name="pelton")

@@ -1,0 +1,104 @@
+"""Who reads and who makes which name in ONNX graphs: order, free names, and attributes of function bodies filled in."""
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import onnx
+
+from pelton.errors import ModelError
+
+
+def subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
+    found = []
+    for a in node.attribute:
+        if a.type == onnx.AttributeProto.GRAPH:
+            found.append(a.g)
+        elif a.type == onnx.AttributeProto.GRAPHS:
+            found.extend(a.graphs)
+    return found
+
+
+def read_by(node: onnx.NodeProto) -> set[str]:
+    """The names a node reads, those its subgraphs take from around it included."""
+    return {name for name in node.input if name}.union(*map(free, subgraphs(node)))
+
+
+def free(graph: onnx.GraphProto) -> set[str]:
+    """The names that a subgraph reads from around it."""
+    own = {i.name for i in graph.input} | {t.name for t in graph.initializer} | {t.values.name for t in graph.sparse_initializer}
+    own.update(o for node in graph.node for o in node.output)
+    return {o.name for o in graph.output}.union(*map(read_by, graph.node)) - own
+
+
+def ordered(nodes: Sequence[onnx.NodeProto], outputs: Iterable[str], known: Callable[[str], bool]) -> list[onnx.NodeProto]:
+    """The nodes that the outputs need, in the order of the file as far as that can be executed; ModelError for a cycle or a name made twice."""
+    maker: dict[str, int] = {}
+    for i, node in enumerate(nodes):
+        for name in node.output:
+            if name and (name in maker or known(name)):
+                other = f"node {nodes[maker[name]].name or nodes[maker[name]].op_type!r}" if name in maker else "an input or constant"
+                raise ModelError(f"{name!r} is made twice: by {other} and by node {node.name or node.op_type!r}; every name needs one origin")
+            if name:
+                maker[name] = i
+    reads = [read_by(node) for node in nodes]
+    needed: set[int] = set()
+    open_names = list(outputs)
+    while open_names:
+        i = maker.get(open_names.pop())
+        if i is not None and i not in needed:
+            needed.add(i)
+            open_names.extend(reads[i])
+    waiting = {i: {maker[name] for name in reads[i] if name in maker} for i in needed}
+    users: dict[int, list[int]] = {}
+    for i, before in waiting.items():
+        for j in before:
+            users.setdefault(j, []).append(i)
+    ready = [i for i, before in waiting.items() if not before]
+    heapq.heapify(ready)
+    order = []
+    while ready:
+        i = heapq.heappop(ready)
+        order.append(nodes[i])
+        for user in users.get(i, ()):
+            waiting[user].discard(i)
+            if not waiting[user]:
+                heapq.heappush(ready, user)
+    if len(order) < len(needed):
+        stuck = nodes[_on_cycle(waiting)]
+        raise ModelError(f"the graph has a cycle through node {stuck.name or stuck.op_type!r}; every node has to read what earlier ones make")
+    return order
+
+
+def _on_cycle(waiting: Mapping[int, set[int]]) -> int:
+    """A node of a cycle: following what is waited for, the first one seen again."""
+    at, seen = min(i for i, before in waiting.items() if before), set()
+    while at not in seen:
+        seen.add(at)
+        at = min(waiting[at])
+    return at
+
+
+def with_attributes(node: onnx.NodeProto, given: Mapping[str, onnx.AttributeProto]) -> onnx.NodeProto:
+    """A node of a function body with its references to the function's attributes replaced by what the caller gave."""
+    if not _refers(node):
+        return node
+    filled = onnx.NodeProto()
+    filled.CopyFrom(node)
+    del filled.attribute[:]
+    for a in node.attribute:
+        if not a.ref_attr_name:
+            filled.attribute.append(a)
+        elif a.ref_attr_name in given:
+            value = filled.attribute.add()
+            value.CopyFrom(given[a.ref_attr_name])
+            value.name = a.name
+    for graph in subgraphs(filled):
+        bodies = [with_attributes(inner, given) for inner in graph.node]
+        del graph.node[:]
+        graph.node.extend(bodies)
+    return filled
+
+
+def _refers(node: onnx.NodeProto) -> bool:
+    return any(a.ref_attr_name for a in node.attribute) or any(_refers(inner) for g in subgraphs(node) for inner in g.node)

@@ -1,0 +1,190 @@
+"""Readers of control flow with known conditions, and of sequences and optionals, which exist while importing only."""
+from __future__ import annotations
+
+import numpy as np
+
+from pelton.ir.graph import Value
+from pelton.ir.types import BOOL, I64
+
+from .onnx_reading import Items, Reading, Thing, reads
+
+UNROLLED = 256                 # iterations of a loop with a known count that are written out
+
+
+@reads("If")
+def if_(n: Reading) -> tuple[Thing, ...]:
+    """The branch of a constant condition in place; a condition that depends on the data runs on the onnx package."""
+    condition = n.known(n.input(0))
+    if condition is None:
+        return n.foreign()
+    return n.program.branch(n, n.attr("then_branch" if condition.all() else "else_branch"))
+
+
+@reads("Loop")
+def loop(n: Reading) -> tuple[Thing, ...]:
+    """Iterations written out where their number is known: a constant count, and a condition that stays constant."""
+    body, count, go_on = n.attr("body"), n.known(n.optional(0)), n.optional(1)
+    if (n.optional(0) is not None and count is None) or (go_on is not None and n.known(go_on) is None) or (count is not None and count.item() > UNROLLED):
+        return n.foreign()
+    carried: tuple[Thing, ...] = n.things[2:]
+    names = [i.name for i in body.input]
+    if len(names) != 2 + len(carried) or len(body.output) < 1 + len(carried):
+        raise n.refuse(f"Loop with {len(carried)} carried values needs a body of {2 + len(carried)} inputs, got {len(names)}")
+    condition, scanned = go_on if go_on is not None else n.constant(True, BOOL), []
+    state = n.program.mark()
+    for i in range(UNROLLED + 1):
+        known = n.known(condition)
+        if known is None or i == UNROLLED and count is None:
+            n.program.rewind(state)
+            return n.foreign()
+        if not known.all() or count is not None and i >= count.item():
+            break
+        found = n.program.branch(n, body, dict(zip(names, (n.constant(i, I64), condition, *carried))))
+        condition, carried = n.value(found[0]), found[1:1 + len(carried)]
+        scanned.append([n.value(v) for v in found[1 + len(carried):]])
+    if not scanned and len(body.output) > 1 + len(carried):
+        return n.foreign()
+    return *carried, *(_stacked(n, values, 0) for values in zip(*scanned))
+
+
+def _stacked(n: Reading, values: tuple[Value, ...], axis: int) -> Value:
+    """Values of one shape side by side along a new axis."""
+    shape = values[0].type.shape
+    parts = [n.reshape(v, (*shape[:axis], 1, *shape[axis:])) for v in values]
+    return parts[0] if len(parts) == 1 else n.emit("concat", *parts, axis=axis)
+
+
+@reads("Scan")
+def scan(n: Reading) -> tuple[Thing, ...]:
+    """Iterations written out: their number is the size of an axis."""
+    body, scans = n.attr("body"), n.attr("num_scan_inputs")
+    if n.opset < 9:
+        return n.foreign()
+    states, inputs = n.things[:len(n.things) - scans], [n.value(v) for v in n.things[len(n.things) - scans:]]
+    outputs = len(body.output) - len(states)
+    axes = [n.axis(a, x.type.rank) for a, x in zip(n.attr("scan_input_axes") or (0,) * scans, inputs)]
+    into = n.attr("scan_output_axes") or (0,) * outputs
+    back_in, back_out = n.attr("scan_input_directions") or (0,) * scans, n.attr("scan_output_directions") or (0,) * outputs
+    if not inputs or outputs < 0 or not len(axes) == len(back_in) == scans or not len(into) == len(back_out) == outputs:
+        raise n.refuse("Scan needs at least one scanned input, and an axis and direction for each that is scanned")
+    lengths = {x.type.shape[a] for a, x in zip(axes, inputs)}
+    if len(lengths) > 1:
+        raise n.refuse(f"Scan needs inputs of one length, got {sorted(lengths)}")
+    (length,) = lengths
+    if not 0 < length <= UNROLLED:
+        return n.foreign()
+    names, scanned = [i.name for i in body.input], []
+    for i in range(length):
+        pieces = []
+        for x, axis, back in zip(inputs, axes, back_in):
+            at = length - 1 - i if back else i
+            shape = x.type.shape[:axis] + x.type.shape[axis + 1:]
+            pieces.append(n.reshape(n.slice(x, axis, at, at + 1), shape))
+        found = n.program.branch(n, body, dict(zip(names, (*states, *pieces))))
+        states = found[:len(states)]
+        scanned.append([n.value(v) for v in found[len(states):]])
+    stacked = [_stacked(n, values[::-1] if back else values, n.axis(axis, values[0].type.rank + 1))
+               for values, axis, back in zip(zip(*scanned), into, back_out)]
+    return *states, *stacked
+
+
+# --- sequences
+
+@reads("SequenceEmpty")
+def sequence_empty(n: Reading) -> Thing:
+    return Items(())
+
+
+@reads("SequenceConstruct")
+def sequence_construct(n: Reading) -> Thing:
+    return Items(n.inputs)
+
+
+def _position(n: Reading, i: int, count: int, default: int) -> int:
+    given = n.integers(i, "position")
+    at = default if given is None else given[0]
+    if not -count <= at < count:
+        raise n.refuse(f"{n.op} needs a position between {-count} and {count - 1}, got {at}")
+    return at % count
+
+
+@reads("SequenceAt")
+def sequence_at(n: Reading) -> Thing:
+    items = n.items(0)
+    return items[_position(n, 1, len(items), 0)]
+
+
+@reads("SequenceInsert")
+def sequence_insert(n: Reading) -> Thing:
+    items = n.items(0)
+    at = _position(n, 2, len(items) + 1, len(items))
+    return Items((*items[:at], n.input(1), *items[at:]))
+
+
+@reads("SequenceErase")
+def sequence_erase(n: Reading) -> Thing:
+    items = n.items(0)
+    at = _position(n, 1, len(items), -1)
+    return Items((*items[:at], *items[at + 1:]))
+
+
+@reads("SequenceLength")
+def sequence_length(n: Reading) -> Thing:
+    return n.constant(len(n.items(0)), I64)
+
+
+@reads("SplitToSequence")
+def split_to_sequence(n: Reading) -> Thing:
+    """By a size (the last part may be shorter), by sizes, or one by one."""
+    x = n.input(0)
+    axis = n.axis(n.attr("axis"), x.type.rank)
+    whole, split = x.type.shape[axis], n.number(1, "sizes")
+    if split is not None and split.ndim:
+        ends = np.cumsum(split).tolist()
+    else:
+        size = 1 if split is None else int(split.item())
+        ends = [min(start + size, whole) for start in range(0, whole, max(size, 1))]
+    starts = [0, *ends][:len(ends)]
+    if not ends or ends[-1] != whole or starts != sorted(starts):
+        raise n.refuse(f"SplitToSequence needs sizes that sum up to {whole}, got parts ending at {ends}")
+    parts = [n.slice(x, axis, start, end) for start, end in zip(starts, ends)]
+    if split is None and not n.flag("keepdims"):
+        parts = [n.reshape(p, p.type.shape[:axis] + p.type.shape[axis + 1:]) for p in parts]
+    return Items(tuple(parts))
+
+
+@reads("ConcatFromSequence")
+def concat_from_sequence(n: Reading) -> Thing:
+    items = n.items(0)
+    if not items:
+        raise n.refuse("ConcatFromSequence needs a sequence that is not empty")
+    new = n.flag("new_axis")
+    axis = n.axis(n.attr("axis"), items[0].type.rank + new)
+    return _stacked(n, items, axis) if new else items[0] if len(items) == 1 else n.emit("concat", *items, axis=axis)
+
+
+@reads("SequenceMap")
+def sequence_map(n: Reading) -> tuple[Thing, ...]:
+    """The body once per element; further tensors go to every one, further sequences go along."""
+    body, items = n.attr("body"), n.items(0)
+    rows = []
+    for i in range(len(items)):
+        given = [t.values[i] if isinstance(t, Items) and i < len(t.values) else t for t in n.things]
+        rows.append([n.value(v) for v in n.program.branch(n, body, dict(zip([v.name for v in body.input], given)))])
+    return tuple(Items(column) for column in zip(*rows)) if rows else (Items(()),) * len(body.output)
+
+
+# --- optionals
+
+@reads("Optional", "OptionalGetElement")
+def optional_element(n: Reading) -> Thing:
+    if not n.things or n.things[0] is None:
+        if n.op == "Optional":
+            return None
+        raise n.refuse("OptionalGetElement reads an optional that is empty")
+    return n.things[0]
+
+
+@reads("OptionalHasElement")
+def optional_has_element(n: Reading) -> Thing:
+    return n.constant(bool(n.things) and n.things[0] is not None, BOOL)

@@ -1,0 +1,88 @@
+"""Readers of operators that pick and place elements by indices."""
+from __future__ import annotations
+
+import numpy as np
+
+from pelton.ir.graph import Value
+from pelton.ir.types import I64
+
+from .onnx_reading import Reading, Thing, reads
+
+
+@reads("Gather")
+def gather(n: Reading) -> Thing:
+    x, indices = n.inputs
+    axis = n.axis(n.attr("axis"), x.type.rank)
+    return n.emit("gather", x, _positive(n, indices, x.type.shape[axis] if x.type.rank else 0), axis=axis)
+
+
+def _positive(n: Reading, indices: Value, size: int) -> Value:
+    """Constant indices checked and counted from the front."""
+    array = n.known(indices)
+    if array is None or not indices.type.dtype.is_integer:
+        return indices
+    if array.size and not -size <= array.min() <= array.max() < size:
+        raise n.refuse(f"{n.op} needs indices between {-size} and {size - 1}, got {array.min()} to {array.max()}")
+    return indices if not array.size or array.min() >= 0 else n.constant(np.where(array < 0, array + size, array), indices.type.dtype)
+
+
+@reads("GatherElements")
+def gather_elements(n: Reading) -> Thing:
+    x, indices = n.inputs
+    axis = n.axis(n.attr("axis"), x.type.rank)
+    return n.emit("gather_elements", x, _positive(n, indices, x.type.shape[axis] if x.type.rank else 0), axis=axis)
+
+
+@reads("GatherND")
+def gather_nd(n: Reading) -> Thing:
+    return n.emit("gather_nd", *n.inputs, batch_dims=n.attr("batch_dims", 0))
+
+
+@reads("ScatterElements", "Scatter")
+def scatter_elements(n: Reading) -> Thing:
+    x, indices, updates = n.inputs
+    axis = n.axis(n.attr("axis"), x.type.rank)
+    return n.emit("scatter_elements", x, _positive(n, indices, x.type.shape[axis] if x.type.rank else 0), updates, axis=axis,
+                  reduction=n.attr("reduction", "none"))
+
+
+@reads("ScatterND")
+def scatter_nd(n: Reading) -> Thing:
+    return n.emit("scatter_nd", *n.inputs, reduction=n.attr("reduction", "none"))
+
+
+@reads("OneHot")
+def one_hot(n: Reading) -> Thing:
+    """Indices may be floats; those outside of the depth give "off" everywhere."""
+    indices, values = n.cast(n.input(0), I64), n.input(2)
+    depth = n.number(1, "depth")
+    if depth is None or depth.size != 1:
+        raise n.refuse("OneHot needs one number as its depth")
+    return n.emit("one_hot", indices, values, depth=int(depth.item()), axis=n.axis(n.attr("axis"), indices.type.rank + 1))
+
+
+@reads("Compress")
+def compress(n: Reading) -> Thing:
+    x, axis = n.input(0), n.attr("axis")
+    condition = n.number(1, "condition")
+    assert condition is not None
+    if axis is None:
+        x, axis = n.reshape(x, (x.type.size,)), 0
+    axis = n.axis(axis, x.type.rank)
+    return n.emit("gather", x, _positive(n, n.constant(np.flatnonzero(condition), I64), x.type.shape[axis]), axis=axis)
+
+
+@reads("ReverseSequence")
+def reverse_sequence(n: Reading) -> Thing | tuple[Thing, ...]:
+    """With known lengths a gather along time, per batch element; else the onnx package does it."""
+    x, lengths = n.input(0), n.known(n.input(1))
+    time, batch = n.axis(n.attr("time_axis"), x.type.rank), n.axis(n.attr("batch_axis"), x.type.rank)
+    steps = x.type.shape[time]
+    if lengths is None or lengths.shape != (x.type.shape[batch],) or not 0 <= lengths.min(initial=0) <= lengths.max(initial=0) <= steps:
+        return n.foreign()
+    at = np.arange(steps)
+    order = np.where(at < lengths[:, None], lengths[:, None] - 1 - at, at)          # [batch, time]
+    order = order if batch < time else order.T
+    shape = [x.type.shape[i] if i in (time, batch) else 1 for i in range(x.type.rank)]
+    indices = n.expand(n.constant(order.reshape(shape), I64), x.type.shape)
+    return n.emit("gather_elements", x, indices, axis=time)

@@ -1,0 +1,136 @@
+"""Readers of pointwise operators: arithmetic, functions, activations, comparisons, logic and casts."""
+from __future__ import annotations
+
+from functools import reduce
+
+import numpy as np
+
+from pelton.ir.graph import Value
+from pelton.ir.types import BOOL, F64, STRING, DType
+
+from .onnx_reading import Reading, Thing, reads
+
+# ONNX's name → our word of the same operands and meaning
+SAME = {"Abs": "abs", "Acos": "acos", "Acosh": "acosh", "Add": "add", "And": "logical_and", "Asin": "asin", "Asinh": "asinh", "Atan": "atan",
+        "Atanh": "atanh", "BitwiseAnd": "bitwise_and", "BitwiseNot": "bitwise_not", "BitwiseOr": "bitwise_or", "BitwiseXor": "bitwise_xor",
+        "Ceil": "ceil", "Cos": "cos", "Cosh": "cosh", "Div": "div", "Erf": "erf", "Exp": "exp", "Floor": "floor", "Greater": "greater",
+        "GreaterOrEqual": "greater_equal", "HardSwish": "hard_swish", "IsNaN": "is_nan", "Less": "less", "LessOrEqual": "less_equal", "Log": "log",
+        "Mish": "mish", "Mul": "mul", "Neg": "neg", "Not": "logical_not", "Or": "logical_or", "PRelu": "prelu", "Reciprocal": "reciprocal",
+        "Relu": "relu", "Round": "round", "Sigmoid": "sigmoid", "Sign": "sign", "Sin": "sin", "Sinh": "sinh", "Softplus": "softplus",
+        "Softsign": "softsign", "Sqrt": "sqrt", "Sub": "sub", "Tan": "tan", "Tanh": "tanh", "Xor": "logical_xor"}
+# the same with attributes of the same names
+WITH_ATTRIBUTES = {"Celu": ("celu", ("alpha",)), "Elu": ("elu", ("alpha",)), "HardSigmoid": ("hard_sigmoid", ("alpha", "beta")),
+                   "LeakyRelu": ("leaky_relu", ("alpha",)), "Selu": ("selu", ("alpha", "gamma")), "Swish": ("swish", ("alpha",)),
+                   "ThresholdedRelu": ("thresholded_relu", ("alpha",))}
+CHAINS = {"Max": "maximum", "Min": "minimum", "Sum": "add"}
+
+
+@reads(*SAME)
+def same(n: Reading) -> Thing:
+    return n.emit(SAME[n.op], *n.inputs)
+
+
+@reads(*WITH_ATTRIBUTES)
+def with_attributes(n: Reading) -> Thing:
+    word, names = WITH_ATTRIBUTES[n.op]
+    return n.emit(word, *n.inputs, **{name: n.attr(name) for name in names})
+
+
+@reads(*CHAINS)
+def chain(n: Reading) -> Thing:
+    return reduce(lambda a, b: n.emit(CHAINS[n.op], a, b), n.inputs)
+
+
+@reads("Mean")
+def mean(n: Reading) -> Thing:
+    total = reduce(lambda a, b: n.emit("add", a, b), n.inputs)
+    return total if len(n.inputs) == 1 else n.emit("div", total, n.like(total, len(n.inputs)))
+
+
+@reads("Equal")
+def equal(n: Reading) -> Thing | tuple[Thing, ...]:
+    return n.foreign() if n.input(0).type.dtype is STRING else n.emit("equal", *n.inputs)
+
+
+@reads("Mod")
+def mod(n: Reading) -> Thing:
+    return n.emit("fmod" if n.flag("fmod") else "mod", *n.inputs)
+
+
+@reads("Pow")
+def power(n: Reading) -> Thing:
+    """The exponent may be of another type than the base; integers go by float64, which is exact up to 2⁵³."""
+    base, exponent = n.inputs
+    if base.type.dtype.is_float:
+        return n.emit("pow", base, n.cast(exponent, base.type.dtype))
+    return n.cast(n.emit("pow", n.cast(base, F64), n.cast(exponent, F64)), base.type.dtype)
+
+
+@reads("BitShift")
+def bit_shift(n: Reading) -> Thing:
+    return n.emit("shift_left" if n.attr("direction") == "LEFT" else "shift_right", *n.inputs)
+
+
+@reads("Gelu")
+def gelu(n: Reading) -> Thing:
+    return n.emit("gelu_tanh" if n.attr("approximate") == "tanh" else "gelu", n.input(0))
+
+
+@reads("IsInf")
+def is_inf(n: Reading) -> Thing:
+    return n.emit("is_inf", n.input(0), positive=n.flag("detect_positive"), negative=n.flag("detect_negative"))
+
+
+@reads("Where")
+def where(n: Reading) -> Thing:
+    return n.emit("where", *n.inputs)
+
+
+@reads("Clip")
+def clip(n: Reading) -> Thing:
+    """Before opset 11 the bounds are attributes, whose defaults are no bounds; since then they are inputs that may be absent."""
+    x = n.input(0)
+    if n.opset < 11:
+        furthest = float(np.finfo(np.float32).max)
+        low, high = n.attr("min"), n.attr("max")
+        return clipped(n, x, None if low <= -furthest else n.like(x, low), None if high >= furthest else n.like(x, high))
+    return clipped(n, x, *(None if b is None else n.reshape(b, ()) for b in (n.optional(1), n.optional(2))))
+
+
+def clipped(n: Reading, x: Value, low: Value | None, high: Value | None) -> Value:
+    """x within bounds that may be absent."""
+    if low is not None and high is not None:
+        return n.emit("clip", x, low, high)
+    x = x if low is None else n.emit("maximum", x, low)
+    return x if high is None else n.emit("minimum", x, high)
+
+
+@reads("Cast", "CastLike")
+def cast(n: Reading) -> Thing | tuple[Thing, ...]:
+    x = n.input(0)
+    to = n.dtype(n.attr("to")) if n.op == "Cast" else n.input(1).type.dtype
+    if needs_onnx_cast(x.type.dtype, to):
+        return n.foreign()
+    return n.cast(x, to)
+
+
+def needs_onnx_cast(source: DType, to: DType) -> bool:
+    """Whether a conversion has rules of its own: strings, and the narrow types that saturate."""
+    odd = {STRING, DType.I4, DType.U4}
+    return source is not to and (bool({source, to} & odd) or to.value.startswith("f8"))
+
+
+@reads("Identity")
+def identity(n: Reading) -> Thing:
+    return n.things[0]
+
+
+@reads("Dropout")
+def dropout(n: Reading) -> tuple[Thing, ...]:
+    """Nothing at inference; the mask is all true."""
+    x = n.input(0)
+    training = n.known(n.optional(2))
+    if len(n.things) > 2 and n.optional(2) is not None and (training is None or training.any()):
+        n.program.warn(f"training_mode of Dropout is ignored: engines do inference ({n.program.where(n.node, n.scope)})")
+    mask = n.expand(n.constant(True, BOOL), x.type.shape) if n.wants(1) else None
+    return x, mask

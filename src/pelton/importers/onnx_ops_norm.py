@@ -1,0 +1,120 @@
+"""Readers of softmax and of the normalisations, absent biases made zeros."""
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from pelton.ir.graph import Value
+
+from .onnx_ops_conv import powered, rooted
+from .onnx_reading import MICROSOFT, Reading, Thing, reads
+
+_EPSILON = 1e-5                # where no schema says so
+
+
+@reads("Softmax", "LogSoftmax", "Hardmax")
+def softmax(n: Reading) -> Thing:
+    """Before opset 13 the axes from `axis` on count as one."""
+    x = n.input(0)
+    shape = x.type.shape
+    axis = n.axis(n.attr("axis"), x.type.rank)
+    if n.opset < 13 and math.prod(shape[axis + 1:]) > 1:
+        flat = n.reshape(x, (math.prod(shape[:axis]), math.prod(shape[axis:])))
+        return n.reshape(_softmax(n, flat, 1), shape)
+    if x.type.rank == 0:
+        return n.reshape(_softmax(n, n.reshape(x, (1,)), 0), ())
+    return _softmax(n, x, axis)
+
+
+def _softmax(n: Reading, x: Value, axis: int) -> Value:
+    if n.op != "Hardmax":
+        return n.emit("softmax" if n.op == "Softmax" else "log_softmax", x, axis=axis)
+    best = n.emit("arg_max", x, axis=axis, keepdims=True)
+    places = np.arange(x.type.shape[axis], dtype=np.int64).reshape(-1, *[1] * (x.type.rank - axis - 1))
+    return n.cast(n.emit("equal", best, n.constant(places)), x.type.dtype)
+
+
+@reads("BatchNormalization")
+def batch_normalization(n: Reading) -> Thing | tuple[Thing, ...]:
+    """In training mode (before opset 14: with more than one output in use) it is no function of constant statistics."""
+    x, *statistics = n.inputs
+    if n.flag("training_mode") or any(n.wants(i) for i in range(1, len(n.node.output))):
+        return n.foreign()
+    if n.opset < 9 and not n.flag("spatial", 1):
+        raise n.refuse("BatchNormalization with spatial=0 is not supported; export the model with opset 9 or later")
+    statistics = [n.cast(s, x.type.dtype) for s in statistics]
+    if x.type.rank == 1:
+        return n.reshape(n.emit("batch_norm", n.reshape(x, (1, x.type.size)), *statistics, epsilon=n.attr("epsilon")), x.type.shape)
+    return n.emit("batch_norm", x, *statistics, epsilon=n.attr("epsilon"))
+
+
+@reads("InstanceNormalization")
+def instance_normalization(n: Reading) -> Thing:
+    return n.emit("instance_norm", *n.inputs, epsilon=n.attr("epsilon"))
+
+
+@reads("GroupNormalization")
+def group_normalization(n: Reading) -> Thing:
+    """Until opset 20 scale and bias are per group, from 21 on per channel."""
+    x, groups = n.input(0), n.attr("num_groups")
+    scale, bias = (n.cast(n.input(i), x.type.dtype) for i in (1, 2))
+    if n.opset < 21 and groups:
+        per = x.type.shape[1] // groups
+        scale, bias = (n.reshape(n.expand(n.reshape(v, (groups, 1)), (groups, per)), (groups * per,)) for v in (scale, bias))
+    return n.emit("group_norm", x, scale, bias, groups=groups, epsilon=n.attr("epsilon"))
+
+
+@reads("LayerNormalization")
+@reads("LayerNormalization", domain=MICROSOFT)
+def layer_normalization(n: Reading) -> Thing | tuple[Thing, ...]:
+    if n.wants(1) or n.wants(2):
+        if n.schema is None:
+            raise n.refuse("LayerNormalization whose mean or deviation is read is only supported as an operator of ai.onnx")
+        return n.program.body(n)
+    return layer_norm(n, n.input(0), n.input(1), n.optional(2), n.attr("axis", -1))
+
+
+def layer_norm(n: Reading, x: Value, scale: Value, bias: Value | None, axis: int = -1) -> Value:
+    scale = n.cast(scale, x.type.dtype)
+    bias = n.cast(bias, x.type.dtype) if bias is not None else n.constant(np.zeros(scale.type.shape), x.type.dtype)
+    return n.emit("layer_norm", x, scale, bias, axis=n.axis(axis, x.type.rank), epsilon=n.attr("epsilon", _EPSILON))
+
+
+@reads("RMSNormalization", "SimplifiedLayerNormalization")
+@reads("SimplifiedLayerNormalization", domain=MICROSOFT)
+def rms_normalization(n: Reading) -> Thing:
+    if n.wants(1):
+        raise n.refuse(f"{n.op} whose deviation is read is not supported")
+    return rms_norm(n, n.input(0), n.input(1), n.attr("axis", -1))
+
+
+def rms_norm(n: Reading, x: Value, scale: Value, axis: int = -1) -> Value:
+    return n.emit("rms_norm", x, n.cast(scale, x.type.dtype), axis=n.axis(axis, x.type.rank), epsilon=n.attr("epsilon", _EPSILON))
+
+
+@reads("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain=MICROSOFT)
+def skip_layer_normalization(n: Reading) -> tuple[Thing, ...]:
+    """norm(x + skip + bias); the sum itself is the fourth output."""
+    if n.wants(1) or n.wants(2):
+        raise n.refuse(f"{n.op} whose mean or deviation is read is not supported")
+    simple = n.op.startswith("SkipSimplified")
+    bias = n.optional(3 if simple else 4)
+    total = n.emit("add", n.input(0), n.input(1))
+    total = total if bias is None else n.emit("add", total, bias)
+    y = rms_norm(n, total, n.input(2)) if simple else layer_norm(n, total, n.input(2), n.optional(3))
+    return y, None, None, total
+
+
+@reads("LRN")
+def lrn(n: Reading) -> Thing:
+    return n.emit("lrn", n.input(0), size=n.attr("size"), alpha=n.attr("alpha"), beta=n.attr("beta"), bias=n.attr("bias"))
+
+
+@reads("LpNormalization")
+def lp_normalization(n: Reading) -> Thing:
+    """x / ‖x‖ₚ along an axis, 0 where the norm is 0."""
+    x, p = n.input(0), n.attr("p")
+    axis = n.axis(n.attr("axis"), x.type.rank)
+    norm = rooted(n, n.emit("reduce_sum", powered(n, x, p), axes=(axis,), keepdims=True), p)
+    return n.emit("where", n.emit("equal", norm, n.like(norm, 0)), n.like(x, 0), n.emit("div", x, norm))

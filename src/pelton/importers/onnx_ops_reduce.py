@@ -1,0 +1,48 @@
+"""Readers of reductions, arg-extrema, cumulative sums and top-k."""
+from __future__ import annotations
+
+from pelton.ir.graph import Value
+
+from .onnx_reading import Reading, Thing, reads
+
+REDUCTIONS = {"ReduceSum": "reduce_sum", "ReduceMean": "reduce_mean", "ReduceMax": "reduce_max", "ReduceMin": "reduce_min", "ReduceProd": "reduce_prod",
+              "ReduceL1": "reduce_l1", "ReduceL2": "reduce_l2", "ReduceSumSquare": "reduce_sum_square", "ReduceLogSum": "reduce_log_sum",
+              "ReduceLogSumExp": "reduce_log_sum_exp"}
+
+
+@reads(*REDUCTIONS)
+def reduction(n: Reading) -> Thing:
+    """The axes are an attribute until opset 17 (ReduceSum: 12), an input after. None means all, unless noop_with_empty_axes."""
+    x = n.input(0)
+    by_input = n.opset >= (13 if n.op == "ReduceSum" else 18)
+    axes = n.integers(1, "axes") if by_input else n.attr("axes")
+    if not axes and n.flag("noop_with_empty_axes"):
+        return x
+    return reduced(n, REDUCTIONS[n.op], x, n.axes(axes or range(x.type.rank), x.type.rank), n.flag("keepdims"))
+
+
+def reduced(n: Reading, word: str, x: Value, axes: tuple[int, ...], keepdims: bool) -> Value:
+    if x.type.rank == 0:
+        return n.emit(word, n.reshape(x, (1,)), axes=(0,), keepdims=False)
+    return n.emit(word, x, axes=axes, keepdims=keepdims)
+
+
+@reads("ArgMax", "ArgMin")
+def arg_extremum(n: Reading) -> Thing:
+    x = n.input(0)
+    return n.emit("arg_max" if n.op == "ArgMax" else "arg_min", x, axis=n.axis(n.attr("axis"), x.type.rank), keepdims=n.flag("keepdims"),
+                  select_last_index=n.flag("select_last_index"))
+
+
+@reads("CumSum")
+def cumsum(n: Reading) -> Thing:
+    x, axis = n.input(0), n.integers(1, "axis") or (0,)
+    return n.emit("cumsum", x, axis=n.axis(axis[0], x.type.rank), exclusive=n.flag("exclusive"), reverse=n.flag("reverse"))
+
+
+@reads("TopK")
+def top_k(n: Reading) -> tuple[Thing, ...]:
+    """k is an attribute before opset 10, an input since."""
+    x = n.input(0)
+    k = n.attr("k") if n.opset < 10 else (n.integers(1, "k") or (0,))[0]
+    return n.emit_all("top_k", x, k=k, axis=n.axis(n.attr("axis", -1), x.type.rank), largest=n.flag("largest", 1), sorted=n.flag("sorted", 1))

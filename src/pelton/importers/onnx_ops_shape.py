@@ -1,0 +1,224 @@
+"""Readers of operators that rearrange tensors, and of those that ask for or make shapes: all sizes are known here."""
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from pelton.ir.graph import Value
+from pelton.ir.types import I64, broadcast_shapes
+
+from .onnx_file import array_of, dense
+from .onnx_reading import Reading, Thing, reads
+
+HUGE = 1 << 26                 # more elements than a constant of the importer's own may have
+
+
+# --- constants and shapes
+
+@reads("Constant")
+def constant(n: Reading) -> Thing:
+    for name in ("value_float", "value_floats", "value_int", "value_ints", "value_string", "value_strings"):
+        if name in n.attributes:
+            kind = name.removeprefix("value_").rstrip("s")
+            return n.constant(np.asarray(n.attr(name), {"float": np.float32, "int": np.int64, "string": object}[kind]))
+    if "sparse_value" in n.attributes:
+        return n.constant(dense(n.attr("sparse_value"), n.program.source))
+    if "value" not in n.attributes:
+        raise n.refuse("Constant needs a value")
+    return n.constant(array_of(n.attr("value"), n.program.source))
+
+
+@reads("ConstantOfShape")
+def constant_of_shape(n: Reading) -> Thing:
+    shape, value = n.integers(0, "shape"), n.attr("value")
+    fill = np.zeros((), np.float32) if value is None or not value.dims and not value.ByteSize() else array_of(value, n.program.source)
+    if fill.size != 1 or shape is None or min(shape, default=0) < 0:
+        raise n.refuse(f"ConstantOfShape needs one value and sizes of at least 0, got {fill.size} values and shape {shape}")
+    return n.expand(n.constant(fill.reshape(())), shape)
+
+
+@reads("Shape")
+def shape(n: Reading) -> Thing:
+    found = n.input(0).type.shape
+    return n.constant(found[slice(n.attr("start", 0), n.attr("end"))], I64)
+
+
+@reads("Size")
+def size(n: Reading) -> Thing:
+    return n.constant(n.input(0).type.size, I64)
+
+
+@reads("Range")
+def range_(n: Reading) -> Thing:
+    start, limit, delta = (n.number(i, what) for i, what in enumerate(("start", "limit", "delta")))
+    if start is None or limit is None or delta is None or not start.size == limit.size == delta.size == 1 or delta.item() == 0:
+        raise n.refuse("Range needs a start, a limit and a delta other than 0, one number each")
+    first, last, step = (np.asarray(a, np.float64 if n.input(0).type.dtype.is_float else None).item() for a in (start, limit, delta))
+    count = max(0, math.ceil((last - first) / step)) if isinstance(first, float) else len(range(first, last, step))
+    if count > HUGE:
+        raise n.refuse(f"Range from {first} to {last} by {step} has {count} elements; at most {HUGE} are supported")
+    return n.constant(first + np.arange(count) * step, n.input(0).type.dtype)
+
+
+@reads("EyeLike")
+def eye_like(n: Reading) -> Thing:
+    x, to = n.input(0), n.attr("dtype")
+    if x.type.rank != 2 or x.type.size > HUGE:
+        raise n.refuse(f"EyeLike needs a matrix of at most {HUGE} elements, got {x.type}")
+    return n.constant(np.eye(*x.type.shape, k=n.attr("k")), x.type.dtype if to is None else n.dtype(to))
+
+
+# --- one shape to another
+
+@reads("Reshape")
+def reshape(n: Reading) -> Thing:
+    """0 keeps the size at that place (unless allowzero), −1 takes what is left."""
+    x, wanted = n.input(0), n.integers(1, "shape")
+    assert wanted is not None
+    sizes = list(wanted)
+    for i, d in enumerate(sizes):
+        if d == 0 and not n.flag("allowzero"):
+            if i >= x.type.rank:
+                raise n.refuse(f"Reshape to {list(wanted)} keeps the size of axis {i}, which {x.type} does not have")
+            sizes[i] = x.type.shape[i]
+    if sizes.count(-1) == 1:
+        rest = -math.prod(sizes)
+        if rest == 0 or x.type.size % rest:
+            raise n.refuse(f"Reshape of {x.type} to {list(wanted)} leaves no whole size for -1")
+        sizes[sizes.index(-1)] = x.type.size // rest
+    if min(sizes, default=0) < 0:
+        raise n.refuse(f"Reshape needs sizes of at least 0 and at most one -1, got {list(wanted)}")
+    return n.reshape(x, sizes)
+
+
+@reads("Flatten")
+def flatten(n: Reading) -> Thing:
+    x, axis = n.input(0), n.attr("axis")
+    if not -x.type.rank <= axis <= x.type.rank:
+        raise n.refuse(f"Flatten needs an axis between {-x.type.rank} and {x.type.rank}, got {axis}")
+    axis = axis + x.type.rank if axis < 0 else axis
+    return n.reshape(x, (math.prod(x.type.shape[:axis]), math.prod(x.type.shape[axis:])))
+
+
+@reads("Squeeze")
+def squeeze(n: Reading) -> Thing:
+    x = n.input(0)
+    given = n.integers(1, "axes") if n.opset >= 13 else n.attr("axes")
+    axes = n.axes(given, x.type.rank) if given is not None else tuple(i for i, d in enumerate(x.type.shape) if d == 1)
+    if any(x.type.shape[a] != 1 for a in axes):
+        raise n.refuse(f"Squeeze needs axes of size 1, got axes {list(axes)} of {x.type}")
+    return n.reshape(x, [d for i, d in enumerate(x.type.shape) if i not in axes])
+
+
+@reads("Unsqueeze")
+def unsqueeze(n: Reading) -> Thing:
+    x, given = n.input(0), n.integers(1, "axes") if n.opset >= 13 else n.attr("axes")
+    axes = n.axes(given or (), x.type.rank + len(given or ()))
+    return n.reshape(x, unsqueezed(x, axes))
+
+
+def unsqueezed(x: Value, axes: tuple[int, ...]) -> list[int]:
+    """The shape of x with axes of size 1 put in, in ascending order."""
+    sizes = list(x.type.shape)
+    for axis in axes:
+        sizes.insert(axis, 1)
+    return sizes
+
+
+@reads("Transpose")
+def transpose(n: Reading) -> Thing:
+    x = n.input(0)
+    return n.transpose(x, n.attr("perm") or range(x.type.rank - 1, -1, -1))
+
+
+@reads("Expand")
+def expand(n: Reading) -> Thing:
+    """Both ways: a 1 in the wanted shape keeps the size there is."""
+    x, wanted = n.input(0), n.integers(1, "shape")
+    assert wanted is not None
+    return n.expand(x, broadcast_shapes(x.type.shape, wanted))
+
+
+@reads("Tile")
+def tile(n: Reading) -> Thing:
+    repeats = n.integers(1, "repeats")
+    return n.emit("tile", n.input(0), repeats=repeats)
+
+
+# --- joining and cutting
+
+@reads("Concat")
+def concat(n: Reading) -> Thing:
+    first = n.input(0)
+    axis = n.axis(n.attr("axis"), first.type.rank)
+    return first if len(n.inputs) == 1 else n.emit("concat", *n.inputs, axis=axis)
+
+
+@reads("Split")
+def split(n: Reading) -> tuple[Thing, ...]:
+    """Sizes are an attribute before opset 13, an input since; without them, or with num_outputs (18), the parts are equal, the last one shorter."""
+    x = n.input(0)
+    axis = n.axis(n.attr("axis", 0), x.type.rank)
+    whole, parts = x.type.shape[axis], len(n.node.output)
+    sizes = n.attr("split") if n.opset < 13 else n.integers(1, "sizes")
+    if not sizes:
+        parts = n.attr("num_outputs") or parts
+        chunk = -(-whole // parts)
+        if n.opset < 18 and whole % parts:
+            raise n.refuse(f"Split needs a size divisible by its {parts} outputs, got {whole}")
+        sizes = [min(chunk, max(0, whole - i * chunk)) for i in range(parts)]
+    if sum(sizes) != whole or min(sizes, default=0) < 0 or len(sizes) < len(n.node.output):
+        raise n.refuse(f"Split needs a size per output that sum up to {whole}, got {list(sizes)} for {len(n.node.output)}")
+    ends = np.cumsum(sizes).tolist()
+    return tuple(n.slice(x, axis, end - length, end) if n.wants(i) else None
+                 for i, (end, length) in enumerate(zip(ends[:len(n.node.output)], sizes)))
+
+
+@reads("Slice")
+def slice_(n: Reading) -> Thing:
+    """Attributes before opset 10, inputs since. Ends and starts beyond the tensor are clamped, negative ones count from the end."""
+    x = n.input(0)
+    if n.opset < 10:
+        starts, ends, axes, steps = n.attr("starts"), n.attr("ends"), n.attr("axes"), None
+    else:
+        starts, ends, axes, steps = (n.integers(i, what) for i, what in enumerate(("starts", "ends", "axes", "steps"), 1))
+    axes = axes if axes is not None else tuple(range(len(starts)))
+    steps = steps or (1,) * len(starts)
+    if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
+        raise n.refuse(f"Slice needs a start, an end, an axis and a step other than 0 each, "
+                       f"got {list(starts)}, {list(ends)}, {list(axes)}, {list(steps)}")
+    axes = tuple(n.axis(a, x.type.rank) for a in axes)
+    bounds = [slice(s, e, step).indices(x.type.shape[a]) for s, e, a, step in zip(starts, ends, axes, steps)]
+    cut = [(a, *b) for a, b in zip(axes, bounds) if b != (0, x.type.shape[a], 1)]
+    if not cut:
+        return x
+    if any(len(range(*b)) == 0 for _, *b in cut):
+        cut = [(a, 0, 0, 1) if len(range(*b)) == 0 else (a, *b) for a, *b in cut]
+    axes, starts, ends, steps = zip(*cut)
+    return n.emit("slice", x, starts=starts, ends=ends, axes=axes, steps=steps)
+
+
+@reads("Pad")
+def pad(n: Reading) -> Thing:
+    """Attributes before opset 11, inputs since, with axes from 18 on."""
+    x = n.input(0)
+    if n.opset < 11:
+        pads, value, axes = n.attr("pads"), n.like(x, n.attr("value")), None
+    else:
+        pads, axes = n.integers(1, "pads"), n.integers(3, "axes")
+        given = n.optional(2)
+        value = n.like(x, 0) if given is None else n.reshape(given, ())
+    axes = tuple(range(x.type.rank)) if axes is None else tuple(n.axis(a, x.type.rank) for a in axes)
+    if len(pads) != 2 * len(axes):
+        raise n.refuse(f"Pad needs two pads for each of {len(axes)} axes, got {list(pads)}")
+    every = [0] * (2 * x.type.rank)
+    for i, axis in enumerate(axes):
+        every[axis], every[axis + x.type.rank] = pads[i], pads[i + len(axes)]
+    return n.emit("pad", x, value, pads=tuple(every), mode=n.attr("mode")) if any(every) else x
+
+
+@reads("Trilu")
+def trilu(n: Reading) -> Thing:
+    k = n.integers(1, "diagonal") or (0,)
+    return n.emit("trilu", n.input(0), k=k[0], upper=n.flag("upper"))

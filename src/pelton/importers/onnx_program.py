@@ -1,0 +1,272 @@
+"""Walks ONNX graphs, branches and function bodies and writes one program of our ops, folding what is constant."""
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import numpy as np
+import onnx
+
+from pelton.errors import ModelError
+from pelton.ir.evaluate import evaluate_node
+from pelton.ir.graph import Node, Value
+from pelton.ir.types import TensorType
+from pelton.ops.op import Op, get
+
+from . import onnx_foreign, onnx_names
+from .imported import log
+from .onnx_file import Source, array_of, dense
+from .onnx_reading import READERS, Reading, Reported, Thing, schema_of
+
+SMALL = 1 << 20                        # constants up to this many elements may grow out of smaller ones
+_MOVES = {"reshape", "transpose", "slice", "concat", "gather", "expand", "tile", "pad", "gather_elements", "gather_nd"}
+_HEAVY = {"matmul", "convolution", "conv_transpose", "attention", "lstm", "gru", "rnn"}      # left to the build: slow by reference
+_RAISED = (ValueError, TypeError, IndexError, KeyError, OverflowError, ZeroDivisionError, MemoryError)
+
+
+class Broken:
+    """Stands for the outputs of a node that could not be read, so that one problem is reported once."""
+
+
+BROKEN = Broken()
+
+
+@dataclass
+class Scope:
+    """The names that the nodes of one graph, branch or function body see."""
+
+    opsets: Mapping[str, int]
+    outer: "Scope | None" = None                           # a branch sees the names around it, a function body does not
+    title: str = ""                                        # for messages: "function Gelu, called by 'node 5'"
+    calls: tuple[str, ...] = ()                            # the functions being expanded
+    bound: dict[str, Thing | Broken] = field(default_factory=dict)
+    wanted: frozenset[str] = frozenset()
+
+    @property
+    def main(self) -> bool:
+        return self.outer is None and not self.calls
+
+    def find(self, name: str) -> Thing | Broken:
+        """What a name stands for; KeyError where nothing makes it."""
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.bound:
+                return scope.bound[name]
+            scope = scope.outer
+        raise KeyError(name)
+
+    def sees(self, name: str) -> bool:
+        return name in self.bound or (self.outer is not None and self.outer.sees(name))
+
+
+class Program:
+    """What an import has found out so far: the program itself, good names for its values, problems and warnings."""
+
+    def __init__(self, source: Source):
+        self.source = source
+        self.functions = {(domain_of(f.domain), f.name, f.overload): f for f in source.model.functions}
+        self.constants: dict[Value, np.ndarray] = {}
+        self.nodes: list[Node] = []
+        self.names: dict[Value, str] = {}                  # value → what the model calls it, names of the main graph first
+        self._named_in_main: set[Value] = set()
+        self.problems: list[str] = []
+        self.warnings: list[str] = []
+        self.foreigners: list[str] = []
+        self._small: dict[tuple, Value] = {}
+
+    def warn(self, text: str) -> None:
+        if text not in self.warnings:
+            self.warnings.append(text)
+            log.warning("%s", text)
+
+    def where(self, node: onnx.NodeProto, scope: Scope) -> str:
+        return ", ".join(p for p in (f"node {_name(node)!r}", scope.title, self.source.name) if p)
+
+    # --- graphs, branches and function bodies
+
+    def read(self, nodes: Sequence[onnx.NodeProto], scope: Scope, outputs: Iterable[str]) -> None:
+        """Binds everything that the outputs need. Problems are noted, not raised."""
+        outputs = tuple(outputs)
+        try:
+            ordered = onnx_names.ordered(nodes, outputs, scope.sees)
+        except ModelError as e:
+            raise ModelError(f"{e} ({', '.join(p for p in (scope.title, self.source.name) if p)})") from None
+        scope.wanted = frozenset(outputs).union(*map(onnx_names.read_by, ordered))
+        for node in ordered:
+            things = self._node(node, scope)
+            for name, thing in zip(node.output, things):
+                if name:
+                    self.bind(scope, name, thing)
+
+    def bind(self, scope: Scope, name: str, thing: Thing | Broken) -> None:
+        scope.bound[name] = thing
+        if isinstance(thing, Value):
+            if scope.main and thing not in self._named_in_main:
+                self._named_in_main.add(thing)
+                self.names[thing] = name
+            else:
+                self.names.setdefault(thing, name)
+
+    def constants_of(self, graph: onnx.GraphProto, scope: Scope) -> None:
+        """Binds the initializers of a graph."""
+        dense_arrays = ((t.name, lambda t=t: array_of(t, self.source)) for t in graph.initializer)
+        sparse_arrays = ((t.values.name, lambda t=t: dense(t, self.source)) for t in graph.sparse_initializer)
+        for name, array in (*dense_arrays, *sparse_arrays):
+            if name in scope.bound:
+                self.problems.append(f"initializer {name!r} is there twice ({self.source.name})")
+                continue
+            try:
+                value: Value | Broken = self._hold(array(), name)
+            except ModelError as e:
+                self.problems.append(str(e))
+                value = BROKEN
+            self.bind(scope, name, value)
+
+    def branch(self, n: Reading, graph: onnx.GraphProto, given: Mapping[str, Thing] = {}) -> tuple[Thing, ...]:
+        """A subgraph written in place: what its outputs stand for."""
+        inner = Scope(n.scope.opsets, n.scope, n.scope.title, n.scope.calls, dict(given))
+        self.constants_of(graph, inner)
+        outputs = [o.name for o in graph.output]
+        self.read(graph.node, inner, outputs)
+        return self._results(n, inner, outputs)
+
+    def _results(self, n: Reading, inner: Scope, outputs: Iterable[str]) -> tuple[Thing, ...]:
+        found: list[Thing] = []
+        for name in outputs:
+            if not inner.sees(name):
+                raise n.refuse(f"{n.op} should give {name!r}, which nothing inside of it makes")
+            thing = inner.find(name)
+            if isinstance(thing, Broken):
+                raise Reported
+            found.append(thing)
+        return tuple(found)
+
+    def call(self, n: Reading, function: onnx.FunctionProto, defaults: Mapping[str, onnx.AttributeProto] = {}) -> tuple[Thing, ...]:
+        """A function body written in place of the node that calls it."""
+        key = f"{function.domain}::{function.name}"
+        if key in n.scope.calls:
+            raise n.refuse(f"function {function.name} calls itself")
+        attributes = {**defaults, **{a.name: a for a in function.attribute_proto}, **n.attributes}
+        opsets = {**n.scope.opsets, **{domain_of(o.domain): o.version for o in function.opset_import}}
+        given = {name: n.things[i] if i < len(n.things) else None for i, name in enumerate(function.input)}
+        inner = Scope(opsets, None, f"function {function.name} called by {_name(n.node)!r}", (*n.scope.calls, key), dict(given))
+        self.read([onnx_names.with_attributes(node, attributes) for node in function.node], inner, function.output)
+        return self._results(n, inner, function.output)
+
+    # --- nodes
+
+    def _node(self, node: onnx.NodeProto, scope: Scope) -> Sequence[Thing | Broken]:
+        broken = (BROKEN,) * len(node.output)
+        things = []
+        for name in node.input:
+            if name and not scope.sees(name):
+                self.problems.append(f"{node.op_type} reads {name!r}, which is no input, no constant and no output of a node ({self.where(node, scope)})")
+                return broken
+            things.append(scope.find(name) if name else None)
+        captured = [scope.find(name) for name in onnx_names.read_by(node) if scope.sees(name)]
+        if any(t is BROKEN for t in (*things, *captured)):
+            return broken
+        try:
+            return self._translate(node, scope, cast(tuple[Thing, ...], tuple(things)))
+        except ModelError as e:
+            self.problems.append(str(e))
+        except Reported:
+            pass
+        except _RAISED as e:                                # attributes that fit the schema, but not each other
+            self.problems.append(f"{node.op_type} cannot be read: {type(e).__name__}: {e} ({self.where(node, scope)})")
+        return broken
+
+    def _translate(self, node: onnx.NodeProto, scope: Scope, things: tuple[Thing, ...]) -> Sequence[Thing]:
+        domain = domain_of(node.domain)
+        n = Reading(self, scope, node, domain, scope.opsets.get(domain, 0), None, things)
+        local = self.functions.get((domain, node.op_type, node.overload))
+        if local is not None:
+            return self.call(n, local)
+        reader = READERS.get((domain, node.op_type))
+        if not n.opset and reader is None:
+            raise n.refuse(f"{node.op_type} is of domain {domain!r}, which the model does not import; its opset_import should list it")
+        n = replace(n, schema=schema_of(node.op_type, n.opset, domain))
+        if n.schema is not None and n.schema.since_version > n.opset:
+            self.warn(f"{n.op} exists from opset {n.schema.since_version} on, but the model imports {n.opset}; "
+                      f"read as of {n.schema.since_version} ({self.where(node, scope)})")
+            n = replace(n, opset=n.schema.since_version)
+        n.verify()
+        if reader is not None:
+            found = reader(n)
+            return found if isinstance(found, tuple) else (found,)
+        if n.schema is None:
+            raise n.refuse(f"there is no operator {n.op} in domain {domain or 'ai.onnx'!r} at opset {n.opset}; "
+                           "if it is an extension, put its meaning into the model as a function, or register a plugin that reads it")
+        return self.body(n)
+
+    def body(self, n: Reading) -> tuple[Thing, ...]:
+        """The node through the function body that its schema has for it, else as a foreign step."""
+        function = onnx_foreign.schema_body(n)
+        if function is None:
+            return self.foreign(n)
+        assert n.schema is not None
+        return self.call(n, function, {k: a.default_value for k, a in n.schema.attributes.items() if a.default_value.type})
+
+    def foreign(self, n: Reading) -> tuple[Thing, ...]:
+        found = onnx_foreign.step(self, n)
+        if any(v is not None and v not in self.constants for v in found):
+            self.foreigners.append(f"{onnx_foreign.title(n)} (node {_name(n.node)!r})")
+        return found
+
+    def mark(self) -> tuple[int, int]:
+        """Where the program stands, for `rewind`."""
+        return len(self.nodes), len(self.foreigners)
+
+    def rewind(self, mark: tuple[int, int]) -> None:
+        """Takes back the nodes written since."""
+        del self.nodes[mark[0]:], self.foreigners[mark[1]:]
+
+    # --- ops of ours
+
+    def emit(self, n: Reading, op: str | Op, inputs: Sequence[Value], attrs: Mapping[str, Any]) -> tuple[Value, ...]:
+        """Appends a node, or evaluates it where all its inputs are constants and the result is not out of proportion."""
+        op = get(op) if isinstance(op, str) else op
+        name, hint = _name(n.node), f"{n.node.output[0]}.{op.name}"
+        try:
+            complete = op.complete(attrs)
+            types = op.infer_types(tuple(v.type for v in inputs), complete)
+        except (TypeError, ValueError) as e:
+            raise n.refuse(str(e)) from None
+        constants = self.constants
+        largest = max((SMALL, *(v.type.size for v in inputs)))
+        if op.name in _HEAVY or onnx_foreign.is_random(n) or any(v not in constants for v in inputs) or any(t.size > largest for t in types):
+            outputs = tuple(Value(t, hint) for t in types)
+            self.nodes.append(Node(op, tuple(inputs), complete, outputs, name))
+            return outputs
+        node = Node(op, tuple(inputs), complete, tuple(Value(t, hint) for t in types), name)
+        arrays = tuple(constants[v] for v in inputs)
+        try:
+            found = op.evaluate(arrays, complete) if op.name in _MOVES or op.kind == "foreign" else evaluate_node(node, arrays)
+        except (*_RAISED, RuntimeError) as e:
+            raise n.refuse(f"{op.name} of constants failed: {e}") from None
+        return tuple(self._hold(np.asarray(a, v.type.dtype.numpy, order="C"), v.name) for a, v in zip(found, node.outputs))
+
+    def constant(self, array: np.ndarray) -> Value:
+        """A constant; equal small ones are one."""
+        if array.size > 64 or array.dtype.kind in "OUST":
+            return self._hold(array, "constant")
+        key = (array.dtype.name, array.shape, array.tobytes())
+        if key not in self._small:
+            self._small[key] = self._hold(array, "constant")
+        return self._small[key]
+
+    def _hold(self, array: np.ndarray, name: str) -> Value:
+        array = array.astype(object) if array.dtype.kind in "UST" else array
+        value = Value(TensorType.of(array), name)
+        self.constants[value] = array
+        return value
+
+
+def _name(node: onnx.NodeProto) -> str:
+    """What messages call a node."""
+    return node.name or next((f"{node.op_type} → {o}" for o in node.output if o), node.op_type)
+
+
+def domain_of(domain: str) -> str:
+    return "" if domain == "ai.onnx" else domain

@@ -1,0 +1,247 @@
+"""One ONNX node as its reader sees it, and the table of readers that every `onnx_ops_*.py` adds to."""
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import onnx
+
+from pelton.errors import ModelError
+from pelton.ir.graph import Value
+from pelton.ir.types import DType
+from pelton.ops.foreign import DTYPES
+
+if TYPE_CHECKING:
+    from .onnx_program import Program, Scope
+
+MICROSOFT = "com.microsoft"
+
+
+@dataclass(frozen=True)
+class Items:
+    """An ONNX sequence: it exists while importing only, as a list of values."""
+
+    values: tuple[Value, ...]
+
+
+class Reported(Exception):
+    """What is needed could not be read, and that has been noted already."""
+
+
+Thing = Value | Items | None            # what a name stands for; None is an absent optional
+
+
+class Reader(Protocol):
+    def __call__(self, n: "Reading") -> Thing | tuple[Thing, ...]: ...
+
+
+READERS: dict[tuple[str, str], Reader] = {}
+
+
+def reads(*ops: str, domain: str = "") -> Callable[[Reader], Reader]:
+    """Declares a function as the reader of ONNX ops: it emits our ops and gives a thing per output."""
+    def declare(reader: Reader) -> Reader:
+        for op in ops:
+            READERS[domain, op] = reader
+        return reader
+    return declare
+
+
+@functools.cache
+def schema_of(op: str, opset: int, domain: str) -> onnx.defs.OpSchema | None:
+    """The schema in force at an opset, else the oldest there is (an op used before its time), else None."""
+    try:
+        return onnx.defs.get_schema(op, opset, domain)
+    except onnx.defs.SchemaError:
+        history = [s for s in onnx.defs.get_all_schemas_with_history() if (s.name, s.domain) == (op, domain)]
+        return min(history, key=lambda s: s.since_version, default=None)
+
+
+@dataclass
+class Reading:
+    """A node, its inputs as things of our program, and what its reader needs to translate it."""
+
+    program: Program
+    scope: Scope
+    node: onnx.NodeProto
+    domain: str
+    opset: int
+    schema: onnx.defs.OpSchema | None
+    things: tuple[Thing, ...]
+
+    @property
+    def op(self) -> str:
+        return self.node.op_type
+
+    @functools.cached_property
+    def attributes(self) -> dict[str, onnx.AttributeProto]:
+        return {a.name: a for a in self.node.attribute}
+
+    def refuse(self, reason: str) -> ModelError:
+        """The error to raise; says where."""
+        return ModelError(f"{reason} ({self.program.where(self.node, self.scope)})")
+
+    # --- inputs
+
+    def input(self, i: int) -> Value:
+        """The i-th input; refuses where it is absent."""
+        value = self.optional(i)
+        if value is None:
+            raise self.refuse(f"{self.op} needs input {i}")
+        return value
+
+    def optional(self, i: int) -> Value | None:
+        thing = self.things[i] if i < len(self.things) else None
+        if isinstance(thing, Items):
+            raise self.refuse(f"{self.op} needs a tensor as input {i}, got a sequence")
+        return thing
+
+    def items(self, i: int) -> tuple[Value, ...]:
+        thing = self.things[i] if i < len(self.things) else None
+        if not isinstance(thing, Items):
+            raise self.refuse(f"{self.op} needs a sequence as input {i}")
+        return thing.values
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        """All inputs of an op that has no optional ones."""
+        return tuple(self.input(i) for i in range(len(self.things)))
+
+    def value(self, thing: Thing) -> Value:
+        """A thing that has to be a tensor."""
+        if not isinstance(thing, Value):
+            raise self.refuse(f"{self.op} needs tensors, got {'a sequence' if isinstance(thing, Items) else 'an absent optional'}")
+        return thing
+
+    def known(self, value: Value | None) -> np.ndarray | None:
+        """The array of a constant, None for everything else."""
+        return None if value is None else self.program.constants.get(value)
+
+    def number(self, i: int, what: str) -> np.ndarray | None:
+        """The constant that input i has to be; None where it is absent."""
+        value = self.optional(i)
+        if value is None:
+            return None
+        array = self.known(value)
+        if array is None:
+            raise self.refuse(f"{self.op} needs a constant as its {what}, but it depends on the data; give the model fixed sizes")
+        return array
+
+    def integers(self, i: int, what: str) -> tuple[int, ...] | None:
+        """A constant input as integers; None where it is absent."""
+        array = self.number(i, what)
+        return None if array is None else tuple(int(d) for d in array.reshape(-1))
+
+    def wants(self, i: int) -> bool:
+        """Whether anybody reads the i-th output."""
+        return i < len(self.node.output) and bool(self.node.output[i]) and self.node.output[i] in self.scope.wanted
+
+    # --- attributes
+
+    def attr(self, name: str, default: Any = None) -> Any:
+        """An attribute as Python: the node's, else the schema's default, else `default`."""
+        found = self.attributes.get(name)
+        if found is None and self.schema is not None and name in self.schema.attributes:
+            standard = self.schema.attributes[name].default_value
+            found = standard if standard.type else None
+        if found is None:
+            return default
+        return attribute(found)
+
+    def flag(self, name: str, default: int = 0) -> bool:
+        return bool(self.attr(name, default))
+
+    # --- output
+
+    def emit(self, op: str, *inputs: Value, **attrs: Any) -> Value:
+        """One application of an op with one output; evaluated at once where all inputs are constants."""
+        (value,) = self.emit_all(op, *inputs, **attrs)
+        return value
+
+    def emit_all(self, op: str, *inputs: Value, **attrs: Any) -> tuple[Value, ...]:
+        return self.program.emit(self, op, inputs, attrs)
+
+    def foreign(self) -> tuple[Thing, ...]:
+        """The whole node as one step run by the onnx package."""
+        return self.program.foreign(self)
+
+    def constant(self, array: Any, dtype: DType | None = None) -> Value:
+        return self.program.constant(np.asarray(array, dtype.numpy if dtype else None))
+
+    def like(self, value: Value, number: float) -> Value:
+        """A scalar of the element type of `value`."""
+        return self.constant(number, value.type.dtype)
+
+    def reshape(self, x: Value, shape: Iterable[int]) -> Value:
+        shape = tuple(int(d) for d in shape)
+        if math.prod(shape) != x.type.size:
+            raise self.refuse(f"{self.op} would have to make {list(shape)} of {x.type}, which has another number of elements")
+        return x if shape == x.type.shape else self.emit("reshape", x, shape=shape)
+
+    def transpose(self, x: Value, perm: Iterable[int]) -> Value:
+        perm = tuple(perm)
+        return x if perm == tuple(range(x.type.rank)) else self.emit("transpose", x, perm=perm)
+
+    def cast(self, x: Value, to: DType) -> Value:
+        return x if x.type.dtype is to else self.emit("cast", x, to=to)
+
+    def expand(self, x: Value, shape: tuple[int, ...]) -> Value:
+        return x if shape == x.type.shape else self.emit("expand", x, shape=shape)
+
+    def slice(self, x: Value, axis: int, start: int, end: int) -> Value:
+        return x if (start, end) == (0, x.type.shape[axis]) else self.emit("slice", x, starts=(start,), ends=(end,), axes=(axis,), steps=(1,))
+
+    # --- checks
+
+    def axis(self, axis: int, rank: int) -> int:
+        """The axis counted from the front; refuses where it is outside."""
+        if not -rank <= axis < max(rank, 1):
+            raise self.refuse(f"{self.op} needs an axis between {-rank} and {rank - 1}, got {axis}")
+        return axis % max(rank, 1)
+
+    def axes(self, axes: Iterable[int], rank: int) -> tuple[int, ...]:
+        found = tuple(sorted(self.axis(a, rank) for a in axes))
+        if len(set(found)) < len(found):
+            raise self.refuse(f"{self.op} needs different axes, got {list(found)}")
+        return found
+
+    def dtype(self, code: int) -> DType:
+        if code not in DTYPES:
+            names = {v: k for k, v in onnx.TensorProto.DataType.items()}
+            raise self.refuse(f"{self.op} asks for element type {names.get(code, code)}, which is not supported")
+        return DTYPES[code]
+
+    def verify(self) -> None:
+        """Inputs and attributes against the schema; refuses what a reader could not read."""
+        schema = self.schema
+        if schema is None:
+            return
+        low, high = schema.min_input, schema.max_input
+        if not low <= len(self.things) <= high:
+            counts = f"{low}" if low == high else f"{low} to {high}" if high < 2**30 else f"{low} and more"
+            raise self.refuse(f"{self.op} needs {counts} inputs, got {len(self.things)}")
+        for name, spec in schema.attributes.items():
+            given = self.attributes.get(name)
+            if given is None and spec.required:
+                raise self.refuse(f"{self.op} needs attribute {name!r}")
+            if given is not None and given.type != spec.type.value:
+                raise self.refuse(f"{self.op} needs attribute {name!r} as {spec.type.name}, got {onnx.AttributeProto.AttributeType.Name(given.type)}")
+        for name in self.attributes.keys() - schema.attributes.keys():
+            self.program.warn(f"{self.op} has no attribute {name!r}; ignored ({self.program.where(self.node, self.scope)})")
+
+
+def attribute(found: onnx.AttributeProto) -> Any:
+    """An attribute's value: text decoded, lists as tuples, tensors and graphs as they are."""
+    value = onnx.helper.get_attribute_value(found)
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if found.type == onnx.AttributeProto.STRINGS:
+        return tuple(v.decode("utf-8", "replace") for v in value)
+    return tuple(value) if isinstance(value, (list, Mapping)) or found.type in _LISTS else value
+
+
+_LISTS = {onnx.AttributeProto.FLOATS, onnx.AttributeProto.INTS, onnx.AttributeProto.TENSORS, onnx.AttributeProto.GRAPHS}

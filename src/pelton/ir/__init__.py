@@ -1,0 +1,1 @@
+"""The program representation: types, graphs, their text form, and their meaning."""

@@ -1,0 +1,80 @@
+"""The meaning of a program: every op by its reference, floats computed in float64 and rounded once per value."""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .graph import Graph, Node, Value
+from .types import DType
+
+if TYPE_CHECKING:
+    from pelton.ops.op import Term
+
+_WIDE = {DType.F32, DType.F16, DType.BF16, DType.F8E4M3FN, DType.F8E4M3FNUZ, DType.F8E5M2, DType.F8E5M2FNUZ}
+
+
+def widen(array: np.ndarray, dtype: DType) -> np.ndarray:
+    return array.astype(np.float64) if dtype in _WIDE else array
+
+
+def _narrow(array, dtype: DType) -> np.ndarray:
+    with np.errstate(all="ignore"):
+        return np.asarray(array).astype(dtype.numpy, copy=False)
+
+
+def evaluate_node(node: Node, arrays: tuple[np.ndarray, ...], *, round: bool = True) -> tuple[np.ndarray, ...]:
+    """One node on arrays of its input types. With `round=False` floats stay float64 (inputs may be so already)."""
+    wide = tuple(widen(a, v.type.dtype) for a, v in zip(arrays, node.inputs))
+    if node.op.reference is None and node.op.scalar is None:
+        found = _expanded(node, wide)
+    else:
+        found = node.op.evaluate(wide, node.attrs)
+    out = []
+    for a, v in zip(found, node.outputs):
+        a = np.asarray(a)
+        if a.shape != v.type.shape:
+            raise ValueError(f"the reference of {node.op.name} gave shape {list(a.shape)}, its type says {v.type} (node {node.name!r})")
+        out.append(_narrow(a, v.type.dtype) if round or v.type.dtype not in _WIDE else a)
+    return tuple(out)
+
+
+def _expanded(node: Node, arrays: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
+    terms = node.op.expand(*node.inputs, **node.attrs)
+    known: dict = dict(zip(node.inputs, arrays))
+    return tuple(_term(t, known)[0] for t in (terms if isinstance(terms, tuple) else (terms,)))
+
+
+def _term(t, known: dict) -> tuple[np.ndarray, ...]:
+    from pelton.ops.op import Term
+    if isinstance(t, Value):
+        return (known[t],)
+    if not isinstance(t, Term):
+        return (np.asarray(t),)
+    if id(t) not in known:
+        args = tuple(_term(a, known)[0] for a in t.args)
+        if t.op.reference is None and t.op.scalar is None:
+            raise ValueError(f"{t.op.name} inside an expansion has no reference of its own")
+        known[id(t)] = t.op.evaluate(args, t.op.complete(t.attrs))
+    return known[id(t)]
+
+
+def evaluate(graph: Graph, inputs: Mapping[str, np.ndarray], *, round: bool = True,
+             keep: bool = False) -> dict[str, np.ndarray]:
+    """Runs a graph by reference: input name → array, output name → array.
+
+    `round=False` computes every float in float64 throughout (the yardstick for precision); `keep` returns all values by name.
+    """
+    env: dict[Value, np.ndarray] = dict(graph.constants)
+    for v in graph.inputs:
+        env[v] = np.asarray(inputs[v.name])
+    last = {v: i for i, n in enumerate(graph.nodes) for v in n.inputs}
+    for i, node in enumerate(graph.nodes):
+        found = evaluate_node(node, tuple(env[v] for v in node.inputs), round=round)
+        env.update(zip(node.outputs, found))
+        if not keep:
+            for v in set(node.inputs):
+                if last[v] == i and v not in graph.outputs:
+                    env.pop(v, None)
+    return {v.name: a for v, a in env.items() if keep or v in graph.outputs}

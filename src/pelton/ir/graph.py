@@ -1,0 +1,180 @@
+"""Values, nodes and graphs: immutable data; a pass is a function Graph → Graph."""
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .types import TensorType
+
+if TYPE_CHECKING:
+    from pelton.ops.op import Op
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """One tensor of a program. Identity, not spelling, makes two values the same."""
+
+    type: TensorType
+    name: str
+
+    def __repr__(self) -> str:
+        return f"%{self.name}: {self.type}"
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """One application of an op. `name` is where it came from in the model file, for messages."""
+
+    op: Op
+    inputs: tuple[Value, ...]
+    attrs: Mapping[str, Any]
+    outputs: tuple[Value, ...]
+    name: str = ""
+
+    @property
+    def output(self) -> Value:
+        (only,) = self.outputs
+        return only
+
+    def __repr__(self) -> str:
+        return f"{self.op.name}({', '.join('%' + v.name for v in self.inputs)}) -> {', '.join(map(repr, self.outputs))}"
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """A program: nodes in an order in which every value is made before it is used."""
+
+    inputs: tuple[Value, ...]
+    constants: Mapping[Value, np.ndarray]
+    nodes: tuple[Node, ...]
+    outputs: tuple[Value, ...]
+    name: str = "main"
+    _index: dict = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @property
+    def producer(self) -> dict[Value, Node]:
+        """value → the node that makes it (inputs and constants have none)."""
+        if "producer" not in self._index:
+            self._index["producer"] = {v: n for n in self.nodes for v in n.outputs}
+        return self._index["producer"]
+
+    @property
+    def users(self) -> dict[Value, list[Node]]:
+        """value → the nodes that read it, once per reading."""
+        if "users" not in self._index:
+            users: dict[Value, list[Node]] = {}
+            for n in self.nodes:
+                for v in n.inputs:
+                    users.setdefault(v, []).append(n)
+            self._index["users"] = users
+        return self._index["users"]
+
+    def uses(self, value: Value) -> int:
+        """How many readers a value has, a graph output counting as one."""
+        return len(self.users.get(value, ())) + sum(v is value for v in self.outputs)
+
+    def replace(self, **changes) -> "Graph":
+        kept = dict(inputs=self.inputs, constants=self.constants, nodes=self.nodes, outputs=self.outputs, name=self.name)
+        return Graph(**{**kept, **changes})
+
+
+class Builder:
+    """Makes a graph node by node; types are inferred, names made unique."""
+
+    def __init__(self, name: str = "main"):
+        self.name = name
+        self.inputs: list[Value] = []
+        self.constants: dict[Value, np.ndarray] = {}
+        self.nodes: list[Node] = []
+        self._names: set[str] = set()
+
+    def fresh(self, hint: str) -> str:
+        """A name not yet taken, as close to the hint as possible."""
+        name, k = hint or "t", 1
+        while name in self._names:
+            k += 1
+            name = f"{hint or 't'}_{k}"
+        self._names.add(name)
+        return name
+
+    def input(self, type: TensorType, name: str) -> Value:
+        value = Value(type, self.fresh(name))
+        self.inputs.append(value)
+        return value
+
+    def constant(self, array: np.ndarray, name: str = "c") -> Value:
+        array = np.asarray(array)
+        value = Value(TensorType.of(array), self.fresh(name))
+        self.constants[value] = array
+        return value
+
+    def emit(self, op: Op, inputs: Iterable[Value], attrs: Mapping[str, Any] | None = None, *,
+             names: Iterable[str] = (), node_name: str = "") -> tuple[Value, ...]:
+        """Appends a node and gives its outputs. Raises what the op's `infer` raises."""
+        inputs, attrs = tuple(inputs), op.complete(attrs or {})
+        types = op.infer_types(tuple(v.type for v in inputs), attrs)
+        hints = [*names, *[""] * len(types)]
+        outputs = tuple(Value(t, self.fresh(h or op.name)) for t, h in zip(types, hints))
+        self.nodes.append(Node(op, inputs, attrs, outputs, node_name))
+        return outputs
+
+    def graph(self, outputs: Iterable[Value]) -> Graph:
+        return Graph(tuple(self.inputs), dict(self.constants), tuple(self.nodes), tuple(outputs), self.name)
+
+
+def live(graph: Graph) -> Graph:
+    """The same graph without nodes and constants that no output needs. Inputs stay: they are the interface."""
+    needed = set(graph.outputs)
+    nodes = []
+    for n in reversed(graph.nodes):
+        if any(v in needed for v in n.outputs):
+            nodes.append(n)
+            needed.update(n.inputs)
+    if len(nodes) == len(graph.nodes) and all(v in needed for v in graph.constants):
+        return graph
+    return graph.replace(nodes=tuple(reversed(nodes)), constants={v: a for v, a in graph.constants.items() if v in needed})
+
+
+def substitute(graph: Graph, to: Mapping[Value, Value]) -> Graph:
+    """Every reading of a key reads its image instead (chains are followed)."""
+    def end(v: Value) -> Value:
+        while v in to:
+            v = to[v]
+        return v
+
+    nodes = tuple(n if not any(v in to for v in n.inputs) else
+                  Node(n.op, tuple(map(end, n.inputs)), n.attrs, n.outputs, n.name) for n in graph.nodes)
+    return graph.replace(nodes=nodes, outputs=tuple(map(end, graph.outputs)))
+
+
+def topological(nodes: Iterable[Node], inputs: Iterable[Value]) -> tuple[Node, ...]:
+    """The nodes in an executable order, stable where there is a choice; ValueError naming a node on a cycle."""
+    nodes = list(nodes)
+    producer = {v: n for n in nodes for v in n.outputs}
+    state: dict[int, int] = {}
+    order: list[Node] = []
+    for root in nodes:
+        stack = [(root, iter(root.inputs))]
+        if state.get(id(root)):
+            continue
+        state[id(root)] = 1
+        while stack:
+            node, rest = stack[-1]
+            for v in rest:
+                made_by = producer.get(v)
+                if made_by is None:
+                    continue
+                if state.get(id(made_by)) == 1:
+                    raise ValueError(f"the graph has a cycle through node {made_by.name or made_by.op.name!r}")
+                if not state.get(id(made_by)):
+                    state[id(made_by)] = 1
+                    stack.append((made_by, iter(made_by.inputs)))
+                    break
+            else:
+                state[id(node)] = 2
+                order.append(node)
+                stack.pop()
+    return tuple(order)

@@ -1,0 +1,393 @@
+"""The text form of programs: printed for people, parsed back, and normalised into keys.
+
+    graph main(%x: f32[2, 3]) {
+      %scale = constant f32[] 0.5
+      %y: f32[2, 3] = mul(%x, %scale) "layer1/mul"
+      %values: f32[2, 1], %where: i64[2, 1] = top_k(%y) {k=1, axis=1}
+      return %values, %where
+    }
+
+Attributes at their defaults are left out, and so may be the types of outputs when a program is written by hand. Names, ops and the
+name behind a node (where it came from in the model file) are JSON strings where they are not plain words.
+"""
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pelton.errors import InputError
+
+from .graph import Graph, Node, Value
+from .types import DType, TensorType
+
+if TYPE_CHECKING:
+    from pelton.ops.op import Op
+
+INLINE = 256   # constants of up to so many elements are small: `data=True` prints them
+
+_PLAIN_NAME = re.compile(r"[\w./]+", re.ASCII)
+_PLAIN_WORD = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_TOKEN = re.compile(r"""(?P<space>\s+|\#[^\n]*)|(?P<value>%(?:[A-Za-z0-9_./]+|"(?:[^"\\]|\\.)*"))|(?P<string>"(?:[^"\\]|\\.)*")"""
+                    r"""|(?P<number>[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|inf\b|nan\b))|(?P<word>[A-Za-z_]\w*)|(?P<mark>[()\[\]{},:=])""")
+
+
+def to_text(graph: Graph, data: bool = False) -> str:
+    """The program in the form above. With `data`, constants of up to INLINE elements carry their values; the others are types alone."""
+    names = _unique(graph)
+    body = _body(graph, names, INLINE if data else -1, node_names=True)
+    heading = ", ".join(f"{names[v]}: {v.type}" for v in graph.inputs)
+    return f"graph {_word(graph.name)}({heading}) {{\n" + "".join(f"  {line}\n" for line in body) + "}\n"
+
+
+def key(graph: Graph) -> str:
+    """What a program means to a code generator: two programs with equal keys need equal code.
+
+    Values are numbered in the order in which they appear, names of nodes left out, constants of one element literal and larger ones
+    types alone.
+    """
+    names = {v: f"%v{i}" for i, v in enumerate(_appearing(graph))}
+    heading = ", ".join(f"{names[v]}: {v.type}" for v in graph.inputs)
+    return "\n".join([f"({heading})", *_body(graph, names, 1, node_names=False)])
+
+
+def node_text(node: Node) -> str:
+    """One node on one line, with the types of its inputs, so that it stands alone."""
+    names = _spelled(dict.fromkeys((*node.inputs, *node.outputs)))
+    return _line(node, names, ", ".join(f"{names[v]}: {v.type}" for v in node.inputs), node_name=True)
+
+
+def parse(text: str, constants: Mapping[str, np.ndarray] | None = None) -> Graph:
+    """The program of a text; InputError saying the line where it cannot be read.
+
+    A constant without literal values is taken from `constants` by name, else it is zeros. Types of outputs that the text leaves out
+    are inferred; those that it gives are taken as they are (`verify` judges them).
+    """
+    reader = _Reader(text)
+    reader.take("word", "graph")
+    name = reader.name()
+    inputs = []
+    reader.take("mark", "(")
+    for _ in reader.separated(")"):
+        inputs.append(reader.define(reader.take("value"), reader.type_after_colon()))
+    reader.take("mark", "{")
+    values: dict[Value, np.ndarray] = {}
+    nodes = []
+    while not reader.at("word", "return"):
+        read = reader.statement(constants or {})
+        if isinstance(read, Node):
+            nodes.append(read)
+        else:
+            values[read[0]] = read[1]
+    reader.take("word", "return")
+    outputs = []
+    for _ in reader.separated("}"):
+        outputs.append(reader.use(reader.take("value")))
+    reader.take("end")
+    return Graph(tuple(inputs), values, tuple(nodes), tuple(outputs), name)
+
+
+def parse_node(text: str) -> Node:
+    """The node of a line from `node_text`, on fresh values; InputError where it cannot be read."""
+    reader = _Reader(text)
+    node = reader.statement({})
+    if not isinstance(node, Node):
+        raise InputError(f"expected one node, got a constant: {text!r}")
+    reader.take("end")
+    return node
+
+
+# --- printing
+
+def _word(name: str) -> str:
+    return name if _PLAIN_WORD.fullmatch(name) else json.dumps(name)
+
+
+def _spelled(values: Iterable[Value]) -> dict[Value, str]:
+    """value → its name as printed, with a number appended where another value has that name."""
+    taken: set[str] = set()
+    spelled = {}
+    for v in values:
+        name, k = v.name, 1
+        while name in taken:
+            k += 1
+            name = f"{v.name}_{k}"
+        taken.add(name)
+        spelled[v] = "%" + (name if _PLAIN_NAME.fullmatch(name) else json.dumps(name))
+    return spelled
+
+
+def _appearing(graph: Graph) -> dict[Value, None]:
+    """The values of a program in the order in which its text names them."""
+    seen = dict.fromkeys(graph.inputs)
+    for node in graph.nodes:
+        seen.update(dict.fromkeys((*node.inputs, *node.outputs)))
+    seen.update(dict.fromkeys(graph.outputs))
+    return seen
+
+
+def _unique(graph: Graph) -> dict[Value, str]:
+    """Printed names; those of the interface come first, so that they stay as they are."""
+    order = dict.fromkeys((*graph.inputs, *graph.outputs))
+    order.update(_appearing(graph))
+    order.update(dict.fromkeys(graph.constants))
+    return _spelled(order)
+
+
+def _body(graph: Graph, names: Mapping[Value, str], inline: int, node_names: bool) -> list[str]:
+    """A line per node and constant, each constant before its first use, and the one that returns."""
+    lines: list[str] = []
+    shown: set[Value] = set()
+
+    def show(values: Iterable[Value]) -> None:
+        for v in values:
+            if v in graph.constants and v not in shown:
+                shown.add(v)
+                lines.append(f"{names[v]} = constant {v.type}" + (f" {_literal(graph.constants[v], v.type.dtype)}" if v.type.size <= inline else ""))
+
+    for node in graph.nodes:
+        show(node.inputs)
+        lines.append(_line(node, names, ", ".join(names[v] for v in node.inputs), node_names))
+    show(graph.outputs)
+    if node_names:                                # what nobody reads has no part in a key
+        show(graph.constants)
+    return [*lines, "return " + ", ".join(names[v] for v in graph.outputs)]
+
+
+def _line(node: Node, names: Mapping[Value, str], operands: str, node_name: bool) -> str:
+    outputs = ", ".join(f"{names[v]}: {v.type}" for v in node.outputs)
+    declared = node.op.attrs
+    order = [k for k in declared if k in node.attrs] + sorted(k for k in node.attrs if k not in declared)
+    changed = [k for k in order if k not in declared or not _same(declared[k], node.attrs[k])]
+    attrs = " {" + ", ".join(f"{k}={_attribute(node.attrs[k])}" for k in changed) + "}" if changed else ""
+    return f"{outputs} = {_word(node.op.name)}({operands}){attrs}" + (f" {json.dumps(node.name)}" if node_name and node.name else "")
+
+
+def _same(a: Any, b: Any) -> bool:
+    return repr(a) == repr(b)                     # tells 1 from True and 0.0 from -0.0, and finds nan equal to nan
+
+
+def _attribute(x: Any) -> str:
+    if isinstance(x, np.generic):
+        x = x.item()
+    if isinstance(x, bool):
+        return "true" if x else "false"
+    if isinstance(x, DType):
+        return x.value
+    if isinstance(x, (int, float)):
+        return repr(x)
+    if isinstance(x, str):
+        return json.dumps(x)
+    if isinstance(x, (tuple, list)):
+        return "(" + ", ".join(map(_attribute, x)) + ("," if len(x) == 1 else "") + ")"
+    raise TypeError(f"an attribute is a number, bool, string, element type or a tuple of these, not {type(x).__name__}")
+
+
+def _literal(array: np.ndarray, dtype: DType) -> str:
+    """A number for a scalar, else all elements in row-major order; complex numbers are two numbers each."""
+    array = np.asarray(array)
+    if dtype in (DType.C64, DType.C128):
+        array = np.ascontiguousarray(array).reshape(-1).view(np.float32 if dtype is DType.C64 else np.float64)
+    elements = [_element(x, dtype) for x in array.reshape(-1)]
+    return elements[0] if array.ndim == 0 else "[" + ", ".join(elements) + "]"
+
+
+def _element(x: Any, dtype: DType) -> str:
+    if dtype is DType.STRING:
+        return json.dumps(x.decode("utf-8", "surrogateescape") if isinstance(x, bytes) else str(x))
+    if dtype is DType.BOOL:
+        return "true" if x else "false"
+    if dtype.is_integer:
+        return str(int(x))
+    return str(x) if dtype in (DType.F32, DType.F64, DType.C64, DType.C128) else repr(float(x))   # the shortest that reads back
+
+
+# --- parsing
+
+class _Reader:
+    """The tokens of a text and the values that it has defined so far."""
+
+    def __init__(self, text: str):
+        self.tokens: list[tuple[str, str, int]] = []
+        self.place = 0
+        self.values: dict[str, Value] = {}
+        at, line = 0, 1
+        while at < len(text):
+            found = _TOKEN.match(text, at)
+            if found is None:
+                raise InputError(f"line {line}: cannot read {text[at:at + 20]!r}")
+            if found.lastgroup != "space":
+                self.tokens.append((str(found.lastgroup), found.group(), line))
+            line += found.group().count("\n")
+            at = found.end()
+        self.tokens.append(("end", "the end", line))
+
+    def at(self, kind: str, text: str = "") -> bool:
+        found = self.tokens[self.place]
+        return found[0] == kind and (not text or found[1] == text)
+
+    def take(self, kind: str, text: str = "") -> str:
+        """The next token, which must be of this kind (and text)."""
+        if not self.at(kind, text):
+            raise self.error(f"expected {text or 'a ' + kind}")
+        self.place += 1
+        return self.tokens[self.place - 1][1]
+
+    def error(self, expected: str) -> InputError:
+        _, found, line = self.tokens[self.place]
+        return InputError(f"line {line}: {expected}, got {found!r}")
+
+    def refusal(self, reason: str) -> InputError:
+        """What is wrong with that which was read last."""
+        return InputError(f"line {self.tokens[self.place - 1][2]}: {reason}")
+
+    def separated(self, end: str):
+        """Once per item of a list with commas, up to and past its closing mark."""
+        while not self.at("mark", end):
+            yield
+            if not self.at("mark", end):
+                self.take("mark", ",")
+        self.take("mark", end)
+
+    def name(self) -> str:
+        return json.loads(self.take("string")) if self.at("string") else self.take("word")
+
+    def type(self) -> TensorType:
+        word = self.take("word")
+        dims = []
+        self.take("mark", "[")
+        for _ in self.separated("]"):
+            dims.append(self.integer())
+        try:
+            return TensorType(DType(word), tuple(dims))
+        except ValueError:
+            self.place -= 1
+            raise self.error(f"expected a tensor type, {word!r} is no element type") from None
+
+    def type_after_colon(self) -> TensorType:
+        self.take("mark", ":")
+        return self.type()
+
+    def integer(self) -> int:
+        if not (self.at("number") and re.fullmatch(r"[-+]?\d+", self.tokens[self.place][1])):
+            raise self.error("expected an integer")
+        return int(self.take("number"))
+
+    def use(self, token: str) -> Value:
+        name = _name_in(token)
+        if name not in self.values:
+            self.place -= 1
+            raise self.error("expected a value defined before")
+        return self.values[name]
+
+    def define(self, token: str, type: TensorType) -> Value:
+        name = _name_in(token)
+        if name in self.values:
+            raise self.refusal(f"%{name} is defined twice")
+        self.values[name] = Value(type, name)
+        return self.values[name]
+
+    def operand(self) -> Value:
+        """A value; with a type behind it, one that need not have been defined."""
+        token = self.take("value")
+        if not self.at("mark", ":"):
+            return self.use(token)
+        type, name = self.type_after_colon(), _name_in(token)
+        return self.values[name] if name in self.values and self.values[name].type == type else self.define(token, type)
+
+    def statement(self, constants: Mapping[str, np.ndarray]) -> Node | tuple[Value, np.ndarray]:
+        """A constant or a node."""
+        tokens: list[tuple[str, TensorType | None]] = []
+        while True:
+            token = self.take("value")
+            tokens.append((token, self.type_after_colon() if self.at("mark", ":") else None))
+            if self.at("mark", "="):
+                break
+            self.take("mark", ",")
+        self.take("mark", "=")
+        if self.at("word", "constant"):
+            return self.constant(tokens[0][0], constants)
+        op = self.op()
+        operands = []
+        self.take("mark", "(")
+        for _ in self.separated(")"):
+            operands.append(self.operand())
+        attrs = {}
+        if self.at("mark", "{"):
+            self.take("mark", "{")
+            for _ in self.separated("}"):
+                name = self.take("word")
+                self.take("mark", "=")
+                attrs[name] = self.attribute()
+        node_name = json.loads(self.take("string")) if self.at("string") else ""
+        return self.node(op, tuple(operands), attrs, tokens, node_name)
+
+    def node(self, op: Op, operands: tuple[Value, ...], attrs: dict[str, Any], tokens: list[tuple[str, TensorType | None]], name: str) -> Node:
+        try:
+            attrs = op.complete(attrs)
+            types = [type for _, type in tokens]
+            if None in types:
+                types = list(op.infer_types(tuple(v.type for v in operands), attrs))
+        except (TypeError, ValueError) as e:
+            raise self.refusal(str(e)) from e
+        if len(types) != len(tokens):
+            raise self.refusal(f"{op.name} has {len(types)} outputs, got names for {len(tokens)}")
+        outputs = tuple(self.define(token, given or inferred) for (token, given), inferred in zip(tokens, types))
+        return Node(op, operands, attrs, outputs, name)
+
+    def op(self) -> Op:
+        from pelton.ops import REGISTRY
+        from pelton.ops.foreign import foreign
+
+        name = self.name()
+        if name in REGISTRY:
+            return REGISTRY[name]
+        if "::" in name:
+            return foreign(name)
+        self.place -= 1
+        raise self.error("expected the name of an op")
+
+    def attribute(self) -> Any:
+        if self.at("mark", "("):
+            self.take("mark", "(")
+            return tuple([self.attribute() for _ in self.separated(")")])
+        if self.at("string"):
+            return json.loads(self.take("string"))
+        if self.at("number"):
+            number = self.take("number")
+            return int(number) if re.fullmatch(r"[-+]?\d+", number) else float(number)
+        word = self.take("word")
+        if word in ("true", "false"):
+            return word == "true"
+        try:
+            return DType(word)
+        except ValueError:
+            self.place -= 1
+            raise self.error("expected an attribute value") from None
+
+    def constant(self, token: str, constants: Mapping[str, np.ndarray]) -> tuple[Value, np.ndarray]:
+        self.take("word", "constant")
+        value = self.define(token, self.type())
+        dtype, shape = value.type.dtype, value.type.shape
+        if self.at("mark", "["):
+            self.take("mark", "[")
+            elements = [self.attribute() for _ in self.separated("]")]
+        elif self.at("number") or self.at("string") or self.at("word", "true") or self.at("word", "false"):
+            elements = [self.attribute()]
+        else:
+            array = constants.get(value.name)
+            return value, np.zeros(shape, dtype.numpy) if array is None else array
+        if dtype in (DType.C64, DType.C128):
+            array = np.array(elements, np.float64).view(np.complex128)
+        else:
+            array = np.array(elements, object if dtype in (DType.STRING, DType.U64) else None)
+        if array.size != value.type.size:
+            raise self.refusal(f"constant %{value.name} needs {value.type.size} elements, got {array.size}")
+        return value, array.astype(dtype.numpy).reshape(shape)
+
+
+def _name_in(token: str) -> str:
+    return json.loads(token[1:]) if token[1] == '"' else token[1:]

@@ -1,0 +1,141 @@
+"""Element types and tensor types: what a value is, independent of how it lies in memory."""
+from __future__ import annotations
+
+import enum
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+
+class DType(enum.Enum):
+    """An element type; the value is the name that the text form uses."""
+
+    F64 = "f64"
+    F32 = "f32"
+    F16 = "f16"
+    BF16 = "bf16"
+    F8E4M3FN = "f8e4m3fn"
+    F8E4M3FNUZ = "f8e4m3fnuz"
+    F8E5M2 = "f8e5m2"
+    F8E5M2FNUZ = "f8e5m2fnuz"
+    I64 = "i64"
+    I32 = "i32"
+    I16 = "i16"
+    I8 = "i8"
+    I4 = "i4"
+    U64 = "u64"
+    U32 = "u32"
+    U16 = "u16"
+    U8 = "u8"
+    U4 = "u4"
+    BOOL = "bool"
+    STRING = "string"
+    C64 = "c64"
+    C128 = "c128"
+
+    @property
+    def numpy(self) -> np.dtype:
+        """The numpy dtype of arrays of this type (narrow floats and 4-bit integers come from ml_dtypes)."""
+        if self in _NUMPY:
+            return np.dtype(_NUMPY[self])
+        import ml_dtypes  # only models that use such a type need it
+
+        return np.dtype(getattr(ml_dtypes, _ML_DTYPES[self]))
+
+    @property
+    def size(self) -> int:
+        """Bytes per element in memory (4-bit integers take a byte each)."""
+        return self.numpy.itemsize
+
+    @property
+    def is_float(self) -> bool:
+        return self.value[0] == "f" or self is DType.BF16
+
+    @property
+    def is_integer(self) -> bool:
+        return self.value[0] in "iu"
+
+    @property
+    def is_signed(self) -> bool:
+        return self.value[0] == "i"
+
+    @classmethod
+    def of(cls, array_or_dtype) -> "DType":
+        """The element type of a numpy array or dtype; TypeError where there is none."""
+        dtype = np.dtype(getattr(array_or_dtype, "dtype", array_or_dtype))
+        if dtype.kind in "OUST":
+            return cls.STRING
+        found = _BY_NUMPY_NAME.get(dtype.name)
+        if found is None:
+            raise TypeError(f"no element type for numpy dtype {dtype}")
+        return found
+
+
+_NUMPY = {DType.F64: "float64", DType.F32: "float32", DType.F16: "float16", DType.I64: "int64", DType.I32: "int32",
+          DType.I16: "int16", DType.I8: "int8", DType.U64: "uint64", DType.U32: "uint32", DType.U16: "uint16",
+          DType.U8: "uint8", DType.BOOL: "bool", DType.STRING: "object", DType.C64: "complex64", DType.C128: "complex128"}
+_ML_DTYPES = {DType.BF16: "bfloat16", DType.F8E4M3FN: "float8_e4m3fn", DType.F8E4M3FNUZ: "float8_e4m3fnuz",
+              DType.F8E5M2: "float8_e5m2", DType.F8E5M2FNUZ: "float8_e5m2fnuz", DType.I4: "int4", DType.U4: "uint4"}
+_BY_NUMPY_NAME = {name: dtype for dtype, name in [*_NUMPY.items(), *_ML_DTYPES.items()]}
+
+F64, F32, F16, BF16, I64, I32, I16, I8, U64, U32, U16, U8, BOOL, STRING = (
+    DType.F64, DType.F32, DType.F16, DType.BF16, DType.I64, DType.I32, DType.I16, DType.I8,
+    DType.U64, DType.U32, DType.U16, DType.U8, DType.BOOL, DType.STRING)
+
+Dim = int
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """dtype and logical shape; prints as `f32[1, 3, 224, 224]`."""
+
+    dtype: DType
+    shape: tuple[Dim, ...] = ()
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        return self.size * self.dtype.size
+
+    def with_shape(self, shape) -> "TensorType":
+        return TensorType(self.dtype, tuple(int(d) for d in shape))
+
+    def with_dtype(self, dtype: DType) -> "TensorType":
+        return TensorType(dtype, self.shape)
+
+    def __str__(self) -> str:
+        return f"{self.dtype.value}[{', '.join(map(str, self.shape))}]"
+
+    @classmethod
+    def parse(cls, text: str) -> "TensorType":
+        """`f32[2, 3]` → TensorType; ValueError for anything else."""
+        name, bracket, dims = text.strip().partition("[")
+        if not bracket or not dims.endswith("]"):
+            raise ValueError(f"not a tensor type: {text!r} (expected e.g. 'f32[2, 3]')")
+        inner = dims[:-1].strip()
+        return cls(DType(name.strip()), tuple(int(d) for d in inner.split(",")) if inner else ())
+
+    @classmethod
+    def of(cls, array) -> "TensorType":
+        return cls(DType.of(array), tuple(np.shape(array)))
+
+
+def broadcast_shapes(*shapes: tuple[Dim, ...]) -> tuple[Dim, ...]:
+    """The shape that numpy's broadcasting gives; ValueError where the shapes do not fit."""
+    rank = max(map(len, shapes), default=0)
+    out = []
+    for axis in range(-rank, 0):
+        dims = {s[axis] for s in shapes if len(s) >= -axis} - {1}
+        if len(dims) > 1:
+            raise ValueError("shapes do not broadcast: " + " and ".join(str(list(s)) for s in shapes))
+        out.append(dims.pop() if dims else 1)
+    return tuple(out)

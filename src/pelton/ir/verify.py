@@ -1,0 +1,65 @@
+"""Whether a program is well formed: every value made once and before its use, every type the inferred one."""
+from __future__ import annotations
+
+import numpy as np
+
+from pelton.errors import BuildError
+
+from .graph import Graph, Node, Value
+from .types import TensorType
+
+
+def verify(graph: Graph) -> None:
+    """Returns where the program is well formed; BuildError naming the node and the reason where it is not."""
+    defined: set[Value] = set()
+
+    def define(value: Value, where: str) -> None:
+        if value in defined:
+            raise BuildError(f"{value!r} is defined twice, the second time by {where}, in graph {graph.name!r}")
+        defined.add(value)
+
+    for v in graph.inputs:
+        define(v, "the graph's inputs")
+    for v, array in graph.constants.items():
+        define(v, "a constant")
+        _check_constant(graph, v, array)
+    for node in graph.nodes:
+        for v in node.inputs:
+            if v not in defined:
+                raise BuildError(f"{_named(node)} reads {v!r}, which nothing before it makes, in graph {graph.name!r}")
+        _check_types(graph, node)
+        for v in node.outputs:
+            define(v, _named(node))
+    for v in graph.outputs:
+        if v not in defined:
+            raise BuildError(f"output {v!r} is made by nothing in graph {graph.name!r}")
+    for kind, values in (("inputs", graph.inputs), ("outputs", graph.outputs)):
+        names = [v.name for v in dict.fromkeys(values)]
+        if len(set(names)) < len(names):
+            repeated = next(n for n in names if names.count(n) > 1)
+            raise BuildError(f"two {kind} are named {repeated!r} in graph {graph.name!r}")
+
+
+def _named(node: Node) -> str:
+    return f"node {node.name!r} ({node.op.name})" if node.name else f"node {node!r}"
+
+
+def _check_constant(graph: Graph, value: Value, array: np.ndarray) -> None:
+    try:
+        found = TensorType.of(array)
+    except TypeError as e:
+        raise BuildError(f"constant {value!r} is no tensor: {e}, in graph {graph.name!r}") from None
+    if found != value.type:
+        raise BuildError(f"constant {value!r} holds an array of type {found}, in graph {graph.name!r}")
+
+
+def _check_types(graph: Graph, node: Node) -> None:
+    try:
+        if node.op.complete(node.attrs).keys() != node.attrs.keys():
+            raise TypeError(f"{node.op.name} needs its attributes {sorted(node.op.attrs.keys() - node.attrs.keys())} spelled out")
+        types = node.op.infer_types(tuple(v.type for v in node.inputs), node.attrs)
+    except (TypeError, ValueError) as e:
+        raise BuildError(f"{_named(node)} does not fit its inputs: {e}, in graph {graph.name!r}") from e
+    if types != tuple(v.type for v in node.outputs):
+        raise BuildError(f"{_named(node)} should give {', '.join(map(str, types)) or 'nothing'}, its outputs are "
+                         f"{', '.join(map(repr, node.outputs)) or 'none'}, in graph {graph.name!r}")

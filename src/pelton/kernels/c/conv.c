@@ -1,0 +1,86 @@
+// Direct convolution, channels-last: MR output pixels (running on over rows) × NR output channels in registers, one pass over
+// (kh, kw, channel). Taps outside of the picture read a row of zeros, so padding, strides, dilations and groups share one loop.
+#include "vec.h"
+
+// <region>
+enum : long { BATCH = 1, H = 9, W = 7, C = 5, OH = 9, OW = 7, OC = 19, GROUPS = 1, KH = 3, KW = 3, SH = 1, SW = 1, PT = 1, PL = 1, DH = 1, DW = 1, PADDED = 1,
+              XN = 315, XH = 35, XW = 5 };
+typedef struct { float *y; } tail;
+AI tail tail_open(const args *a) { return (tail){ a[2].p }; }
+AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t->y + (b * OH * OW + r) * OC + c, x, n); }
+// </region>
+// <tactic>
+enum : long { MR = 6, NV = 2, MB = 48, NB = 32 };
+// </tactic>
+
+enum : long { NR = NV * VL, PIXELS = OH * OW, PANELS = (OC + NR - 1) / NR, MBS = (PIXELS + MB - 1) / MB, NBS = (PANELS * NR + NB - 1) / NB,
+              JOINED = DW == 1 && XW == C };                               // the taps of a row lie next to each other in memory
+static const float zeros[C];
+
+AI void sum(int rows, long n, const float *const *at, const float *w, vf32 (*acc)[NV]) {
+    for (long k = 0; k < n; k++) {
+        vf32 v[NV];
+        unroll (int j = 0; j < NV; j++) v[j] = ld_f32(w + k * NR + j * VL);
+        unroll (int i = 0; i < rows; i++) {
+            const vf32 x = bc_f32(at[i][k]);
+            unroll (int j = 0; j < NV; j++) acc[i][j] = vec_fma(x, v[j], acc[i][j]);
+        }
+    }
+}
+
+AI void tile(int rows, bool edge, const tail *t, const float *x, const float *w, long b, long p, long g, long n) {
+    vf32 acc[MR][NV];
+    const float *at[MR];
+    long top[MR], left[MR];
+    bool inside = true;                                                   // no pixel of the tile reaches over the left or right edge
+    unroll (int i = 0; i < rows; i++) {
+        top[i] = (p + i) / OW * SH - PT;
+        left[i] = (p + i) % OW * SW - PL;
+        inside &= left[i] >= 0 && left[i] + (KW - 1) * DW < W;
+        unroll (int j = 0; j < NV; j++) acc[i][j] = bc_f32(0);
+    }
+    for (long kh = 0; kh < KH; kh++) {
+        if (PADDED && JOINED) {
+            unroll (int i = 0; i < rows; i++) inside &= (unsigned long)(top[i] + kh * DH) < H;
+        }
+        if (JOINED && (!PADDED || inside)) {
+            unroll (int i = 0; i < rows; i++) at[i] = x + (top[i] + kh * DH) * XH + left[i] * XW;
+            sum(rows, KW * C, at, w, acc);
+            w += KW * C * NR;
+            continue;
+        }
+        for (long kw = 0; kw < KW; kw++) {
+            unroll (int i = 0; i < rows; i++) {
+                const long y = top[i] + kh * DH, z = left[i] + kw * DW;
+                at[i] = !PADDED || ((unsigned long)y < H && (unsigned long)z < W) ? x + y * XH + z * XW : zeros;
+            }
+            sum(rows, C, at, w, acc);
+            w += C * NR;
+        }
+    }
+    unroll (int i = 0; i < rows; i++)
+        unroll (int j = 0; j < NV; j++) {
+            const int lanes = !edge ? VL : OC % NR - j * VL;
+            if (lanes > 0) finish(t, acc[i][j], b, p + i, g * OC + n + j * VL, lanes < VL ? lanes : VL);
+        }
+}
+
+void KERNEL(const args *a, long begin, long end, void *scratch) {
+    const tail T = tail_open(a);
+    for (long t = begin; t < end; t++) {
+        const long mb = t % MBS, nb = t / MBS % NBS, g = t / (MBS * NBS) % GROUPS, b = t / (MBS * NBS * GROUPS);
+        const long p0 = mb * MB, p1 = p0 + MB < PIXELS ? p0 + MB : PIXELS, n0 = nb * NB, n1 = n0 + NB < OC ? n0 + NB : OC;
+        const float *x = (const float *)a[0].p + b * XN + g * C;
+        for (long n = n0; n < n1; n += NR) {
+            const float *w = (const float *)a[1].p + (g * PANELS * NR + n) * (KH * KW * C);
+            long p = p0;
+            if (n + NR <= OC) {
+                for (; p + MR <= p1; p += MR) tile(MR, false, &T, x, w, b, p, g, n);
+                if (PIXELS % MR && p < p1) tile(PIXELS % MR, false, &T, x, w, b, p, g, n);
+            } else {
+                for (; p + MR <= p1; p += MR) tile(MR, true, &T, x, w, b, p, g, n);
+                if (PIXELS % MR && p < p1) tile(PIXELS % MR, true, &T, x, w, b, p, g, n);
+            }
+        }
+    }
+}

@@ -1,0 +1,90 @@
+// Matrix product C[b, m, n] = A[b, m, :] · B[b, :, n]: A read in place row by row, B in panels of NR columns
+// (packed at build time, or here into scratch where it is no constant), K in blocks that keep a panel in L1.
+#include "vec.h"
+
+// <region>
+enum : long { BATCH = 1, M = 37, N = 40, K = 19, AR = 19, PACKED = 1, BK = 40, BN = 1 };
+#define A_AT(b) ((b) * M * K)
+#define B_AT(b) 0
+typedef struct { float *y; } tail;
+AI tail tail_open(const args *a) { return (tail){ a[2].p }; }
+AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t->y + (b * M + r) * N + c, x, n); }
+// </region>
+// <tactic>
+enum : long { MR = 6, NV = 2, MB = 48, NB = 32, KC = 384 };
+// </tactic>
+
+enum : long { NR = NV * VL, PANELS = (N + NR - 1) / NR, MBS = (M + MB - 1) / MB, NBS = (N + NB - 1) / NB, BLOCKED = K > KC };
+
+// One tile of `rows` × NR: its part of the sum from k0 on, `kn` long; the last part goes through the tail.
+AI void tile(int rows, bool edge, const tail *t, const float *a, const float *p, float *part, long kn, bool first, bool last, long b, long m, long n) {
+    vf32 acc[MR][NV];
+    unroll (int i = 0; i < rows; i++)
+        unroll (int j = 0; j < NV; j++)
+            acc[i][j] = BLOCKED && !first ? ld_f32(part + i * NR + j * VL) : bc_f32(0);
+    for (long k = 0; k < kn; k++) {
+        vf32 w[NV];
+        unroll (int j = 0; j < NV; j++) w[j] = ld_f32(p + k * NR + j * VL);
+        unroll (int i = 0; i < rows; i++) {
+            const vf32 x = bc_f32(a[i * AR + k]);
+            unroll (int j = 0; j < NV; j++) acc[i][j] = vec_fma(x, w[j], acc[i][j]);
+        }
+    }
+    unroll (int i = 0; i < rows; i++)
+        unroll (int j = 0; j < NV; j++) {
+            if (BLOCKED && !last) {
+                st_f32(part + i * NR + j * VL, acc[i][j]);
+            } else if (!edge) {
+                finish(t, acc[i][j], b, m + i, n + j * VL, VL);
+            } else {
+                const int left = N % NR - j * VL;
+                if (left > 0) finish(t, acc[i][j], b, m + i, n + j * VL, left < VL ? left : VL);
+            }
+        }
+}
+
+// B as [panel][k][NR], columns past N zero.
+AI void pack(const float *B, float *to, long n0, long n1) {
+    for (long n = n0; n < n1; n += NR)
+        for (long k = 0; k < K; k++) {
+            float *row = to + (n - n0) * K + k * NR;
+            unroll (int j = 0; j < NV; j++) {
+                const long c = n + j * VL;
+                const float *from = B + k * BK + c * BN;
+                if (c + VL <= N) st_f32(row + j * VL, BN == 1 ? ld_f32(from) : ldg_f32(from, BN, VL));
+                else st_f32(row + j * VL, c >= N ? bc_f32(0) : BN == 1 ? ldn_f32(from, N - c) : ldg_f32(from, BN, N - c));
+            }
+        }
+}
+
+void KERNEL(const args *a, long begin, long end, void *scratch) {
+    const tail T = tail_open(a);
+    float *part = scratch, *packed = part + (BLOCKED ? MB * NB : 0);
+    long held = -1;
+    for (long t = begin; t < end; t++) {
+        const long mb = t % MBS, nb = t / MBS % NBS, b = t / (MBS * NBS);
+        const long m0 = mb * MB, m1 = m0 + MB < M ? m0 + MB : M, n0 = nb * NB, n1 = n0 + NB < N ? n0 + NB : N;
+        const float *A = (const float *)a[0].p + A_AT(b), *B = (const float *)a[1].p + B_AT(b);
+        if (!PACKED) {
+            if (held != t / MBS) pack(B, packed, n0, n1);                 // consecutive tiles share their columns
+            held = t / MBS;
+            B = packed - n0 * K;
+        }
+        for (long k0 = 0; k0 < K; k0 += KC) {
+            const long kn = k0 + KC < K ? KC : K - k0;
+            const bool first = k0 == 0, last = k0 + kn == K;
+            for (long n = n0; n < n1; n += NR) {
+                const float *p = B + n * K + k0 * NR;
+                float *row = part + (n - n0) * MB;
+                long m = m0;
+                if (n + NR <= N) {
+                    for (; m + MR <= m1; m += MR) tile(MR, false, &T, A + m * AR + k0, p, row + (m - m0) * NR, kn, first, last, b, m, n);
+                    if (M % MR && m < m1) tile(M % MR, false, &T, A + m * AR + k0, p, row + (m - m0) * NR, kn, first, last, b, m, n);
+                } else {
+                    for (; m + MR <= m1; m += MR) tile(MR, true, &T, A + m * AR + k0, p, row + (m - m0) * NR, kn, first, last, b, m, n);
+                    if (M % MR && m < m1) tile(M % MR, true, &T, A + m * AR + k0, p, row + (m - m0) * NR, kn, first, last, b, m, n);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,26 @@
+// Pointwise: every output element from the operands' elements of the same place, rows of the collapsed index space one after another.
+#include "vec.h"
+
+// <region>
+enum : long { ROWS = 3, COLS = 37 };
+typedef struct { const float *e; float *y; } tail;
+AI tail tail_open(const args *a) { return (tail){ a[0].p, a[1].p }; }
+AI void finish(const tail *t, long b, long r, long c, int n) { stn_f32(t->y + r * COLS + c, f32_maximum(ldn_f32(t->e + r * COLS + c, n), bc_f32(0)), n); }
+// </region>
+// <tactic>
+enum : long { RB = 1, CB = 1024 };
+// </tactic>
+
+enum : long { CBS = (COLS + CB - 1) / CB };
+
+void KERNEL(const args *a, long begin, long end, void *scratch) {
+    const tail T = tail_open(a);
+    for (long t = begin; t < end; t++) {
+        const long r0 = t / CBS * RB, r1 = r0 + RB < ROWS ? r0 + RB : ROWS, c0 = t % CBS * CB, c1 = c0 + CB < COLS ? c0 + CB : COLS;
+        for (long r = r0; r < r1; r++) {
+            long c = c0;
+            for (; c + VL <= c1; c += VL) finish(&T, 0, r, c, VL);
+            if (COLS % VL && c < c1) finish(&T, 0, r, c, COLS % VL);
+        }
+    }
+}

@@ -1,0 +1,342 @@
+// Vectors for every kernel: types of VL lanes, loads and stores of whole and partial vectors, and the mathematics of the scalar primitives.
+//
+// Element types T: f32 f64 i64 i32 i16 i8 u64 u32 u16 u8, storage types f16 bf16 (vf32 in registers, the f32_ functions apply) and bool
+// (a byte in memory, in registers a vi32 mask of all ones or zero). vT is VL lanes of T. Functions are named T_primitive, after ops/scalar.py.
+// add, sub, mul, neg are the plain operators: clang wraps vector integers, and -ffp-contract=off keeps products and sums apart.
+#pragma once
+
+#ifndef VL
+#if defined __AVX512F__
+#define VL 16
+#elif defined __AVX__
+#define VL 8
+#else
+#define VL 4
+#endif
+#endif
+
+typedef union { void *p; long d; } args;
+
+#define AI static inline __attribute__((always_inline, unused))
+#define COLD static __attribute__((noinline, cold, unused))
+#define unroll _Pragma("clang loop unroll(full)") for
+
+typedef _Bool vlanes __attribute__((ext_vector_type(VL)));
+#define TYPE(T, E) \
+    typedef E T; \
+    typedef E v##T __attribute__((ext_vector_type(VL))); \
+    typedef E v##T##_in_memory __attribute__((ext_vector_type(VL), aligned(__alignof__(E)), may_alias)); \
+    typedef E T##_in_memory __attribute__((may_alias));
+TYPE(f32, float) TYPE(f64, double) TYPE(i64, __INT64_TYPE__) TYPE(i32, int) TYPE(i16, short) TYPE(i8, signed char)
+TYPE(u64, __UINT64_TYPE__) TYPE(u32, unsigned) TYPE(u16, unsigned short) TYPE(u8, unsigned char)
+#ifdef __FLT16_MANT_DIG__
+typedef _Float16 f16;
+#else
+typedef u16 f16; // bits
+#endif
+typedef u16 bf16;
+#if __STDC_VERSION__ < 202311L
+typedef _Bool bool;
+#endif
+typedef vf32 vf16, vbf16;
+typedef vi32 vbool;
+#define EACH_INTEGER(X, ...) \
+    X(i64, u64, i64, 64) X(i32, u32, i32, 32) X(i16, u16, i16, 16) X(i8, u8, i8, 8) X(u64, u64, i64, 64) X(u32, u32, i32, 32) X(u16, u16, i16, 16) X(u8, u8, i8, 8)
+
+#define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#define CONVERT(x, T) __builtin_convertvector(x, v##T)
+#if VL == 4
+#define LANES 0, 1, 2, 3
+#elif VL == 8
+#define LANES 0, 1, 2, 3, 4, 5, 6, 7
+#elif VL == 16
+#define LANES 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
+#else
+#error "VL is 4, 8 or 16"
+#endif
+
+// a·b + c, one rounding where the target can: elsewhere the builtin would be a call of libm.
+#if defined __FMA__ || defined __aarch64__ || defined __riscv_v
+#define vec_fma(a, b, c) __builtin_elementwise_fma(a, b, c)
+#else
+#define vec_fma(a, b, c) ((a) * (b) + (c))
+#endif
+
+// ---- loads and stores ----------------------------------------------------------------------------------------------------------------
+// ld_T, st_T: VL elements, any alignment.  ldn_T, stn_T: the first n elements and no byte beyond, lanes past n read as zero.
+// ldg_T, stg_T: the first n of elements that lie `stride` elements apart.  bc_T: one value in all lanes.
+
+// Partial vectors go by halves: straight moves where n is a constant, log2(VL) branches where it is not.
+#define PART_2(T) \
+    typedef T T##_2 __attribute__((ext_vector_type(2))); \
+    typedef T T##_2_in_memory __attribute__((ext_vector_type(2), aligned(__alignof__(T)), may_alias)); \
+    AI T##_2 T##_load_2(const T *p, long n) { \
+        if (n >= 2) return *(const T##_2_in_memory *)p; \
+        return (T##_2){n > 0 ? *(const T##_in_memory *)p : (T)0, 0}; \
+    } \
+    AI void T##_store_2(T *p, T##_2 v, long n) { \
+        if (n >= 2) *(T##_2_in_memory *)p = v; \
+        else if (n > 0) *(T##_in_memory *)p = v.x; \
+    }
+#define PART(T, W, H, ...) \
+    typedef T T##_##W __attribute__((ext_vector_type(W))); \
+    typedef T T##_##W##_in_memory __attribute__((ext_vector_type(W), aligned(__alignof__(T)), may_alias)); \
+    AI T##_##W T##_load_##W(const T *p, long n) { \
+        if (n >= W) return *(const T##_##W##_in_memory *)p; \
+        long whole = n >= H ? H : 0; \
+        T##_##H rest = T##_load_##H(p + whole, n - whole); \
+        return whole ? SHUFFLE(*(const T##_##H##_in_memory *)p, rest, __VA_ARGS__) : SHUFFLE(rest, (T##_##H)0, __VA_ARGS__); \
+    } \
+    AI void T##_store_##W(T *p, T##_##W v, long n) { \
+        if (n >= W) { \
+            *(T##_##W##_in_memory *)p = v; \
+            return; \
+        } \
+        T##_##H part = v.lo; \
+        if (n >= H) *(T##_##H##_in_memory *)p = part, part = v.hi, p += H, n -= H; \
+        T##_store_##H(p, part, n); \
+    }
+#define PART_4(T) PART_2(T) PART(T, 4, 2, 0, 1, 2, 3)
+#define PART_8(T) PART_4(T) PART(T, 8, 4, 0, 1, 2, 3, 4, 5, 6, 7)
+#define PART_16(T) PART_8(T) PART(T, 16, 8, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)
+#define PASTE(a, b) a##b
+#define BY_VL(name) PASTE_VL(name, VL)
+#define PASTE_VL(name, n) PASTE(name, n)
+#define FIRST(n) CONVERT(((vi32){LANES} < (int)(n)), lanes)
+
+// A masked load is one instruction where the target has it for the element's size; a masked store only on AVX-512 (12 cycles on Zen 3's AVX2).
+#if defined __AVX512BW__ && defined __AVX512VL__
+#define MASKED_LOAD(T) 1
+#define MASKED_STORE 1
+#elif defined __AVX__
+#define MASKED_LOAD(T) (sizeof(T) >= 4)
+#define MASKED_STORE 0
+#else
+#define MASKED_LOAD(T) 0
+#define MASKED_STORE 0
+#endif
+
+#define MEMORY(T) \
+    BY_VL(PART_)(T) \
+    AI v##T bc_##T(T x) { return (v##T)x; } \
+    AI v##T ld_##T(const T *p) { return *(const v##T##_in_memory *)p; } \
+    AI void st_##T(T *p, v##T v) { *(v##T##_in_memory *)p = v; } \
+    AI v##T ldn_##T(const T *p, long n) { \
+        if (MASKED_LOAD(T) && !__builtin_constant_p(n)) return __builtin_masked_load(FIRST(n), p, (v##T)0); \
+        return PASTE_VL(T##_load_, VL)(p, n); \
+    } \
+    AI void stn_##T(T *p, v##T v, long n) { \
+        if (MASKED_STORE && !__builtin_constant_p(n)) __builtin_masked_store(FIRST(n), v, p); \
+        else PASTE_VL(T##_store_, VL)(p, v, n); \
+    } \
+    AI v##T ldg_##T(const T *p, long stride, long n) { \
+        v##T v = 0; \
+        unroll (int i = 0; i < VL; i++) if (i < n) v[i] = *(const T##_in_memory *)(p + i * stride); \
+        return v; \
+    } \
+    AI void stg_##T(T *p, long stride, v##T v, long n) { \
+        unroll (int i = 0; i < VL; i++) if (i < n) *(T##_in_memory *)(p + i * stride) = v[i]; \
+    }
+MEMORY(f32) MEMORY(f64) MEMORY(i64) MEMORY(i32) MEMORY(i16) MEMORY(i8) MEMORY(u64) MEMORY(u32) MEMORY(u16) MEMORY(u8)
+
+// ---- storage types: f16, bf16, bool -----------------------------------------------------------------------------------------------
+
+#if defined __F16C__ || defined __aarch64__
+typedef _Float16 vhalf __attribute__((ext_vector_type(VL)));
+AI vf32 f16_widen(vu16 h) { return CONVERT((vhalf)h, f32); }
+AI vu16 f16_narrow(vf32 v) { return (vu16)CONVERT(v, half); }
+#else
+AI vf32 f16_widen(vu16 h) { // the exponent is rebased by a product, which normalises subnormals too
+    vu32 bits = CONVERT(h, u32);
+    vf32 v = (vf32)((bits & 0x7fff) << 13) * 0x1p112f;
+    vu32 special = (bits & 0x7c00) == 0x7c00 ? (vu32)0x7f800000 : (vu32)0;
+    return (vf32)((vu32)v | special | (bits & 0x8000) << 16);
+}
+AI vu16 f16_narrow(vf32 v) {
+    vu32 bits = (vu32)v, sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;
+    vu32 normal = (magnitude - 0x38000000 + 0xfff + (magnitude >> 13 & 1)) >> 13;
+    vu32 subnormal = (vu32)((vf32)magnitude + 0.5f) - 0x3f000000; // the addition rounds at the last bit of a half subnormal
+    vu32 half = magnitude < 0x38800000 ? subnormal : normal;
+    half = magnitude >= 0x477ff000 ? (vu32)0x7c00 : half;
+    half = magnitude > 0x7f800000 ? (vu32)0x7e00 : half;
+    return CONVERT(half | sign, u16);
+}
+#endif
+AI vf32 bf16_widen(vu16 h) { return (vf32)(CONVERT(h, u32) << 16); }
+AI vu16 bf16_narrow(vf32 v) {
+    vu32 bits = (vu32)v, even = bits + 0x7fff + (bits >> 16 & 1);
+    return CONVERT((v == v ? even : bits | 0x400000) >> 16, u16);
+}
+AI vi32 bool_widen(vu8 b) { return CONVERT(b, i32) != 0; }
+AI vu8 bool_narrow(vi32 mask) { return CONVERT(mask & 1, u8); }
+
+AI vf32 bc_f16(f16 x) { return f16_widen((vu16)__builtin_bit_cast(u16, x)); }
+AI vf32 bc_bf16(bf16 x) { return bf16_widen((vu16)x); }
+AI vi32 bc_bool(bool x) { return (vi32)-(int)x; }
+#define STORAGE(T, M) \
+    AI v##T ld_##T(const void *p) { return T##_widen(ld_##M(p)); } \
+    AI v##T ldn_##T(const void *p, long n) { return T##_widen(ldn_##M(p, n)); } \
+    AI v##T ldg_##T(const void *p, long stride, long n) { return T##_widen(ldg_##M(p, stride, n)); } \
+    AI void st_##T(void *p, v##T v) { st_##M(p, T##_narrow(v)); } \
+    AI void stn_##T(void *p, v##T v, long n) { stn_##M(p, T##_narrow(v), n); } \
+    AI void stg_##T(void *p, long stride, v##T v, long n) { stg_##M(p, stride, T##_narrow(v), n); }
+STORAGE(f16, u16) STORAGE(bf16, u16) STORAGE(bool, u8)
+
+// ---- comparisons, selection, bits, reductions ----------------------------------------------------------------------------------------
+// Comparisons give a vi32 mask whatever the width of T; I is the integer as wide as T.
+
+AI int any(vi32 mask) { return __builtin_reduce_or(mask) != 0; }
+AI int all(vi32 mask) { return __builtin_reduce_and(mask) != 0; }
+
+#if VL == 4
+#define FOLD(r, op) r = op(r, SHUFFLE(r, r, 2, 3, 0, 1)), r = op(r, SHUFFLE(r, r, 1, 0, 3, 2))
+#elif VL == 8
+#define FOLD(r, op) r = op(r, SHUFFLE(r, r, 4, 5, 6, 7, 0, 1, 2, 3)), r = op(r, SHUFFLE(r, r, 2, 3, 0, 1, 6, 7, 4, 5)), \
+    r = op(r, SHUFFLE(r, r, 1, 0, 3, 2, 5, 4, 7, 6))
+#else
+#define FOLD(r, op) r = op(r, SHUFFLE(r, r, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7)), \
+    r = op(r, SHUFFLE(r, r, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11)), \
+    r = op(r, SHUFFLE(r, r, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13)), \
+    r = op(r, SHUFFLE(r, r, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14))
+#endif
+#define SUM(a, b) ((a) + (b))
+#define PRODUCT(a, b) ((a) * (b))
+
+#define COMMON(T, I) \
+    AI vi32 T##_lt(v##T a, v##T b) { return CONVERT(a < b, i32); } \
+    AI vi32 T##_le(v##T a, v##T b) { return CONVERT(a <= b, i32); } \
+    AI vi32 T##_gt(v##T a, v##T b) { return CONVERT(a > b, i32); } \
+    AI vi32 T##_ge(v##T a, v##T b) { return CONVERT(a >= b, i32); } \
+    AI vi32 T##_eq(v##T a, v##T b) { return CONVERT(a == b, i32); } \
+    AI vi32 T##_ne(v##T a, v##T b) { return CONVERT(a != b, i32); } \
+    AI v##T T##_select(vi32 mask, v##T a, v##T b) { return CONVERT(mask, I) ? a : b; } \
+    AI T hsum_##T(v##T v) { FOLD(v, SUM); return v[0]; } \
+    AI T hprod_##T(v##T v) { FOLD(v, PRODUCT); return v[0]; } \
+    AI T hmax_##T(v##T v) { FOLD(v, T##_maximum); return v[0]; } \
+    AI T hmin_##T(v##T v) { FOLD(v, T##_minimum); return v[0]; }
+
+AI vi32 bool_and(vi32 a, vi32 b) { return a & b; }
+AI vi32 bool_or(vi32 a, vi32 b) { return a | b; }
+AI vi32 bool_xor(vi32 a, vi32 b) { return a ^ b; }
+AI vi32 bool_not(vi32 a) { return ~a; }
+AI vi32 bool_eq(vi32 a, vi32 b) { return ~(a ^ b); }
+AI vi32 bool_ne(vi32 a, vi32 b) { return a ^ b; }
+AI vi32 bool_select(vi32 mask, vi32 a, vi32 b) { return mask ? a : b; }
+
+// ---- integers ------------------------------------------------------------------------------------------------------------------------
+// Nothing traps: x / 0 = x mod 0 = 0, the least integer divided by -1 is itself, shifts by the width or more give 0.
+
+// Narrow quotients are exact in the next wider float: a / b is at least 1 / b away from the next integer.
+#define QUOTIENT_IN(T, F) AI v##T T##_quotient(v##T a, v##T b) { return CONVERT(CONVERT(a, F) / CONVERT(b, F), T); }
+#define QUOTIENT_BY_LANE(T) \
+    AI v##T T##_quotient(v##T a, v##T b) { \
+        unroll (int i = 0; i < VL; i++) a[i] /= b[i]; \
+        return a; \
+    }
+QUOTIENT_IN(i32, f64) QUOTIENT_IN(u32, f64) QUOTIENT_IN(i16, f32) QUOTIENT_IN(u16, f32) QUOTIENT_IN(i8, f32) QUOTIENT_IN(u8, f32)
+QUOTIENT_BY_LANE(i64) QUOTIENT_BY_LANE(u64)
+
+#define INTEGER(T, U, I, BITS) \
+    AI v##T T##_and(v##T a, v##T b) { return a & b; } \
+    AI v##T T##_or(v##T a, v##T b) { return a | b; } \
+    AI v##T T##_xor(v##T a, v##T b) { return a ^ b; } \
+    AI v##T T##_not(v##T a) { return ~a; } \
+    AI v##T T##_shl(v##T a, v##T b) { return (v##U)b < BITS ? a << (b & (BITS - 1)) : (v##T)0; } \
+    AI v##T T##_shr(v##T a, v##T b) { return (v##U)b < BITS ? a >> (b & (BITS - 1)) : (v##T)0; } \
+    AI v##T T##_minimum(v##T a, v##T b) { return __builtin_elementwise_min(a, b); } \
+    AI v##T T##_maximum(v##T a, v##T b) { return __builtin_elementwise_max(a, b); } \
+    AI v##T T##_abs(v##T a) { return (T)-1 < (T)0 ? __builtin_elementwise_max(a, -a) : a; } \
+    AI v##T T##_sign(v##T a) { return (v##T)((v##I)(a < 0) - (v##I)(a > 0)); } \
+    AI v##T T##_div(v##T a, v##T b) { \
+        v##I zero = (v##I)(b == 0), negate = (T)-1 < (T)0 ? (v##I)(b == (T)-1) : (v##I)0; \
+        v##T q = T##_quotient(a, (zero | negate) ? (v##T)1 : b); \
+        return zero ? (v##T)0 : negate ? -a : q; \
+    } \
+    AI v##T T##_fmod(v##T a, v##T b) { return b == 0 ? (v##T)0 : a - T##_div(a, b) * b; } \
+    AI v##T T##_mod(v##T a, v##T b) { \
+        v##T r = T##_fmod(a, b); \
+        return (T)-1 < (T)0 ? r + (((r != 0) & ((r ^ b) < 0)) ? b : (v##T)0) : r; \
+    } \
+    COMMON(T, I)
+EACH_INTEGER(INTEGER)
+
+// ---- casts ---------------------------------------------------------------------------------------------------------------------------
+// cast_S_T for every pair. Floats to integers truncate and saturate, NaN gives 0; integers to integers wrap; anything to bool is `!= 0`.
+
+#define CAST_PLAIN(S, T) AI v##T cast_##S##_##T(v##S v) { return CONVERT(v, T); }
+#define CAST_CLAMP(S, T, LEAST, MOST) \
+    AI v##T cast_##S##_##T(v##S v) { \
+        v = v == v ? v : (v##S)0; \
+        v = v > (S)(LEAST) ? v : (v##S)(S)(LEAST); \
+        return CONVERT((v < (S)(MOST) ? v : (v##S)(S)(MOST)), T); \
+    }
+// Where the greatest integer is no S: END is one more.
+#define CAST_CAP(S, T, I, LEAST, END) \
+    AI v##T cast_##S##_##T(v##S v) { \
+        v##I over = CONVERT(v >= (S)(END), I); \
+        v = v < (S)(END) ? v : (v##S)0; \
+        return over ? (v##T)(T)((u64)(END) - 1) : CONVERT((v > (S)(LEAST) ? v : (v##S)(S)(LEAST)), T); \
+    }
+#define CAST_EACH(X, S) X(S, f64) X(S, f32) X(S, i64) X(S, i32) X(S, i16) X(S, i8) X(S, u64) X(S, u32) X(S, u16) X(S, u8)
+#define CAST_FLOAT(S) \
+    CAST_PLAIN(S, f64) CAST_PLAIN(S, f32) CAST_CLAMP(S, i16, -32768, 32767) CAST_CLAMP(S, i8, -128, 127) CAST_CLAMP(S, u16, 0, 65535) CAST_CLAMP(S, u8, 0, 255) \
+    CAST_CAP(S, i64, i64, -0x1p63, 0x1p63) CAST_CAP(S, u64, i64, 0, 0x1p64)
+CAST_FLOAT(f32) CAST_CAP(f32, i32, i32, -0x1p31, 0x1p31) CAST_CAP(f32, u32, i32, 0, 0x1p32)
+CAST_FLOAT(f64) CAST_CLAMP(f64, i32, -2147483648., 2147483647.) CAST_CLAMP(f64, u32, 0, 4294967295.)
+#define CAST_INTEGER(S, U, I, BITS) CAST_EACH(CAST_PLAIN, S)
+EACH_INTEGER(CAST_INTEGER)
+
+#define CAST_STORAGE(S) \
+    AI vf32 cast_##S##_f16(v##S v) { return f16_widen(f16_narrow(cast_##S##_f32(v))); } \
+    AI vf32 cast_##S##_bf16(v##S v) { return bf16_widen(bf16_narrow(cast_##S##_f32(v))); } \
+    AI vi32 cast_##S##_bool(v##S v) { return CONVERT(v != 0, i32); }
+#define CAST_STORAGE_INTEGER(S, U, I, BITS) CAST_STORAGE(S)
+CAST_STORAGE(f32) CAST_STORAGE(f64) EACH_INTEGER(CAST_STORAGE_INTEGER)
+#define CAST_FROM_F32(S, T) AI v##T cast_##S##_##T(vf32 v) { return cast_f32_##T(v); }
+#define CAST_FROM_BOOLEAN(S, T) AI v##T cast_##S##_##T(vi32 mask) { return CONVERT(mask & 1, T); }
+CAST_EACH(CAST_FROM_F32, f16) CAST_FROM_F32(f16, f16) CAST_FROM_F32(f16, bf16) CAST_FROM_F32(f16, bool)
+CAST_EACH(CAST_FROM_F32, bf16) CAST_FROM_F32(bf16, f16) CAST_FROM_F32(bf16, bf16) CAST_FROM_F32(bf16, bool)
+CAST_EACH(CAST_FROM_BOOLEAN, bool) CAST_FROM_BOOLEAN(bool, f16) CAST_FROM_BOOLEAN(bool, bf16)
+AI vi32 cast_bool_bool(vi32 mask) { return mask; }
+
+// ---- transposes ----------------------------------------------------------------------------------------------------------------------
+
+#if VL == 4
+#define LOW_PAIRS 0, 4, 1, 5
+#define HIGH_PAIRS 2, 6, 3, 7
+#elif VL == 8
+#define LOW_PAIRS 0, 8, 1, 9, 4, 12, 5, 13
+#define HIGH_PAIRS 2, 10, 3, 11, 6, 14, 7, 15
+#define LOW_FOURS 0, 1, 2, 3, 8, 9, 10, 11
+#define HIGH_FOURS 4, 5, 6, 7, 12, 13, 14, 15
+#else
+#define LOW_PAIRS 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29
+#define HIGH_PAIRS 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31
+#define LOW_FOURS 0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27
+#define HIGH_FOURS 4, 5, 6, 7, 20, 21, 22, 23, 12, 13, 14, 15, 28, 29, 30, 31
+#define LOW_EIGHTS 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23
+#define HIGH_EIGHTS 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31
+#endif
+// r[i] of VL rows of VL lanes becomes column i: 4 by 4 within each 128-bit part, then whole parts change places.
+AI void transpose_f32(vf32 *r) {
+    unroll (int i = 0; i < VL; i += 4) {
+        vf32 a = SHUFFLE(r[i], r[i + 2], LOW_PAIRS), b = SHUFFLE(r[i], r[i + 2], HIGH_PAIRS);
+        vf32 c = SHUFFLE(r[i + 1], r[i + 3], LOW_PAIRS), d = SHUFFLE(r[i + 1], r[i + 3], HIGH_PAIRS);
+        r[i] = SHUFFLE(a, c, LOW_PAIRS), r[i + 1] = SHUFFLE(a, c, HIGH_PAIRS);
+        r[i + 2] = SHUFFLE(b, d, LOW_PAIRS), r[i + 3] = SHUFFLE(b, d, HIGH_PAIRS);
+    }
+#if VL >= 8
+    unroll (int i = 0; i < VL; i++) if (!(i & 4)) {
+        vf32 a = r[i], b = r[i + 4];
+        r[i] = SHUFFLE(a, b, LOW_FOURS), r[i + 4] = SHUFFLE(a, b, HIGH_FOURS);
+    }
+#endif
+#if VL == 16
+    unroll (int i = 0; i < 8; i++) {
+        vf32 a = r[i], b = r[i + 8];
+        r[i] = SHUFFLE(a, b, LOW_EIGHTS), r[i + 8] = SHUFFLE(a, b, HIGH_EIGHTS);
+    }
+#endif
+}
+
+#include "vec_math.h"

@@ -1,0 +1,147 @@
+// Winograd F(2×2, 3×3) and F(4×4, 3×3), stride 1, channels-last (Lavin and Gray, 2015): a block of TB output tiles at a time is
+// transformed, multiplied with the transformed weights (one product per point, U packed as [point][panel][channel][NR]) and transformed back.
+#include "vec.h"
+
+// <region>
+enum : long { BATCH = 1, H = 9, W = 7, C = 5, OH = 9, OW = 7, OC = 19, PT = 1, PL = 1, XN = 315, XH = 35, XW = 5 };
+typedef struct { float *y; } tail;
+AI tail tail_open(const args *a) { return (tail){ a[2].p }; }
+AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t->y + (b * OH * OW + r) * OC + c, x, n); }
+// </region>
+// <tactic>
+enum : long { F = 4, MR = 6, NV = 2, TB = 12, NB = 1 << 20 };
+// </tactic>
+
+enum : long { NR = NV * VL, E = F + 2, POINTS = E * E, TH = (OH + F - 1) / F, TW = (OW + F - 1) / F, TILES = TH * TW, PANELS = (OC + NR - 1) / NR, OCP = PANELS * NR,
+              WIDTH = NB < OCP ? NB : OCP, NBS = (OCP + WIDTH - 1) / WIDTH, TBS = (TILES + TB - 1) / TB, CP = (C + VL - 1) / VL * VL,
+              VS = CP % 256 ? CP : CP + VL };                              // a row of V; off powers of two, whose lines would fall into the same cache sets
+static const float zeros[VL];
+
+// Bᵀ d, points 0, ±1, ±2, ∞ (or 0, ±1, ∞)
+AI void input_row(vf32 *o, const vf32 *d, int so, int sd) {
+    if (F == 4) {
+        const vf32 d0 = d[0], d1 = d[sd], d2 = d[2 * sd], d3 = d[3 * sd], d4 = d[4 * sd], d5 = d[5 * sd];
+        o[0] = vec_fma(bc_f32(4), d0, vec_fma(bc_f32(-5), d2, d4));
+        const vf32 p = vec_fma(bc_f32(-4), d2, d4), q = vec_fma(bc_f32(-4), d1, d3), r = d4 - d2, s = d3 - d1, s2 = s + s;
+        o[so] = p + q, o[2 * so] = p - q, o[3 * so] = r + s2, o[4 * so] = r - s2;
+        o[5 * so] = vec_fma(bc_f32(4), d1, vec_fma(bc_f32(-5), d3, d5));
+    } else {
+        const vf32 d0 = d[0], d1 = d[sd], d2 = d[2 * sd], d3 = d[3 * sd];
+        o[0] = d0 - d2, o[so] = d1 + d2, o[2 * so] = d2 - d1, o[3 * so] = d1 - d3;
+    }
+}
+
+// Aᵀ m
+AI void output_row(vf32 *o, const vf32 *m, int so, int sm) {
+    if (F == 4) {
+        const vf32 m0 = m[0], m1 = m[sm], m2 = m[2 * sm], m3 = m[3 * sm], m4 = m[4 * sm], m5 = m[5 * sm];
+        const vf32 a = m1 + m2, b = m1 - m2, c = m3 + m4, d = m3 - m4;
+        o[0] = m0 + a + c, o[so] = vec_fma(bc_f32(2), d, b), o[2 * so] = vec_fma(bc_f32(4), c, a), o[3 * so] = vec_fma(bc_f32(8), d, b) + m5;
+    } else {
+        o[0] = m[0] + m[sm] + m[2 * sm], o[so] = m[sm] - m[2 * sm] - m[3 * sm];
+    }
+}
+
+AI void spread(vf32 *d, float *v, long tb) {                               // d: the E × E points of one tile, VL channels
+    vf32 half[POINTS], o[POINTS];
+    unroll (int i = 0; i < E; i++) input_row(half + i, d + i, E, E);
+    unroll (int i = 0; i < E; i++) input_row(o + i * E, half + i * E, 1, 1);
+    unroll (int i = 0; i < POINTS; i++) st_f32(v + i * tb * VS, o[i]);
+}
+
+AI void transform_input(const float *x, float *v, long tb, long ty, long tx) {
+    const long top = ty * F - PT, left = tx * F - PL;
+    vf32 d[POINTS];
+    if (top >= 0 && left >= 0 && top + E <= H && left + E <= W) {
+        const float *at = x + top * XH + left * XW;
+        long c = 0;
+        for (; c + VL <= C; c += VL) {
+            unroll (int i = 0; i < POINTS; i++) d[i] = ld_f32(at + i / E * XH + i % E * XW + c);
+            spread(d, v + c, tb);
+        }
+        if (C % VL) {
+            unroll (int i = 0; i < POINTS; i++) d[i] = ldn_f32(at + i / E * XH + i % E * XW + c, C % VL);
+            spread(d, v + c, tb);
+        }
+    } else {
+        const float *at[POINTS];
+        bool in[POINTS];
+        unroll (int i = 0; i < POINTS; i++) {
+            const long y = top + i / E, z = left + i % E;
+            in[i] = (unsigned long)y < H && (unsigned long)z < W;
+            at[i] = in[i] ? x + y * XH + z * XW : zeros;
+        }
+        for (long c = 0; c < C; c += VL) {
+            if (c + VL <= C) {
+                unroll (int i = 0; i < POINTS; i++) d[i] = ld_f32(at[i] + (in[i] ? c : 0));
+            } else {
+                unroll (int i = 0; i < POINTS; i++) d[i] = ldn_f32(at[i] + (in[i] ? c : 0), C % VL);
+            }
+            spread(d, v + c, tb);
+        }
+    }
+}
+
+AI void product(int rows, const float *v, const float *u, float *m) {
+    vf32 acc[MR][NV];
+    unroll (int i = 0; i < rows; i++)
+        unroll (int j = 0; j < NV; j++) acc[i][j] = bc_f32(0);
+    for (long k = 0; k < C; k++) {
+        vf32 w[NV];
+        unroll (int j = 0; j < NV; j++) w[j] = ld_f32(u + k * NR + j * VL);
+        unroll (int i = 0; i < rows; i++) {
+            const vf32 x = bc_f32(v[i * VS + k]);
+            unroll (int j = 0; j < NV; j++) acc[i][j] = vec_fma(x, w[j], acc[i][j]);
+        }
+    }
+    unroll (int i = 0; i < rows; i++)
+        unroll (int j = 0; j < NV; j++) st_f32(m + i * WIDTH + j * VL, acc[i][j]);
+}
+
+AI void products(long n, const float *v, const float *u, float *m, long panels) {
+    for (long j = 0; j < panels; j++, u += C * NR, m += NR) {
+        long i = 0;
+        for (; i + MR <= n; i += MR) product(MR, v + i * VS, u, m + i * WIDTH);
+        switch (n - i) {
+        case 1: product(1, v + i * VS, u, m + i * WIDTH); break;
+        case 2: product(2, v + i * VS, u, m + i * WIDTH); break;
+        case 3: product(3, v + i * VS, u, m + i * WIDTH); break;
+        case 4: product(MR > 4 ? 4 : 0, v + i * VS, u, m + i * WIDTH); break;
+        case 5: product(MR > 5 ? 5 : 0, v + i * VS, u, m + i * WIDTH); break;
+        }
+    }
+}
+
+AI void transform_output(const tail *t, const float *m, long tb, long b, long ty, long tx, long c, int lanes) {
+    vf32 d[POINTS], half[F * E], o[F * F];
+    unroll (int i = 0; i < POINTS; i++) d[i] = ld_f32(m + i * tb * WIDTH);
+    unroll (int i = 0; i < E; i++) output_row(half + i, d + i, E, E);
+    unroll (int i = 0; i < F; i++) output_row(o + i * F, half + i * E, 1, 1);
+    const long y = ty * F, x = tx * F;
+    if (y + F <= OH && x + F <= OW) {
+        unroll (int i = 0; i < F; i++)
+            unroll (int j = 0; j < F; j++) finish(t, o[i * F + j], b, (y + i) * OW + x + j, c, lanes);
+    } else {
+        unroll (int i = 0; i < F; i++)
+            unroll (int j = 0; j < F; j++)
+                if (y + i < OH && x + j < OW) finish(t, o[i * F + j], b, (y + i) * OW + x + j, c, lanes);
+    }
+}
+
+void KERNEL(const args *a, long begin, long end, void *scratch) {
+    const tail T = tail_open(a);
+    float *v = scratch, *m = v + POINTS * TB * VS;
+    for (long t = begin; t < end; t++) {
+        const long nb = t % NBS, block = t / NBS % TBS, b = t / (NBS * TBS);
+        const long t0 = block * TB, n = t0 + TB < TILES ? TB : TILES - t0, c0 = nb * WIDTH, c1 = c0 + WIDTH < OCP ? c0 + WIDTH : OCP;
+        const float *x = (const float *)a[0].p + b * XN, *u = a[1].p;
+        for (long i = 0; i < n; i++) transform_input(x, v + i * VS, TB, (t0 + i) / TW, (t0 + i) % TW);
+        for (long i = 0; i < POINTS; i++) products(n, v + i * TB * VS, u + (i * OCP + c0) * C, m + i * TB * WIDTH, (c1 - c0) / NR);
+        for (long i = 0; i < n; i++) {
+            const float *from = m + i * WIDTH;
+            long c = c0;
+            for (; c + VL <= c1 && c + VL <= OC; c += VL) transform_output(&T, from + c - c0, TB, b, (t0 + i) / TW, (t0 + i) % TW, c, VL);
+            if (OC % VL && c < c1 && c < OC) transform_output(&T, from + c - c0, TB, b, (t0 + i) / TW, (t0 + i) % TW, c, OC % VL);
+        }
+    }
+}

@@ -1,0 +1,144 @@
+"""From C text to machine code: clang out of the ziglang wheel, a content-addressed cache of objects, one ELF per engine."""
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from pathlib import Path
+
+from pelton.errors import BuildError
+
+from .template import SOURCES
+
+MARCH = {"x86_64_v3": "x86-64-v3", "x86_64_v4": "x86-64-v4"}
+FLAGS = ("-std=c23", "-O3", "-fPIC", "-ffreestanding", "-fno-math-errno", "-ffp-contract=off", "-fno-stack-protector", "-fvisibility=default", "-g0", "-w")
+
+
+@lru_cache(maxsize=1)
+def zig() -> str:
+    """The path of the ziglang wheel's binary; BuildError where the wheel is missing."""
+    try:
+        import ziglang
+    except ImportError:
+        raise BuildError('building engines needs the compiler of the ziglang wheel: pip install "pelton[build]"') from None
+    return os.path.join(os.path.dirname(ziglang.__file__), "zig")
+
+
+@lru_cache(maxsize=None)
+def compiler_id(cc: str | None = None) -> str:
+    """What stands for the compiler in cache keys: its version line."""
+    command = [cc, "--version"] if cc else [zig(), "clang", "--version"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[0]
+    except (OSError, subprocess.CalledProcessError, IndexError) as e:
+        raise BuildError(f"the C compiler {command[0]!r} does not answer to --version ({e}); give another one with Options.cc") from None
+
+
+@lru_cache(maxsize=1)
+def headers() -> str:
+    """A hash of every file that kernels include."""
+    return hashlib.sha256(b"".join(p.read_bytes() for p in sorted(SOURCES.glob("*.h")))).hexdigest()
+
+
+class Compiler:
+    """Compiles kernel sources into objects, remembering them on disk by content. `cache` None keeps them for this process only."""
+
+    def __init__(self, isa: str, cache: Path | None = None, cc: str | None = None, jobs: int = 2):
+        self.isa, self.cc, self.jobs = isa, cc, jobs
+        self.compiled = self.reused = 0
+        self._cache = cache
+        self._memory: dict[str, bytes] = {}
+        self._work = tempfile.TemporaryDirectory(prefix="pelton-")
+        self._env = dict(os.environ, ZIG_GLOBAL_CACHE_DIR=self._work.name, ZIG_LOCAL_CACHE_DIR=self._work.name)
+        self._salt = "\n".join((compiler_id(cc), isa, *FLAGS, headers()))
+
+    def __enter__(self) -> "Compiler":
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._work.cleanup()
+
+    def objects(self, sources: Mapping[str, str]) -> dict[str, bytes]:
+        """symbol → source to symbol → object code, compiled side by side."""
+        out = {s: o for s, text in sources.items() if (o := self._known(text)) is not None}
+        missing = [s for s in sources if s not in out]
+        with ThreadPoolExecutor(self.jobs) as pool:
+            out.update(zip(missing, pool.map(lambda s: self._compile(s, sources[s]), missing)))
+        return {s: out[s] for s in sources}
+
+    def link(self, objects: Mapping[str, bytes]) -> bytes:
+        """One shared object without any outside need, the kernels in the order given."""
+        objects = {**objects, **self.objects({"freestanding": (SOURCES / "freestanding.c").read_text()})}
+        with tempfile.TemporaryDirectory(dir=self._work.name) as d:
+            for name, code in objects.items():
+                Path(d, name + ".o").write_bytes(code)
+            linker = [zig(), "ld.lld"]
+            self._run([*linker, "-shared", "-nostdlib", "--no-undefined", "--build-id=none", "-z", "noexecstack", "--strip-all", "--gc-sections",
+                       "-o", os.path.join(d, "out.so"), *(n + ".o" for n in objects)], "linking the engine's kernels", cwd=d)
+            return Path(d, "out.so").read_bytes()
+
+    def assembly(self, text: str) -> str:
+        """What the compiler makes of a source, as assembly text (tests count spills in it)."""
+        with tempfile.TemporaryDirectory(dir=self._work.name) as d:
+            Path(d, "k.c").write_text(text)
+            self._run([*self._command(), "-S", "-o", os.path.join(d, "k.s"), os.path.join(d, "k.c")], "compiling")
+            return Path(d, "k.s").read_text()
+
+    def _key(self, text: str) -> str:
+        return hashlib.sha256((self._salt + "\n" + text).encode()).hexdigest()
+
+    def _known(self, text: str) -> bytes | None:
+        key = self._key(text)
+        if key not in self._memory and self._cache is not None:
+            try:
+                data = (self._cache / key[:2] / (key + ".o")).read_bytes()
+            except OSError:
+                return None
+            if hashlib.sha256(data[32:]).digest() != data[:32]:            # a damaged entry is as good as none
+                return None
+            self.reused += 1
+            self._memory[key] = data[32:]
+        return self._memory.get(key)
+
+    def _compile(self, symbol: str, text: str) -> bytes:
+        with tempfile.TemporaryDirectory(dir=self._work.name) as d:
+            src, obj = os.path.join(d, symbol + ".c"), os.path.join(d, symbol + ".o")
+            Path(src).write_text(text)
+            self._run([*self._command(), "-c", "-o", obj, src], f"compiling kernel {symbol} ({text.splitlines()[0].lstrip('/ ')})")
+            code = Path(obj).read_bytes()
+        self.compiled += 1
+        key = self._key(text)
+        self._memory[key] = code
+        if self._cache is not None:
+            store(self._cache / key[:2] / (key + ".o"), hashlib.sha256(code).digest() + code)
+        return code
+
+    def _command(self) -> list[str]:
+        driver = [self.cc] if self.cc else [zig(), "clang"]
+        return [*driver, "-target", "x86_64-linux-gnu", f"-march={MARCH[self.isa]}", *FLAGS, "-I", str(SOURCES)]
+
+    def _run(self, command: Sequence[str], what: str, cwd: str | None = None) -> None:
+        done = subprocess.run(command, capture_output=True, text=True, env=self._env, cwd=cwd)
+        if done.returncode:
+            raise BuildError(f"{what} failed: {done.stderr.strip()[:2000]}")
+
+
+def store(path: Path, data: bytes) -> None:
+    """Writes a cache entry whole or not at all; a cache that cannot be written is no error, it only costs time."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        handle, part = tempfile.mkstemp(dir=path.parent)
+        try:
+            with os.fdopen(handle, "wb") as f:
+                f.write(data)
+            os.replace(part, path)
+        except BaseException:
+            os.unlink(part)
+            raise
+    except OSError as e:
+        import logging
+        logging.getLogger("pelton.build").warning("the cache entry %s could not be written: %s", path, e)

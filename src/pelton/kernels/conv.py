@@ -1,0 +1,220 @@
+"""Convolutions, channels-last: direct, Winograd and depthwise."""
+from __future__ import annotations
+
+import numpy as np
+
+from pelton.ir.graph import Value
+from pelton.plan.layout import Order, Strides, channels_last
+from pelton.plan.region import Region
+
+from .emit import constants, fill, grid_of, tail
+from .grid import all_f32, constant, divide, fits_grid, tail_refusal
+from .template import Kernel, Layouts, Packed, Tactic, Target, Template, template
+
+
+class Window:
+    """The sizes of a convolution or pooling over one or two spatial axes (one axis is a picture of one row)."""
+
+    def __init__(self, x: tuple[int, ...], y: tuple[int, ...], kernel, strides, pads, dilations):
+        flat = len(x) == 3
+        def two(pair, one):
+            return (one, *pair) if flat else tuple(pair)
+        self.n, self.c, self.oc = x[0], x[1], y[1]
+        self.h, self.w = two(x[2:], 1)
+        self.oh, self.ow = two(y[2:], 1)
+        self.kh, self.kw = two(kernel, 1)
+        self.sh, self.sw = two(strides, 1)
+        self.dh, self.dw = two(dilations, 1)
+        self.pt, self.pl = (0, pads[0]) if flat else pads[:2]
+        reach_h = (self.oh - 1) * self.sh + (self.kh - 1) * self.dh - self.pt
+        reach_w = (self.ow - 1) * self.sw + (self.kw - 1) * self.dw - self.pl
+        self.padded = bool(self.pt or self.pl or reach_h >= self.h or reach_w >= self.w)
+
+    def sizes(self, strides: Strides) -> dict[str, int]:
+        xn, xh, xw = strides[0], strides[2] if len(strides) == 4 else 0, strides[-1]
+        return dict(BATCH=self.n, H=self.h, W=self.w, OH=self.oh, OW=self.ow, KH=self.kh, KW=self.kw, SH=self.sh, SW=self.sw,
+                    PT=self.pt, PL=self.pl, DH=self.dh, DW=self.dw, XN=xn, XH=xh, XW=xw)
+
+
+def window(region: Region) -> Window:
+    node = region.anchor
+    a = node.attrs
+    kernel = a["kernel"] if "kernel" in a else node.inputs[1].type.shape[2:]
+    return Window(node.inputs[0].type.shape, node.output.type.shape, kernel, a["strides"], a["pads"], a["dilations"])
+
+
+class ChannelsLast(Template):
+    """What all templates over pictures share: channels-last operands, the pixel grid, a pointwise tail."""
+
+    anchor = "convolution"
+
+    def refuses(self, region: Region) -> str | None:
+        node = region.anchor
+        if node is None or len(region.anchors) != 1 or node.op.name != self.anchor:
+            return f"no single {self.anchor}"
+        if node.inputs[0].type.rank not in (3, 4):
+            return "not one or two spatial axes"
+        if not all_f32(*node.inputs, node.output):
+            return "not f32"
+        if any(not constant(region, v) for v in node.inputs[1:]):
+            return "the filters are not constant"
+        if 0 in node.inputs[0].type.shape or 0 in node.output.type.shape:
+            return "nothing to compute"
+        return self.refuses_sizes(region) or tail_refusal(region, node.output.type.shape)
+
+    def refuses_sizes(self, region: Region) -> str | None:
+        return None
+
+    def order(self, region: Region, value: Value, layouts: Layouts) -> Order:
+        return channels_last(value.type.rank)
+
+    def wanted(self, region: Region, value: Value, layouts: Layouts) -> Order:
+        return channels_last(value.type.rank)
+
+    def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
+        node, strides = region.anchor, layouts[value]
+        if value is node.inputs[0] and value.type.shape[1] != 1 and strides[1] != 1:
+            return False
+        read = any(value in n.inputs for n in region.tail) or value in region.body.outputs
+        return not read or fits_grid(region, grid_of(node.output.type.shape, "pixels"), value, strides)
+
+
+def shares(pixels: int, panels: int, batch: int, threads: int, mr: int):
+    """(pixels per task, panels per task) worth trying, the best guess first: some tasks for each thread, large enough to keep operands in cache."""
+    tasks = 6 * threads
+    for goal in (48, 96, 192, 24):
+        mb = min(divide(goal, mr) * mr, divide(pixels, mr) * mr)
+        blocks = divide(pixels, mb) * batch
+        per = max(1, min(panels, panels * blocks // tasks))
+        yield mb, per
+
+
+@template
+class Winograd(ChannelsLast):
+    name = "winograd"
+    inexact = True
+
+    def refuses_sizes(self, region: Region) -> str | None:
+        a, w = region.anchor.attrs, region.anchor.inputs[1].type.shape
+        if w[2:] != (3, 3) or a["strides"] != (1, 1) or a["dilations"] != (1, 1) or a["group"] != 1:
+            return "not 3×3 of stride one"
+        if w[1] < 8 or w[0] < 8:
+            return "too few channels to pay for the transforms"
+        return None
+
+    def tactics(self, region: Region, layouts: Layouts, target: Target):
+        s = window(region)
+        panels = divide(s.oc, 2 * target.lanes)
+        seen = set()
+        for f in (4, 2):
+            tiles = divide(s.oh, f) * divide(s.ow, f)
+            room = target.l2 * 3 // 4 // (4 * (f + 2) ** 2)
+            for tb in sorted((6, 12, 18, 24, 36, 48), key=lambda tb: (abs(tb - min(24, max(6, room // (s.c + s.oc)))), tb)):
+                tb = min(tb, tiles)
+                split = max(1, divide(2 * target.threads, divide(tiles, tb) * s.n))
+                for parts in (split, 2 * split):
+                    nb = divide(panels, min(panels, parts)) * 2 * target.lanes
+                    choice = (f, 6, 2, tb, nb)
+                    if choice not in seen:
+                        seen.add(choice)
+                        yield Tactic(self.name, target.isa, tuple(zip(("F", "MR", "NV", "TB", "NB"), choice)))
+
+    def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
+        node, s = region.anchor, window(region)
+        x, w, bias = node.inputs
+        f, nr, tb = tactic["F"], tactic["NV"] * target.lanes, tactic["TB"]
+        end = tail(region, layouts, grid_of(node.output.type.shape, "pixels"), (node.output,), first=2, add=bias)
+        sizes = s.sizes(layouts[x])
+        block = constants(C=s.c, OC=s.oc, **{k: sizes[k] for k in ("BATCH", "H", "W", "OH", "OW", "PT", "PL", "XN", "XH", "XW")}) + end.text
+        source, symbol = fill("winograd.c", region, tactic, block)
+        padded = divide(s.oc, nr) * nr
+        width = min(tactic["NB"], padded)
+        points, cp = (f + 2) ** 2, divide(s.c, target.lanes) * target.lanes
+        row = cp if cp % 256 else cp + target.lanes
+        tiles = s.n * divide(divide(s.oh, f) * divide(s.ow, f), tb) * divide(padded, width)
+        array = region.body.constants[w]
+        packed = Packed((w,), f"winograd{f}x{nr}", (points, padded // nr, s.c, nr), lambda: transform_filters(array, f, nr))
+        return Kernel(source, symbol, (x, packed, *end.operands), tiles, scratch=4 * points * tb * (row + width))
+
+
+# G of F(2×2) and F(4×4): Lavin and Gray, "Fast algorithms for convolutional neural networks", 2015
+G = {2: np.array([[1, 0, 0], [.5, .5, .5], [.5, -.5, .5], [0, 0, 1]]),
+     4: np.array([[1 / 4, 0, 0], [-1 / 6, -1 / 6, -1 / 6], [-1 / 6, 1 / 6, -1 / 6], [1 / 24, 1 / 12, 1 / 6], [1 / 24, -1 / 12, 1 / 6], [0, 0, 1]])}
+
+
+def transform_filters(w: np.ndarray, f: int, nr: int) -> np.ndarray:
+    """[OC, C, 3, 3] to U[point, panel, C, nr], computed in float64 and rounded once; sums written out so that every machine gets the same bytes."""
+    g, w = G[f], w.astype(np.float64)
+    rows = sum(g[:, i, None, None, None] * w[None, :, :, i, :] for i in range(3))             # [a, OC, C, 3]
+    u = sum(g[None, :, i, None, None] * rows[:, None, :, :, i] for i in range(3))             # [a, b, OC, C]
+    e, oc, c = len(g), w.shape[0], w.shape[1]
+    panels = divide(oc, nr)
+    out = np.zeros((e * e, panels * nr, c), np.float32)
+    out[:, :oc] = u.reshape(e * e, oc, c)
+    return np.ascontiguousarray(out.reshape(e * e, panels, nr, c).swapaxes(-1, -2))
+
+
+@template
+class Depthwise(ChannelsLast):
+    name = "depthwise"
+
+    def refuses_sizes(self, region: Region) -> str | None:
+        w = region.anchor.inputs[1].type.shape
+        if not region.anchor.attrs["group"] == w[0] == region.anchor.inputs[0].type.shape[1]:
+            return "not one filter per channel"
+        return None
+
+    def tactics(self, region: Region, layouts: Layouts, target: Target):
+        s = window(region)
+        for tw in (6, 4, 7, 3):
+            for rb in (1, 4):
+                if rb == 1 or s.oh > 4 * target.threads:
+                    yield Tactic(self.name, target.isa, (("TW", min(tw, s.ow)), ("RB", rb)))
+
+    def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
+        node, s = region.anchor, window(region)
+        x, w, bias = node.inputs
+        end = tail(region, layouts, grid_of(node.output.type.shape, "pixels"), (node.output,), first=2, add=bias)
+        source, symbol = fill("depthwise.c", region, tactic, constants(C=s.c, **s.sizes(layouts[x])) + end.text)
+        array, lanes = region.body.constants[w], target.lanes
+
+        def pack() -> np.ndarray:
+            out = np.zeros((s.kh * s.kw, divide(s.c, lanes) * lanes), np.float32)
+            out[:, :s.c] = array.reshape(s.c, -1).T
+            return out
+        return Kernel(source, symbol, (x, Packed((w,), f"taps{lanes}", (s.kh * s.kw, divide(s.c, lanes) * lanes), pack), *end.operands), s.n * divide(s.oh, tactic["RB"]))
+
+
+@template
+class Direct(ChannelsLast):
+    name = "conv"
+
+    def tactics(self, region: Region, layouts: Layouts, target: Target):
+        s = window(region)
+        groups = region.anchor.attrs["group"]
+        seen = set()
+        for mr, nv in ((6, 2), (4, 3), (12, 1)) if s.oc // groups > 8 else ((12, 1), (6, 1)):
+            nr = nv * target.lanes
+            for mb, per in shares(s.oh * s.ow, divide(s.oc // groups, nr), s.n * groups, target.threads, mr):
+                choice = (min(mr, s.oh * s.ow), nv, mb, per * nr)
+                if choice not in seen:
+                    seen.add(choice)
+                    yield Tactic(self.name, target.isa, tuple(zip(("MR", "NV", "MB", "NB"), choice)))
+
+    def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
+        node, s = region.anchor, window(region)
+        x, w, bias = node.inputs
+        groups, nr = node.attrs["group"], tactic["NV"] * target.lanes
+        c, oc = s.c // groups, s.oc // groups
+        end = tail(region, layouts, grid_of(node.output.type.shape, "pixels"), (node.output,), first=2, add=bias)
+        block = constants(C=c, OC=oc, GROUPS=groups, PADDED=s.padded, **s.sizes(layouts[x])) + end.text
+        source, symbol = fill("conv.c", region, tactic, block)
+        array = region.body.constants[w]
+        panels = divide(oc, nr)
+
+        def pack() -> np.ndarray:
+            out = np.zeros((groups, panels * nr, s.kh * s.kw, c), np.float32)
+            out[:, :oc] = array.reshape(groups, oc, c, s.kh * s.kw).swapaxes(-1, -2)
+            return np.ascontiguousarray(out.reshape(groups, panels, nr, s.kh * s.kw * c).swapaxes(-1, -2))
+        tiles = s.n * groups * divide(s.oh * s.ow, tactic["MB"]) * divide(divide(oc, nr) * nr, tactic["NB"])
+        return Kernel(source, symbol, (x, Packed((w,), f"taps_g{groups}_p{nr}", (groups, panels, s.kh * s.kw * c, nr), pack), *end.operands), tiles)

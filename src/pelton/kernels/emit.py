@@ -1,0 +1,247 @@
+"""The C reading of pointwise expressions, and the two marked blocks of a kernel file filled in for one region and tactic."""
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pelton.ir.graph import Value
+from pelton.ir.types import BF16, BOOL, F16, DType
+from pelton.ops.scalar import Scalar
+from pelton.plan.layout import Strides, broadcast
+from pelton.plan.region import Region
+
+from .template import Layouts, Tactic, source
+
+_OPERATORS = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^"}
+_MEMORY = {"f64": "double", "f32": "float", "f16": "_Float16", "bf16": "unsigned short", "i64": "long", "i32": "int", "i16": "short", "i8": "signed char",
+           "u64": "unsigned long", "u32": "unsigned", "u16": "unsigned short", "u8": "unsigned char", "bool": "unsigned char"}
+
+
+def computed(dtype: DType) -> str:
+    """The element type that kernels compute in: narrow floats as f32."""
+    return "f32" if dtype in (F16, BF16) else dtype.value
+
+
+def vector(dtype: DType) -> str:
+    """The C vector type of a value in registers (a bool is a lane mask)."""
+    return "vi32" if dtype is BOOL else "v" + computed(dtype)
+
+
+def memory(dtype: DType) -> str:
+    """The C type of an element in memory."""
+    return _MEMORY[dtype.value]
+
+
+def computable(dtype: DType) -> bool:
+    """Whether generated kernels hold this element type."""
+    return dtype.value in _MEMORY
+
+
+def literal(x, dtype: DType) -> str:
+    """A number as a vector of equal lanes."""
+    if dtype is BOOL:
+        return f"((vi32)(int){-int(bool(x))})"
+    kind = computed(dtype)
+    if not dtype.is_float:
+        x = int(x)
+        text = f"({memory(dtype)}){x}" if x > -(1 << 63) else f"({memory(dtype)})(-{(1 << 63) - 1}L - 1)"
+        if dtype.value[0] == "u":
+            text += "u" if dtype.size < 8 else "ul"
+        elif dtype.size == 8 and x > -(1 << 63):
+            text += "L"
+    else:
+        x = float(x)
+        suffix = "f" if kind == "f32" else ""
+        if math.isnan(x):
+            text = f"__builtin_nan{suffix}(\"\")"
+        elif math.isinf(x):
+            text = ("-" if x < 0 else "") + f"__builtin_inf{suffix}()"
+        else:
+            text = (repr(float(np.float32(x))) if kind == "f32" else repr(x)) + suffix
+            if kind == "f32" and math.isinf(float(np.float32(x))):
+                text = ("-" if x < 0 else "") + "__builtin_inff()"
+    return f"bc_{kind}({text})"
+
+
+def expression(e, dtype: DType | None = None) -> str:
+    """A Scalar as a C expression on vectors; leaves are `var` nodes that hold a C name."""
+    if not isinstance(e, Scalar):
+        return literal(e, dtype)
+    if e.fn == "var":
+        return e.args[0]
+    kinds = [a.dtype for a in e.args if isinstance(a, Scalar)]
+    if e.fn == "cast":
+        (x,) = e.args
+        return expression(x) if computed(x.dtype) == computed(e.dtype) else f"cast_{computed(x.dtype)}_{computed(e.dtype)}({expression(x)})"
+    if e.fn == "select":
+        mask, a, b = e.args
+        return f"{_prefix(e.dtype)}_select({expression(mask, BOOL)}, {expression(a, e.dtype)}, {expression(b, e.dtype)})"
+    operand = kinds[0]
+    args = [expression(a, operand) for a in e.args]
+    if e.fn in _OPERATORS:
+        return f"({args[0]} {_OPERATORS[e.fn]} {args[1]})"
+    if e.fn == "neg":
+        return f"(-{args[0]})"
+    if e.fn == "not":
+        return f"(~{args[0]})"
+    return f"{_prefix(operand)}_{e.fn}({', '.join(args)})"
+
+
+def _prefix(dtype: DType) -> str:
+    return "i32" if dtype is BOOL else computed(dtype)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """How a template names the elements of its output: three coordinates, each a run of logical axes (outer first)."""
+
+    shape: tuple[int, ...]
+    b: tuple[int, ...]
+    r: tuple[int, ...]
+    c: tuple[int, ...]
+
+    def address(self, strides: Strides) -> str:
+        """C: the offset in elements of (b, r, c), for strides over the grid's axes."""
+        terms = [*self._terms("b", self.b, strides), *self._terms("r", self.r, strides), *self._terms("c", self.c, strides)]
+        return " + ".join(terms) or "0"
+
+    def step(self, strides: Strides) -> int | None:
+        """The stride along c: 1, 0 (broadcast), or None where it is not one number."""
+        runs = self._runs(self.c, strides)
+        return 0 if not runs else runs[0][1] if len(runs) == 1 else None
+
+    def _runs(self, axes: tuple[int, ...], strides: Strides) -> list[tuple[int, int]]:
+        runs: list[list[int]] = []
+        for a in axes:
+            d, s = self.shape[a], strides[a]
+            if d == 1:
+                continue
+            if runs and runs[-1][1] == d * s:
+                runs[-1] = [runs[-1][0] * d, s]
+            else:
+                runs.append([d, s])
+        return [(d, s) for d, s in runs]
+
+    def _terms(self, var: str, axes: tuple[int, ...], strides: Strides) -> list[str]:
+        runs, terms, below = self._runs(axes, strides), [], 1
+        for k, (d, s) in reversed(list(enumerate(runs))):
+            part = var if below == 1 else f"({var} / {below})"
+            if k > 0:
+                part = f"({part} % {d})"
+            if s:
+                terms.append(part if s == 1 else f"{part} * {s}L")
+            below *= d
+        return terms[::-1]
+
+
+@dataclass(frozen=True)
+class Tail:
+    """The fused pointwise code of a region and the pointers it needs."""
+
+    text: str
+    operands: tuple[Value, ...]
+
+
+def scalar_constant(region: Region, v: Value):
+    """The one number that a constant of the region holds, or None."""
+    array = region.body.constants.get(v)
+    return array.reshape(-1)[0].item() if array is not None and array.size == 1 else None
+
+
+def tail(region: Region, layouts: Layouts, grid: Grid, made: Sequence[Value], *, first: int, add: Value | None = None, flat: bool = False) -> Tail:
+    """`finish`, which takes what the anchor made at (b, r, c), n lanes along c, through the pointwise nodes, and stores the outputs.
+
+    made: the values that the caller passes in, in order (x0, x1, …). add: a vector along c that is added to x0 first (a bias).
+    first: the index of the first pointer in the args table. flat: layouts are strides over the grid already, not over the values' own axes.
+    """
+    shape = grid.shape
+    names: dict[Value, str] = {v: f"x{i}" for i, v in enumerate(made)}
+    operands: list[Value] = []
+    fields, lines = [], []
+
+    def pointer(v: Value, kind: str) -> str:
+        operands.append(v)
+        field = f"{kind}{len(operands) - 1}"
+        fields.append((f"{'const ' if kind == 'e' else ''}{memory(v.type.dtype)} *{field}", first + len(operands) - 1))
+        return f"t->{field}"
+
+    def read(v: Value) -> str:
+        if v in names:
+            return names[v]
+        number = scalar_constant(region, v)
+        if number is not None:
+            return literal(number, v.type.dtype)
+        strides = layouts[v] if flat else broadcast(v.type.shape, layouts[v], shape)
+        step, at = grid.step(strides), grid.address(strides)
+        kind = v.type.dtype.value
+        where = f"{pointer(v, 'e')} + {at}"
+        if step == 0:
+            load = f"({vector(BOOL)})(-(int)({where})[0])" if v.type.dtype is BOOL else f"bc_{computed(v.type.dtype)}(*({where}))" if computed(v.type.dtype) == kind \
+                else f"ldg_{kind}({where}, 0, n)"
+        elif step == 1:
+            load = f"ldn_{kind}({where}, n)"
+        elif step is not None:
+            load = f"ldg_{kind}({where}, {step}, n)"
+        else:
+            raise ValueError(f"operand %{v.name} of {region.title()} has no single stride along the vector axis")
+        names[v] = f"v{len(names)}"
+        lines.append(f"const {vector(v.type.dtype)} {names[v]} = {load};")
+        return names[v]
+
+    if add is not None:
+        operands.append(add)
+        fields.append((f"const {memory(add.type.dtype)} *bias", first))
+        lines.append("x0 += ldn_f32(t->bias + c, n);")
+    for node in region.body.nodes:
+        if node.op.scalar is None:
+            continue
+        leaves = tuple(Scalar("var", (read(v),), v.type.dtype) for v in node.inputs)
+        out = node.op.trace(tuple(v.type.dtype for v in node.inputs), node.attrs, leaves)
+        names[node.output] = f"v{len(names)}"
+        lines.append(f"const {vector(node.output.type.dtype)} {names[node.output]} = {expression(out)};  // {node.op.name}")
+    for v in region.body.outputs:
+        if v not in names:
+            continue
+        strides = layouts[v] if flat else broadcast(v.type.shape, layouts[v], shape)
+        if grid.step(strides) not in (0, 1):
+            raise ValueError(f"output %{v.name} of {region.title()} has stride {grid.step(strides)} along the vector axis")
+        lines.append(f"stn_{v.type.dtype.value}({pointer(v, 'y')} + {grid.address(strides)}, {names[v]}, n);")
+    declared = " ".join(f"{f};" for f, _ in fields)
+    opened = ", ".join(f"a[{i}].p" for _, i in fields)
+    params = ", ".join(f"{vector(v.type.dtype)} x{i}" for i, v in enumerate(made))
+    text = (f"typedef struct {{ {declared} }} tail;\n"
+            f"AI tail tail_open(const args *a) {{ return (tail){{ {opened} }}; }}\n"
+            f"AI void finish(const tail *t, {params + ', ' if params else ''}long b, long r, long c, int n) {{\n    (void)b; (void)r; (void)c;\n    "
+            + "\n    ".join(lines) + "\n}\n")
+    return Tail(text, tuple(operands))
+
+
+def constants(**numbers: int) -> str:
+    """Sizes as C constants; wide ones as long so that products do not overflow."""
+    return "enum : long { " + ", ".join(f"{k} = {int(v)}" for k, v in numbers.items()) + " };\n"
+
+
+def fill(file: str, region: Region, tactic: Tactic, block: str) -> tuple[str, str]:
+    """The kernel file with its region and tactic blocks replaced: (source, symbol)."""
+    text = source(file)
+    for mark, new in (("region", block), ("tactic", constants(**dict(tactic.params)) if tactic.params else "")):
+        text, n = re.subn(rf"// <{mark}>\n.*?// </{mark}>\n", lambda _: f"// <{mark}>\n{new}// </{mark}>\n", text, flags=re.S)
+        if n != 1:
+            raise ValueError(f"{file} has {n} blocks '{mark}', expected one")
+    text = f"// {region.title()} by {tactic.name}\n" + text
+    symbol = "k_" + hashlib.sha256(text.encode()).hexdigest()[:16]
+    return text.replace("KERNEL", symbol), symbol
+
+
+def grid_of(shape: Sequence[int], kind: str) -> Grid:
+    """The usual grids: "pixels" (n | spatial | channel) and "rows" (leading axes | second last | last)."""
+    rank = len(shape)
+    if kind == "pixels":
+        return Grid(tuple(shape), (0,), tuple(range(2, rank)), (1,))
+    return Grid(tuple(shape), tuple(range(rank - 2)), (rank - 2,) if rank > 1 else (), (rank - 1,) if rank else ())
+

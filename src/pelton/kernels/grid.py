@@ -1,0 +1,41 @@
+"""What the matrix-like templates share: the grid of a region's output, and whether its pointwise tail and operands can be had."""
+from __future__ import annotations
+
+from pelton.ir.graph import Value
+from pelton.ir.types import F32
+from pelton.plan.layout import Strides, broadcast
+from pelton.plan.region import Region
+
+from .emit import Grid, computable, scalar_constant
+
+
+def tail_refusal(region: Region, shape: tuple[int, ...]) -> str | None:
+    """Why the pointwise nodes of a region cannot follow an anchor whose output has this shape; None where they can."""
+    for node in region.tail:
+        if node.output.type.shape != shape:
+            return f"{node.op.name} gives {node.output.type}, the anchor {list(shape)}"
+        for v in (*node.inputs, node.output):
+            if not computable(v.type.dtype):
+                return f"{v.type.dtype.value} is not held by kernels"
+    return None
+
+
+def fits_grid(region: Region, grid: Grid, value: Value, strides: Strides) -> bool:
+    """Whether the tail can read (write) an operand: unit or no stride along the grid's vector axis."""
+    if scalar_constant(region, value) is not None:
+        return True
+    step = grid.step(broadcast(value.type.shape, strides, grid.shape))
+    return step in (0, 1)
+
+
+def all_f32(*values: Value) -> bool:
+    return all(v.type.dtype is F32 for v in values)
+
+
+def constant(region: Region, v: Value) -> bool:
+    return v in region.body.constants
+
+
+def divide(a: int, b: int) -> int:
+    """a / b, rounded up."""
+    return -(-a // b)

@@ -1,0 +1,121 @@
+"""What a kernel template says of itself: which regions it takes, in which layouts, with which tactics, as which code."""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from pelton.ir.graph import Value
+from pelton.plan.layout import Order, Strides, row_major
+from pelton.plan.region import Region
+
+Layouts = Mapping[Value, Strides]              # every input and output of a region's body → its strides
+
+
+@dataclass(frozen=True)
+class Target:
+    """What code is made for: an ISA level and the cache sizes that blockings are derived from."""
+
+    isa: str = "x86_64_v3"
+    lanes: int = 8                              # of f32 in a register
+    l1: int = 32 << 10
+    l2: int = 512 << 10
+    l3: int = 32 << 20
+    threads: int = 1
+
+
+@dataclass(frozen=True)
+class Tactic:
+    """One way to compute a region. The name parses back: `conv_direct:mr=6,nv=2@x86_64_v3`."""
+
+    template: str
+    isa: str
+    params: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def name(self) -> str:
+        return f"{self.template}:{','.join(f'{k}={v}' for k, v in self.params)}@{self.isa}"
+
+    def __getitem__(self, key: str) -> int:
+        return dict(self.params)[key]
+
+    @classmethod
+    def parse(cls, name: str) -> "Tactic":
+        template, _, rest = name.partition(":")
+        params, _, isa = rest.partition("@")
+        return cls(template, isa, tuple((k, int(v)) for k, _, v in (p.partition("=") for p in params.split(",") if p)))
+
+
+@dataclass(frozen=True, eq=False)
+class Packed:
+    """A constant in the form that a kernel wants (always f32), made from constants of the region."""
+
+    sources: tuple[Value, ...]
+    form: str                                   # names the packing; equal sources and forms are packed once
+    shape: tuple[int, ...]                      # of what `make` gives, so that timing need not make it
+    make: Callable[[], np.ndarray]
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """Code for one region with one tactic. Pointers come in the order of `operands`, then `dims`."""
+
+    source: str
+    symbol: str
+    operands: tuple[Value | Packed, ...]        # body inputs, constants and outputs, or packed constants
+    tiles: int
+    dims: tuple[int, ...] = ()
+    grain: int = 1
+    scratch: int = 0                            # bytes per worker
+
+
+class Template:
+    """Base of all templates; a template without tactics for a region simply yields none."""
+
+    name: str = ""
+    inexact = False                             # True where the arithmetic differs from the direct form (Winograd): not under `strict`
+
+    def refuses(self, region: Region) -> str | None:
+        """None where this template can compute the region, else the reason."""
+        raise NotImplementedError
+
+    def order(self, region: Region, value: Value, layouts: Layouts) -> Order:
+        """The order of axes in which an output is written, given the strides of the inputs."""
+        return row_major(value.type.rank)
+
+    def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
+        """Whether the kernel can read (or write) an operand that lies as `layouts` say; a copy is made where not."""
+        raise NotImplementedError
+
+    def wanted(self, region: Region, value: Value, layouts: Layouts) -> Order:
+        """The order of axes that an input should be copied to where it does not fit."""
+        return row_major(value.type.rank)
+
+    def tactics(self, region: Region, layouts: Layouts, target: Target) -> Iterable[Tactic]:
+        """Candidates, the best guess first."""
+        return (Tactic(self.name, target.isa),)
+
+    def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
+        raise NotImplementedError
+
+
+SOURCES = Path(__file__).parent / "c"
+TEMPLATES: dict[str, Template] = {}
+_sources: dict[str, str] = {}
+
+
+def template(cls: type[Template]) -> type[Template]:
+    """Class decorator: declares a template. Earlier declarations are preferred where times are equal."""
+    if cls.name in TEMPLATES:
+        raise ValueError(f"template {cls.name} is declared twice")
+    TEMPLATES[cls.name] = cls()
+    return cls
+
+
+def source(file: str) -> str:
+    """The text of a kernel file."""
+    if file not in _sources:
+        _sources[file] = (SOURCES / file).read_text()
+    return _sources[file]

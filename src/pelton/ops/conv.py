@@ -1,0 +1,134 @@
+"""Convolution and transposed convolution over any number of spatial axes."""
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from pelton.ir.types import TensorType
+
+from .op import expect, structured
+
+Ints = tuple[int, ...]
+
+
+def check_window(x: TensorType, kernel: Ints, strides: Ints, pads: Ints, dilations: Ints) -> None:
+    """What every op with a sliding window demands of its attributes."""
+    spatial = x.rank - 2
+    expect(spatial >= 1, "needs an input of rank 3 and more: batch, channels, space")
+    expect(len(kernel) == len(strides) == len(dilations) == spatial and len(pads) == 2 * spatial,
+           f"needs a kernel, stride and dilation per spatial axis ({spatial}) and two pads, "
+           f"got kernel {list(kernel)}, strides {list(strides)}, dilations {list(dilations)}, pads {list(pads)}")
+    expect(min(*kernel, *strides, *dilations) >= 1, f"needs positive kernel sizes, strides and dilations, "
+           f"got kernel {list(kernel)}, strides {list(strides)}, dilations {list(dilations)}")
+    expect(min(pads) >= 0, f"needs pads of zero and more, got {list(pads)}")
+
+
+def window_sizes(space: Ints, kernel: Ints, strides: Ints, pads: Ints, dilations: Ints, ceil_mode: bool = False) -> Ints:
+    """How many windows fit along each spatial axis; in ceil_mode the last one may reach past the end, but must start before it."""
+    sizes = []
+    for i, n in enumerate(space):
+        room = n + pads[i] + pads[i + len(space)] - dilations[i] * (kernel[i] - 1) - 1
+        count = (-(-room // strides[i]) if ceil_mode else room // strides[i]) + 1
+        if ceil_mode and (count - 1) * strides[i] >= n + pads[i]:
+            count -= 1
+        expect(count >= 1, f"needs windows that fit: {dilations[i] * (kernel[i] - 1) + 1} is more than "
+               f"{n} + {pads[i]} + {pads[i + len(space)]} along spatial axis {i}")
+        sizes.append(count)
+    return tuple(sizes)
+
+
+def taps(kernel: Ints, strides: Ints, dilations: Ints, sizes: Ints):
+    """(position in the kernel, the slices of a padded input that it meets), one after the other."""
+    for at in np.ndindex(*kernel):
+        yield at, tuple(slice(t * d, t * d + (n - 1) * s + 1, s) for t, d, s, n in zip(at, dilations, strides, sizes))
+
+
+def pad_space(x: np.ndarray, pads: Ints, value=0) -> np.ndarray:
+    """x with its spatial axes padded: begin…, end…."""
+    spatial = x.ndim - 2
+    if not any(pads):
+        return x
+    return np.pad(x, [(0, 0), (0, 0), *zip(pads[:spatial], pads[spatial:])], constant_values=value)
+
+
+@structured("Conv", examples=(
+    ("f32[2, 3, 11, 13]", "f32[8, 3, 3, 3]", "f32[8]", dict(strides=(2, 2), pads=(1, 1, 1, 1), dilations=(1, 1))),
+    ("f32[1, 58, 7, 7]", "f32[58, 1, 3, 3]", "f32[58]", dict(strides=(1, 1), pads=(1, 1, 1, 1), dilations=(1, 1), group=58)),
+    ("f32[1, 58, 5, 9]", "f32[31, 58, 1, 1]", "f32[31]", dict(strides=(1, 1), pads=(0, 0, 0, 0), dilations=(1, 1))),
+    ("f32[1, 58, 8, 9]", "f32[34, 29, 3, 3]", "f32[34]", dict(strides=(2, 1), pads=(0, 1, 1, 0), dilations=(1, 1), group=2)),
+    ("f32[2, 16, 14, 14]", "f32[24, 16, 3, 3]", "f32[24]", dict(strides=(1, 1), pads=(1, 1, 1, 1), dilations=(1, 1))),
+    ("f32[1, 3, 23, 23]", "f32[13, 3, 7, 7]", "f32[13]", dict(strides=(2, 2), pads=(3, 3, 3, 3), dilations=(1, 1))),
+    ("f32[1, 5, 17, 17]", "f32[7, 5, 3, 3]", "f32[7]", dict(strides=(1, 1), pads=(2, 2, 2, 2), dilations=(2, 2))),
+    ("f32[1, 3, 9, 10]", "f32[6, 1, 5, 2]", "f32[6]", dict(strides=(2, 3), pads=(2, 0, 1, 1), dilations=(1, 2), group=3)),
+    ("f32[2, 5, 31]", "f32[7, 5, 4]", "f32[7]", dict(strides=(3,), pads=(2, 1), dilations=(1,))),
+    ("f32[1, 3, 5, 6, 7]", "f32[4, 3, 3, 2, 3]", "f32[4]", dict(strides=(1, 2, 1), pads=(1, 0, 1, 1, 1, 0), dilations=(1, 1, 2)))))
+class convolution:
+    """Y[n, m, o] = B[m] + Σ_{c, k} X[n, c, o·stride + k·dilation − pad] · W[m, c, k], channels in groups of their own."""
+
+    def infer(x: TensorType, w: TensorType, b: TensorType, *, strides: Ints, pads: Ints, dilations: Ints, group: int = 1) -> TensorType:
+        expect(x.dtype is w.dtype is b.dtype, "needs operands of one element type")
+        expect(w.rank == x.rank, "needs weights of the rank of the input")
+        check_window(x, w.shape[2:], strides, pads, dilations)
+        expect(group >= 1 and w.shape[1] * group == x.shape[1],
+               f"needs {w.shape[1]} · {group} input channels (weights · groups), got {x.shape[1]}")
+        expect(w.shape[0] % group == 0, f"needs output channels divisible by the {group} groups, got {w.shape[0]}")
+        expect(b.shape == w.shape[:1], f"needs a bias of shape [{w.shape[0]}]")
+        return x.with_shape((x.shape[0], w.shape[0], *window_sizes(x.shape[2:], w.shape[2:], strides, pads, dilations)))
+
+    def reference(x, w, b, *, strides, pads, dilations, group=1):
+        n, m, kernel = x.shape[0], w.shape[0], w.shape[2:]
+        sizes = window_sizes(x.shape[2:], kernel, strides, pads, dilations)
+        x, w = pad_space(x, pads), w.reshape(group, m // group, w.shape[1], *kernel)
+        y = np.zeros((n, group, m // group, math.prod(sizes)), np.result_type(x, w))
+        for at, window in taps(kernel, strides, dilations, sizes):
+            part = x[(..., *window)].reshape(n, group, w.shape[2], -1)
+            tap = w[(..., *at)]
+            y += tap * part if w.shape[2] == 1 else tap @ part
+        return y.reshape(n, m, *sizes) + b.reshape(m, *[1] * len(sizes))
+
+    def flops(x: TensorType, w: TensorType, b: TensorType, *, strides: Ints, pads: Ints, dilations: Ints, group: int = 1) -> int:
+        out = convolution.infer(x, w, b, strides=strides, pads=pads, dilations=dilations, group=group)
+        return 2 * out.size * math.prod(w.shape[1:])
+
+
+@structured("ConvTranspose", examples=(
+    ("f32[2, 3, 5, 7]", "f32[3, 8, 3, 3]", "f32[8]", dict(strides=(2, 2), pads=(1, 1, 1, 1), dilations=(1, 1), output_padding=(1, 1))),
+    ("f32[1, 58, 4, 5]", "f32[58, 7, 2, 2]", "f32[7]", dict(strides=(2, 2), pads=(0, 0, 0, 0), dilations=(1, 1), output_padding=(0, 0))),
+    ("f32[1, 6, 4, 5]", "f32[6, 2, 3, 2]", "f32[6]", dict(strides=(1, 3), pads=(0, 1, 1, 0), dilations=(2, 1), group=3, output_padding=(0, 2))),
+    ("f32[2, 3, 11]", "f32[3, 5, 4]", "f32[5]", dict(strides=(3,), pads=(2, 1), dilations=(1,), output_padding=(0,))),
+    ("f32[1, 2, 3, 4, 3]", "f32[2, 3, 2, 3, 2]", "f32[3]",
+     dict(strides=(2, 1, 2), pads=(0, 1, 0, 1, 1, 0), dilations=(1, 1, 1), output_padding=(0, 0, 1)))))
+class conv_transpose:
+    """Y[n, m, i·stride + k·dilation − pad] += X[n, c, i] · W[c, m, k], plus B[m]: the gradient of a convolution by its input."""
+
+    def infer(x: TensorType, w: TensorType, b: TensorType, *, strides: Ints, pads: Ints, dilations: Ints, group: int = 1,
+              output_padding: Ints) -> TensorType:
+        expect(x.dtype is w.dtype is b.dtype, "needs operands of one element type")
+        expect(w.rank == x.rank, "needs weights of the rank of the input")
+        check_window(x, w.shape[2:], strides, pads, dilations)
+        spatial = x.rank - 2
+        expect(len(output_padding) == spatial and min(output_padding) >= 0, f"needs output_padding per spatial axis ({spatial}), zero and more")
+        expect(w.shape[0] == x.shape[1], f"needs weights for {x.shape[1]} input channels, got {w.shape[0]}")
+        expect(group >= 1 and x.shape[1] % group == 0, f"needs input channels divisible by the {group} groups, got {x.shape[1]}")
+        expect(b.shape == (w.shape[1] * group,), f"needs a bias of shape [{w.shape[1] * group}]")
+        space = tuple(s * (n - 1) + d * (k - 1) + 1 + extra - begin - end for n, k, s, d, extra, begin, end in zip(
+            x.shape[2:], w.shape[2:], strides, dilations, output_padding, pads[:spatial], pads[spatial:]))
+        expect(min(space) >= 1, f"needs pads that leave something, got an output of {list(space)}")
+        return x.with_shape((x.shape[0], w.shape[1] * group, *space))
+
+    def reference(x, w, b, *, strides, pads, dilations, group=1, output_padding):
+        n, c, *space = x.shape
+        kernel, spatial = w.shape[2:], len(space)
+        full = tuple(s * (i - 1) + d * (k - 1) + 1 + extra for i, k, s, d, extra in zip(space, kernel, strides, dilations, output_padding))
+        w = w.reshape(group, c // group, w.shape[1], *kernel).swapaxes(1, 2)
+        x = x.reshape(n, group, c // group, -1)
+        y = np.zeros((n, b.shape[0], *full), np.result_type(x, w))
+        for at, window in taps(kernel, strides, dilations, tuple(space)):
+            y[(..., *window)] += (w[(..., *at)] @ x).reshape(n, b.shape[0], *space)
+        cropped = y[(..., *(slice(begin, size - end) for begin, end, size in zip(pads[:spatial], pads[spatial:], full)))]
+        return cropped + b.reshape(-1, *[1] * spatial)
+
+    def flops(x: TensorType, w: TensorType, b: TensorType, *, strides: Ints, pads: Ints, dilations: Ints, group: int = 1,
+              output_padding: Ints) -> int:
+        return 2 * x.size * math.prod(w.shape[1:])

@@ -1,0 +1,95 @@
+"""Ops that only the onnx package knows: its shape inference types them, its reference evaluator runs them."""
+from __future__ import annotations
+
+import base64
+import functools
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pelton.errors import EngineError
+from pelton.ir.types import DType, TensorType
+
+from .op import Op
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+    from onnx.reference import ReferenceEvaluator
+
+# DType name → TensorProto.DataType, the numbers of the ONNX format.
+CODES = {"f32": 1, "u8": 2, "i8": 3, "u16": 4, "i16": 5, "i32": 6, "i64": 7, "string": 8, "bool": 9, "f16": 10, "f64": 11, "u32": 12, "u64": 13,
+         "c64": 14, "c128": 15, "bf16": 16, "f8e4m3fn": 17, "f8e4m3fnuz": 18, "f8e5m2": 19, "f8e5m2fnuz": 20, "u4": 21, "i4": 22}
+DTYPES = {code: DType(name) for name, code in CODES.items()}
+
+
+@functools.cache
+def foreign(name: str) -> Op:
+    """The foreign op of a name such as `onnx::Unique@11`. Its one attribute `model` is a one-node ONNX model, serialized, in base64.
+
+    Inputs of the op are the inputs of that model, in order; small constants lie in the model itself.
+    """
+    return Op(name, "foreign", infer=_infer, reference=_reference, doc=f"{name}, run by the onnx package's reference evaluator.")
+
+
+def packed(model: "ModelProto") -> str:
+    """The model as the attribute of a foreign node."""
+    return base64.b64encode(model.SerializeToString(deterministic=True)).decode("ascii")
+
+
+@functools.lru_cache(maxsize=256)
+def unpacked(model: str) -> "ModelProto":
+    """The model that an attribute holds; EngineError without the onnx package or where the text is damaged."""
+    try:
+        import onnx
+    except ImportError:
+        raise EngineError("a step of this model runs on the onnx package, which is not installed here; "
+                          "do: pip install onnx, or rebuild without that operator") from None
+    from google.protobuf.message import DecodeError
+
+    try:
+        return onnx.ModelProto.FromString(base64.b64decode(model, validate=True))
+    except (DecodeError, ValueError) as e:
+        raise EngineError(f"a foreign step should hold an ONNX model in base64, but its text is damaged: {e}") from None
+
+
+@functools.lru_cache(maxsize=256)
+def evaluator(model: str) -> "ReferenceEvaluator":
+    """What runs the node; the onnx package raises NotImplementedError or RuntimeError where it has no reference for it."""
+    found = unpacked(model)
+    from onnx.reference import ReferenceEvaluator
+
+    return ReferenceEvaluator(found)
+
+
+def _infer(*types: TensorType, model: str) -> tuple[TensorType, ...]:
+    import onnx
+
+    typed = onnx.ModelProto()
+    typed.CopyFrom(unpacked(model))
+    if len(types) != len(typed.graph.input):
+        raise ValueError(f"needs {len(typed.graph.input)} inputs, got {len(types)}")
+    for slot, given in zip(typed.graph.input, types):
+        slot.type.CopyFrom(onnx.helper.make_tensor_type_proto(CODES[given.dtype.value], given.shape))
+    try:
+        inferred = onnx.shape_inference.infer_shapes(typed, check_type=False, strict_mode=True, data_prop=True)
+    except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError) as e:
+        raise ValueError(f"onnx cannot infer its outputs: {str(e).strip()}") from None
+    return tuple(_known_type(v.type) for v in inferred.graph.output)
+
+
+def _known_type(found) -> TensorType:
+    if found.WhichOneof("value") != "tensor_type":
+        raise ValueError("gives something that is no tensor")
+    tensor = found.tensor_type
+    if tensor.elem_type not in DTYPES:
+        raise ValueError("onnx cannot infer its element type")
+    if not tensor.HasField("shape") or not all(d.HasField("dim_value") for d in tensor.shape.dim):
+        raise ValueError("the shape of its output depends on the data")
+    return TensorType(DTYPES[tensor.elem_type], tuple(d.dim_value for d in tensor.shape.dim))
+
+
+def _reference(*arrays: np.ndarray, model: str) -> tuple[np.ndarray, ...]:
+    run = evaluator(model)
+    declared = [DTYPES[v.type.tensor_type.elem_type].numpy for v in unpacked(model).graph.input]
+    feeds = {v.name: np.asarray(a).astype(d, copy=False) for v, a, d in zip(unpacked(model).graph.input, arrays, declared)}
+    return tuple(np.asarray(a) for a in run.run(None, feeds))

@@ -1,0 +1,28 @@
+"""Matrix multiplication."""
+from __future__ import annotations
+
+import numpy as np
+
+from pelton.ir.types import TensorType, broadcast_shapes
+
+from .op import expect, structured
+
+
+@structured("MatMul", examples=(
+    ("f32[5, 7]", "f32[7, 3]"), ("f32[2, 1, 5, 7]", "f32[3, 7, 4]"), ("f32[58, 125]", "f32[125, 37]"), ("f32[13]", "f32[13]"),
+    ("f32[13]", "f32[2, 13, 5]"), ("f32[3, 5, 13]", "f32[13]"), ("f32[1, 61]", "f32[61, 129]"), ("i32[3, 5]", "i32[5, 2]")))
+class matmul:
+    """C[…, m, n] = Σₖ A[…, m, k] · B[…, k, n]."""
+
+    def infer(a: TensorType, b: TensorType) -> TensorType:
+        expect(a.rank >= 1 and b.rank >= 1, "needs operands of rank 1 and more")
+        expect(a.dtype is b.dtype, "needs operands of one element type")
+        expect(a.shape[-1] == b.shape[-2 if b.rank > 1 else 0], "needs equal inner dimensions")
+        rows, columns = a.shape[-2:-1], b.shape[-1:] if b.rank > 1 else ()
+        return a.with_shape(broadcast_shapes(a.shape[:-2], b.shape[:-2]) + rows + columns)
+
+    def reference(a, b):
+        return np.matmul(a, b)
+
+    def flops(a: TensorType, b: TensorType) -> int:
+        return 2 * a.shape[-1] * matmul.infer(a, b).size

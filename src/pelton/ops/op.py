@@ -1,0 +1,164 @@
+"""How an operator is declared: once, in one place, as pointwise, structured or composite."""
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from pelton.ir.types import DType, TensorType, broadcast_shapes
+
+from . import scalar as sc
+
+REGISTRY: dict[str, "Op"] = {}
+
+
+@dataclass(frozen=True)
+class Term:
+    """An op applied to things: a pattern where they are variables, a program where they are values."""
+
+    op: "Op"
+    args: tuple
+    attrs: Mapping[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Op:
+    """A word of the program representation. `kind` is "pointwise", "structured", "composite" or "foreign"."""
+
+    name: str
+    kind: str
+    onnx: tuple[str, ...] = ()
+    attrs: Mapping[str, Any] = field(default_factory=dict)        # name → default; REQUIRED where there is none
+    infer: Callable | None = None                                 # (*TensorType, **attrs) → TensorType or a tuple of them
+    reference: Callable | None = None                             # (*ndarray, **attrs) → ndarray or a tuple of them
+    scalar: Callable | None = None                                # pointwise: (*Scalar, **attrs) → Scalar
+    expand: Callable | None = None                                # composite: (*Value, **attrs) → Term or a tuple of them
+    flops: Callable | None = None                                 # (*TensorType, **attrs) → operations
+    examples: tuple = ()                                          # (type text, …, attrs dict) each
+    commutative: bool = False
+    domain: tuple[float, float] = (-3.0, 3.0)                     # where tests draw random floats from
+    doc: str = ""
+
+    def __call__(self, *args, **attrs) -> Term:
+        return Term(self, args, attrs)
+
+    def __repr__(self) -> str:
+        return f"op {self.name}"
+
+    def complete(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
+        """The attributes with defaults filled in; TypeError for an unknown or a missing one."""
+        if self.kind == "foreign":
+            return dict(attrs)
+        unknown, missing = attrs.keys() - self.attrs.keys(), [k for k, v in self.attrs.items() if v is REQUIRED and k not in attrs]
+        if unknown or missing:
+            raise TypeError(f"{self.name} has no attribute {sorted(unknown)}" if unknown else f"{self.name} needs attribute {missing}")
+        return {k: attrs.get(k, v) for k, v in self.attrs.items()}
+
+    def infer_types(self, types: tuple[TensorType, ...], attrs: Mapping[str, Any]) -> tuple[TensorType, ...]:
+        """Output types; ValueError or TypeError with a reason where the inputs do not fit."""
+        if self.scalar is not None and self.infer is None:
+            try:
+                out = self.trace(tuple(t.dtype for t in types), attrs)
+                return (TensorType(out.dtype, broadcast_shapes(*(t.shape for t in types))),)
+            except (TypeError, ValueError) as e:
+                raise type(e)(f"{self.name}: {e}, given {', '.join(map(str, types))}") from None
+        try:
+            found = self.infer(*types, **attrs)
+        except (TypeError, ValueError, IndexError) as e:
+            raise ValueError(f"{self.name}: {e}, given {', '.join(map(str, types))}") from None
+        return found if isinstance(found, tuple) else (found,)
+
+    def trace(self, dtypes: tuple[DType, ...], attrs: Mapping[str, Any], operands: tuple | None = None) -> sc.Scalar:
+        """The scalar expression of a pointwise op; inputs are `operands`, or fresh `input` leaves."""
+        if operands is None:
+            operands = tuple(sc.Scalar("input", (i,), d) for i, d in enumerate(dtypes))
+        out = self.scalar(*operands, **attrs)
+        if not isinstance(out, sc.Scalar):
+            raise TypeError("its scalar function gave no expression")
+        return out
+
+    def evaluate(self, arrays: tuple[np.ndarray, ...], attrs: Mapping[str, Any]) -> tuple[np.ndarray, ...]:
+        """The reference, in the precision of the arrays given."""
+        fn = self.reference or self.scalar
+        with np.errstate(all="ignore"):
+            found = fn(*arrays, **attrs)
+        return found if isinstance(found, tuple) else (found,)
+
+    def operations(self, inputs: tuple[TensorType, ...], outputs: tuple[TensorType, ...], attrs: Mapping[str, Any]) -> int:
+        """Arithmetic operations of one evaluation (a multiply-add is two)."""
+        if self.flops is not None:
+            return int(self.flops(*inputs, **attrs))
+        if self.scalar is not None:
+            return outputs[0].size * sc.operations(self.trace(tuple(t.dtype for t in inputs), attrs))
+        return 0
+
+
+class _Required:
+    def __repr__(self) -> str:
+        return "REQUIRED"
+
+
+REQUIRED = _Required()
+
+
+def expect(ok: bool, reason: str) -> None:
+    """What an `infer` demands of its inputs; the reason continues "<op>: " and is followed by the types given."""
+    if not ok:
+        raise ValueError(reason)
+
+
+def get(name: str) -> Op:
+    """The op of that name; KeyError where there is none."""
+    return REGISTRY[name]
+
+
+def _declared_attrs(fn: Callable) -> dict[str, Any]:
+    return {p.name: REQUIRED if p.default is p.empty else p.default
+            for p in inspect.signature(fn).parameters.values() if p.kind is p.KEYWORD_ONLY}
+
+
+def _register(op: Op) -> Op:
+    if op.name in REGISTRY:
+        raise ValueError(f"op {op.name} is declared twice")
+    REGISTRY[op.name] = op
+    return op
+
+
+def _names(onnx) -> tuple[str, ...]:
+    return (onnx,) if isinstance(onnx, str) else tuple(onnx or ())
+
+
+def pointwise(onnx=None, *, examples=(), commutative=False, domain=(-3.0, 3.0)):
+    """Declares a pointwise op from a scalar function; keyword-only parameters are its attributes.
+
+    Inputs broadcast as in numpy; the output's element type is that of the traced expression.
+    """
+    def declare(fn: Callable) -> Op:
+        arity = sum(p.kind is not p.KEYWORD_ONLY for p in inspect.signature(fn).parameters.values())
+        default = (tuple(["f32[5, 13]"] * arity),) + ((("f32[2, 3, 9]",) + ("f32[3, 1]",) * (arity - 1),) if arity > 1 else ())
+        return _register(Op(fn.__name__.rstrip("_"), "pointwise", _names(onnx), _declared_attrs(fn), scalar=fn,
+                            examples=tuple(examples) or default, commutative=commutative, domain=domain, doc=inspect.getdoc(fn) or ""))
+    return declare
+
+
+def _from_class(kind: str, cls: type, onnx, examples, **more) -> Op:
+    member = {k: v for k, v in vars(cls).items() if inspect.isfunction(v)}
+    return _register(Op(cls.__name__.rstrip("_"), kind, _names(onnx), _declared_attrs(member["infer"]), infer=member["infer"],
+                        reference=member.get("reference"), expand=member.get("expand"), flops=member.get("flops"),
+                        examples=tuple(examples), doc=inspect.getdoc(cls) or "", **more))
+
+
+def structured(onnx=None, *, examples=(), domain=(-3.0, 3.0)):
+    """Declares an op from a class with `infer(*types, *, attrs)`, `reference(*arrays, *, attrs)` and perhaps `flops(*types, *, attrs)`."""
+    return lambda cls: _from_class("structured", cls, onnx, examples, domain=domain)
+
+
+def composite(onnx=None, *, examples=(), domain=(-3.0, 3.0)):
+    """Declares an op that other ops can express: `infer`, `expand(*values, *, attrs) -> Term`, perhaps a direct `reference`.
+
+    Numbers and float64 arrays in an expansion take the element type of the operands beside them.
+    """
+    return lambda cls: _from_class("composite", cls, onnx, examples, domain=domain)

@@ -1,0 +1,199 @@
+"""Recurrent networks: LSTM, GRU and the plain RNN, as ONNX defines them, for sequences of one length.
+
+x is [time, batch, input] (layout 1: [batch, time, input]); w, r and b hold the gates one behind the other, per direction.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from pelton.ir.types import TensorType
+
+from .op import expect, structured
+
+_DIRECTIONS = {"forward": 1, "reverse": 1, "bidirectional": 2}
+
+# lower-case ONNX name → (function of x, alpha, beta; default alpha; default beta); None: takes no such parameter
+_ACTIVATIONS: dict[str, tuple[Callable, float | None, float | None]] = {
+    "relu": (lambda x, a, b: np.maximum(x, 0), None, None),
+    "tanh": (lambda x, a, b: np.tanh(x), None, None),
+    "sigmoid": (lambda x, a, b: 1 / (1 + np.exp(-x)), None, None),
+    "affine": (lambda x, a, b: a * x + b, 1.0, 0.0),
+    "leakyrelu": (lambda x, a, b: np.where(x < 0, a * x, x), 0.01, None),
+    "thresholdedrelu": (lambda x, a, b: np.where(x > a, x, 0), 1.0, None),
+    "scaledtanh": (lambda x, a, b: a * np.tanh(b * x), 1.0, 1.0),
+    "hardsigmoid": (lambda x, a, b: np.clip(a * x + b, 0, 1), 0.2, 0.5),
+    "elu": (lambda x, a, b: np.where(x < 0, a * (np.exp(x) - 1), x), 1.0, None),
+    "softsign": (lambda x, a, b: x / (1 + np.abs(x)), None, None),
+    "softplus": (lambda x, a, b: np.logaddexp(x, 0), None, None),
+}
+
+
+def _functions(names: tuple[str, ...], alphas: tuple[float, ...], betas: tuple[float, ...]) -> list[Callable]:
+    """The activations in order, each taking the next alpha and beta where it has one."""
+    alphas, betas, found = list(alphas), list(betas), []
+    for name in names:
+        fn, alpha, beta = _ACTIVATIONS[name.lower()]
+        a = alphas.pop(0) if alpha is not None and alphas else alpha
+        b = betas.pop(0) if beta is not None and betas else beta
+        found.append(lambda x, fn=fn, a=a, b=b: fn(x, a, b))
+    return found
+
+
+def _limited(x: np.ndarray, clip: float) -> np.ndarray:
+    """What a gate's activation reads: limited to ±clip, where there is one."""
+    return np.clip(x, -clip, clip) if clip else x
+
+
+def _check(x: TensorType, w: TensorType, r: TensorType, b: TensorType, states: tuple[TensorType, ...], gates: int, *, hidden: int,
+           direction: str, activations: tuple[str, ...], functions: int, clip: float, layout: int) -> tuple[TensorType, TensorType]:
+    """The types of y and of a final state; ValueError where an operand does not fit."""
+    expect(direction in _DIRECTIONS, f"needs direction forward, reverse or bidirectional, got {direction!r}")
+    expect(layout in (0, 1), f"needs layout 0 or 1, got {layout}")
+    expect(clip >= 0, f"needs a clip of zero (none) and more, got {clip}")
+    n = _DIRECTIONS[direction]
+    unknown = [a for a in activations if a.lower() not in _ACTIVATIONS]
+    expect(not unknown, f"does not know the activations {unknown}")
+    expect(len(activations) in (0, n * functions), f"needs {n * functions} activations, got {len(activations)}")
+    expect(x.dtype.is_float and all(t.dtype is x.dtype for t in (w, r, b, *states)), "needs operands of one floating-point type")
+    expect(x.rank == 3, "needs an input of rank 3: time, batch, input")
+    time, batch = (x.shape[1], x.shape[0]) if layout else x.shape[:2]
+    state = x.with_shape((batch, n, hidden) if layout else (n, batch, hidden))
+    for name, type, want in (("w", w, (n, gates * hidden, x.shape[2])), ("r", r, (n, gates * hidden, hidden)), ("b", b, (n, 2 * gates * hidden))):
+        expect(type.shape == want, f"needs {name} of shape {list(want)}")
+    expect(all(s.shape == state.shape for s in states), f"needs initial states of shape {list(state.shape)}")
+    return x.with_shape((batch, time, n, hidden) if layout else (time, n, batch, hidden)), state
+
+
+def _run(x: np.ndarray, states: tuple[np.ndarray, ...], step: Callable, prepare: Callable, direction: str, layout: int) -> tuple[np.ndarray, ...]:
+    """Steps through time in each direction: `prepare(d)` gives what `step(x_t, states, prepared)` → new states (the hidden one first) reads."""
+    x = x.swapaxes(0, 1) if layout else x
+    states = tuple(s.swapaxes(0, 1) if layout else s for s in states)
+    n = _DIRECTIONS[direction]
+    y = np.empty((x.shape[0], n, *states[0].shape[1:]), x.dtype)
+    finals = []
+    for d in range(n):
+        now, prepared = tuple(s[d] for s in states), prepare(d)
+        times = range(x.shape[0])
+        for t in reversed(times) if direction == "reverse" or d == 1 else times:
+            now = step(x[t], now, prepared)
+            y[t, d] = now[0]
+        finals.append(now)
+    last = [np.stack(f) for f in zip(*finals)]
+    if layout:
+        return y.transpose(2, 0, 1, 3), *(f.swapaxes(0, 1) for f in last)
+    return y, *last
+
+
+def _flops(x: TensorType, r: TensorType) -> int:
+    """Two products per time step: the input's and the state's with all gates."""
+    return 2 * x.shape[0] * x.shape[1] * r.shape[0] * r.shape[1] * (x.shape[2] + r.shape[2])
+
+
+_ALL = {"hidden": 5}
+_ACTIVE = dict(activations=("HardSigmoid", "ScaledTanh", "Softsign"), activation_alpha=(0.3, 0.9), activation_beta=(0.4, 0.7), clip=0.5)
+
+
+@structured("LSTM", domain=(-1.0, 1.0), examples=(
+    ("f32[7, 2, 3]", "f32[1, 20, 3]", "f32[1, 20, 5]", "f32[1, 40]", "f32[1, 2, 5]", "f32[1, 2, 5]", "f32[1, 15]", _ALL),
+    ("f32[4, 3, 7]", "f32[2, 20, 7]", "f32[2, 20, 5]", "f32[2, 40]", "f32[2, 3, 5]", "f32[2, 3, 5]", "f32[2, 15]", dict(_ALL, direction="bidirectional")),
+    ("f32[4, 1, 7]", "f32[1, 20, 7]", "f32[1, 20, 5]", "f32[1, 40]", "f32[1, 1, 5]", "f32[1, 1, 5]", "f32[1, 15]", dict(_ALL, direction="reverse", **_ACTIVE)),
+    ("f32[2, 4, 3]", "f32[1, 20, 3]", "f32[1, 20, 5]", "f32[1, 40]", "f32[2, 1, 5]", "f32[2, 1, 5]", "f32[1, 15]", dict(_ALL, layout=1)),
+    ("f32[3, 2, 3]", "f32[1, 20, 3]", "f32[1, 20, 5]", "f32[1, 40]", "f32[1, 2, 5]", "f32[1, 2, 5]", "f32[1, 15]", dict(_ALL, input_forget=True))))
+class lstm:
+    """i, o, f = f(X·Wᵀ + H·Rᵀ + b + P⊙C), C′ = f⊙C + i⊙g(X·Wcᵀ + H·Rcᵀ + bc), H′ = o⊙h(C′): gates i, o, f, c; peepholes i, o, f (o reads C′)."""
+
+    def infer(x: TensorType, w: TensorType, r: TensorType, b: TensorType, initial_h: TensorType, initial_c: TensorType, p: TensorType, *,
+              hidden: int, direction: str = "forward", activations: tuple[str, ...] = (), activation_alpha: tuple[float, ...] = (),
+              activation_beta: tuple[float, ...] = (), clip: float = 0.0, input_forget: bool = False, layout: int = 0,
+              ) -> tuple[TensorType, TensorType, TensorType]:
+        y, state = _check(x, w, r, b, (initial_h, initial_c), 4, hidden=hidden, direction=direction, activations=activations, functions=3,
+                          clip=clip, layout=layout)
+        expect(p.shape == (_DIRECTIONS[direction], 3 * hidden) and p.dtype is x.dtype, f"needs p of type {x.with_shape((_DIRECTIONS[direction], 3 * hidden))}")
+        return y, state, state
+
+    def reference(x, w, r, b, initial_h, initial_c, p, *, hidden, direction="forward", activations=(), activation_alpha=(), activation_beta=(),
+                  clip=0.0, input_forget=False, layout=0):
+        names = activations or ("Sigmoid", "Tanh", "Tanh") * _DIRECTIONS[direction]
+        functions = _functions(names, activation_alpha, activation_beta)
+
+        def step(x, states, prepared):
+            (h, c), (w, r, b, (peep_i, peep_o, peep_f), (f, g, k)) = states, prepared
+            i, o, forget, new = np.split(x @ w.T + h @ r.T + b, 4, axis=-1)
+            i = f(_limited(i + peep_i * c, clip))
+            forget = 1 - i if input_forget else f(_limited(forget + peep_f * c, clip))
+            c = forget * c + i * g(_limited(new, clip))
+            return f(_limited(o + peep_o * c, clip)) * k(c), c          # the cell itself is not limited, as in ONNX Runtime
+
+        def prepare(d):
+            return w[d], r[d], b[d, :4 * hidden] + b[d, 4 * hidden:], np.split(p[d], 3), functions[3 * d:3 * d + 3]
+
+        return _run(x, (initial_h, initial_c), step, prepare, direction, layout)
+
+    def flops(x, w, r, b, initial_h, initial_c, p, **attrs) -> int:
+        return _flops(x, r)
+
+
+@structured("GRU", domain=(-1.0, 1.0), examples=(
+    ("f32[7, 2, 3]", "f32[1, 15, 3]", "f32[1, 15, 5]", "f32[1, 30]", "f32[1, 2, 5]", _ALL),
+    ("f32[4, 3, 7]", "f32[2, 15, 7]", "f32[2, 15, 5]", "f32[2, 30]", "f32[2, 3, 5]", dict(_ALL, direction="bidirectional", linear_before_reset=True)),
+    ("f32[4, 1, 7]", "f32[1, 15, 7]", "f32[1, 15, 5]", "f32[1, 30]", "f32[1, 1, 5]", dict(_ALL, direction="reverse", activations=("Sigmoid", "Relu"), clip=0.7)),
+    ("f32[2, 4, 3]", "f32[1, 15, 3]", "f32[1, 15, 5]", "f32[1, 30]", "f32[2, 1, 5]", dict(_ALL, layout=1))))
+class gru:
+    """z, r = f(X·Wᵀ + H·Rᵀ + b), n = g(X·Wnᵀ + (r⊙H)·Rnᵀ + b), H′ = (1 − z)⊙n + z⊙H; linear_before_reset: r⊙(H·Rnᵀ + b) instead."""
+
+    def infer(x: TensorType, w: TensorType, r: TensorType, b: TensorType, initial_h: TensorType, *,
+              hidden: int, direction: str = "forward", activations: tuple[str, ...] = (), activation_alpha: tuple[float, ...] = (),
+              activation_beta: tuple[float, ...] = (), clip: float = 0.0, linear_before_reset: bool = False, layout: int = 0,
+              ) -> tuple[TensorType, TensorType]:
+        return _check(x, w, r, b, (initial_h,), 3, hidden=hidden, direction=direction, activations=activations, functions=2, clip=clip, layout=layout)
+
+    def reference(x, w, r, b, initial_h, *, hidden, direction="forward", activations=(), activation_alpha=(), activation_beta=(),
+                  clip=0.0, linear_before_reset=False, layout=0):
+        names = activations or ("Sigmoid", "Tanh") * _DIRECTIONS[direction]
+        functions = _functions(names, activation_alpha, activation_beta)
+
+        def step(x, states, prepared):
+            (h,), (w, r, bias_w, bias_r, (f, g)) = states, prepared
+            given = x @ w.T + bias_w
+            z, reset = np.split(f(_limited(given[:, :2 * hidden] + h @ r[:2 * hidden].T + bias_r[:2 * hidden], clip)), 2, axis=-1)
+            r_new, bias_new = r[2 * hidden:].T, bias_r[2 * hidden:]
+            recurrent = reset * (h @ r_new + bias_new) if linear_before_reset else (reset * h) @ r_new + bias_new
+            return ((1 - z) * g(_limited(given[:, 2 * hidden:] + recurrent, clip)) + z * h,)
+
+        def prepare(d):
+            return w[d], r[d], b[d, :3 * hidden], b[d, 3 * hidden:], functions[2 * d:2 * d + 2]
+
+        return _run(x, (initial_h,), step, prepare, direction, layout)
+
+    def flops(x, w, r, b, initial_h, **attrs) -> int:
+        return _flops(x, r)
+
+
+@structured("RNN", domain=(-1.0, 1.0), examples=(
+    ("f32[7, 2, 3]", "f32[1, 5, 3]", "f32[1, 5, 5]", "f32[1, 10]", "f32[1, 2, 5]", _ALL),
+    ("f32[3, 4, 7]", "f32[2, 5, 7]", "f32[2, 5, 5]", "f32[2, 10]", "f32[3, 2, 5]", dict(_ALL, direction="bidirectional", activations=("Relu", "Elu"), clip=0.9, layout=1)),
+    ("f32[4, 3, 7]", "f32[2, 5, 7]", "f32[2, 5, 5]", "f32[2, 10]", "f32[2, 3, 5]", dict(_ALL, direction="bidirectional", activations=("ThresholdedRelu", "Softplus"), activation_alpha=(0.2,)))))
+class rnn:
+    """H′ = f(X·Wᵀ + H·Rᵀ + b)."""
+
+    def infer(x: TensorType, w: TensorType, r: TensorType, b: TensorType, initial_h: TensorType, *,
+              hidden: int, direction: str = "forward", activations: tuple[str, ...] = (), activation_alpha: tuple[float, ...] = (),
+              activation_beta: tuple[float, ...] = (), clip: float = 0.0, layout: int = 0) -> tuple[TensorType, TensorType]:
+        return _check(x, w, r, b, (initial_h,), 1, hidden=hidden, direction=direction, activations=activations, functions=1, clip=clip, layout=layout)
+
+    def reference(x, w, r, b, initial_h, *, hidden, direction="forward", activations=(), activation_alpha=(), activation_beta=(), clip=0.0, layout=0):
+        functions = _functions(activations or ("Tanh",) * _DIRECTIONS[direction], activation_alpha, activation_beta)
+
+        def step(x, states, prepared):
+            (h,), (w, r, b, f) = states, prepared
+            return (f(_limited(x @ w.T + h @ r.T + b, clip)),)
+
+        def prepare(d):
+            return w[d], r[d], b[d, :hidden] + b[d, hidden:], functions[d]
+
+        return _run(x, (initial_h,), step, prepare, direction, layout)
+
+    def flops(x, w, r, b, initial_h, **attrs) -> int:
+        return _flops(x, r)

@@ -1,0 +1,132 @@
+"""Scalar expressions: pointwise ops are written once as functions of these; numpy and C are readings of them."""
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Callable
+
+import numpy as np
+
+from pelton.ir.types import BOOL, F64, STRING, DType
+
+
+def _div(a, b):
+    if np.result_type(a, b).kind == "f":
+        with np.errstate(all="ignore"):
+            return np.divide(a, b)
+    quotient = np.floor_divide(a, b)                                     # C's division: towards zero
+    return quotient + ((np.sign(a) * np.sign(b) < 0) & (quotient * b != a)).astype(quotient.dtype)
+
+
+def _erf(x):
+    return np.vectorize(math.erf, otypes=[np.float64])(x) if np.size(x) else np.asarray(x, np.float64)
+
+
+def _cast(x, dtype: DType):
+    x = np.asarray(x)
+    with np.errstate(all="ignore"):
+        if dtype is BOOL:
+            return x != 0
+        if dtype.is_integer and x.dtype.kind == "f":
+            return np.nan_to_num(np.trunc(x)).astype(np.int64).astype(dtype.numpy)
+        return x.astype(dtype.numpy)
+
+
+def _shift(fn):
+    return lambda a, b: np.where(np.asarray(b) < 8 * np.asarray(a).dtype.itemsize, fn(a, b), np.zeros_like(a))
+
+
+# name → what it means on arrays. `cast` carries its dtype in the node.
+PRIMITIVES: dict[str, Callable] = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": _div, "mod": np.mod, "fmod": np.fmod, "pow": np.power, "neg": np.negative,
+    "abs": np.abs, "sign": np.sign, "minimum": np.minimum, "maximum": np.maximum,
+    "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "erf": _erf, "tanh": np.tanh, "sin": np.sin, "cos": np.cos, "tan": np.tan,
+    "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh,
+    "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh,
+    "floor": np.floor, "ceil": np.ceil, "rint": np.rint, "trunc": np.trunc,
+    "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal,
+    "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "not": np.invert,
+    "shl": _shift(np.left_shift), "shr": _shift(np.right_shift),
+    "select": np.where, "isnan": np.isnan, "isinf": np.isinf,
+}
+_FLOATS_ONLY = {"exp", "log", "sqrt", "erf", "tanh", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh",
+                "floor", "ceil", "rint", "trunc", "isnan", "isinf"}
+_NO_FLOATS = {"and", "or", "xor", "not", "shl", "shr"}
+_NUMBERS = {"add", "sub", "mul", "div", "mod", "fmod", "pow", "neg", "abs", "sign", "minimum", "maximum", "lt", "le", "gt", "ge"}
+_TO_BOOL = {"lt", "le", "gt", "ge", "eq", "ne", "isnan", "isinf"}
+COSTS = {"div": 4, "sqrt": 4, "exp": 10, "log": 12, "erf": 14, "tanh": 14, "pow": 24, "sin": 12, "cos": 12, "select": 1}   # in operations, for reports
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """One node of an expression: primitive, arguments (Scalars or Python numbers), element type."""
+
+    fn: str
+    args: tuple
+    dtype: DType
+
+    def __add__(self, o): return apply("add", self, o)
+    def __radd__(self, o): return apply("add", o, self)
+    def __sub__(self, o): return apply("sub", self, o)
+    def __rsub__(self, o): return apply("sub", o, self)
+    def __mul__(self, o): return apply("mul", self, o)
+    def __rmul__(self, o): return apply("mul", o, self)
+    def __truediv__(self, o): return apply("div", self, o)
+    def __rtruediv__(self, o): return apply("div", o, self)
+    def __neg__(self): return apply("neg", self)
+    def __lt__(self, o): return apply("lt", self, o)
+    def __le__(self, o): return apply("le", self, o)
+    def __gt__(self, o): return apply("gt", self, o)
+    def __ge__(self, o): return apply("ge", self, o)
+    def __and__(self, o): return apply("and", self, o)
+    def __or__(self, o): return apply("or", self, o)
+    def __xor__(self, o): return apply("xor", self, o)
+    def __invert__(self): return apply("not", self)
+
+
+def apply(fn: str, *args):
+    """The primitive on Scalars (gives a Scalar) or on arrays (gives an array)."""
+    kinds = {a.dtype for a in args if isinstance(a, Scalar)}
+    if not kinds:
+        with np.errstate(all="ignore"):
+            return PRIMITIVES[fn](*args)
+    if fn == "select":
+        if getattr(args[0], "dtype", BOOL) is not BOOL:
+            raise TypeError(f"needs a bool condition, got {args[0].dtype.value}")
+        kinds = {a.dtype for a in args[1:] if isinstance(a, Scalar)} or {F64}
+    if len(kinds) > 1:
+        raise TypeError("needs operands of one element type, got " + " and ".join(sorted(k.value for k in kinds)))
+    (kind,) = kinds
+    if fn in _FLOATS_ONLY and not kind.is_float:
+        raise TypeError(f"needs floating point, got {kind.value}")
+    if fn in _NO_FLOATS and not (kind.is_integer or kind is BOOL):
+        raise TypeError(f"needs integers or bools, got {kind.value}")
+    if fn in _NUMBERS and kind in (BOOL, STRING):
+        raise TypeError(f"needs numbers, got {kind.value}")
+    return Scalar(fn, args, BOOL if fn in _TO_BOOL else kind)
+
+
+def _function(fn: str) -> Callable:
+    def call(*args):
+        return apply(fn, *args)
+    call.__name__ = fn
+    return call
+
+
+exp, log, sqrt, erf, tanh, sin, cos, tan = map(_function, ("exp", "log", "sqrt", "erf", "tanh", "sin", "cos", "tan"))
+asin, acos, atan, sinh, cosh, asinh, acosh, atanh = map(_function, ("asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh"))
+floor, ceil, rint, trunc, sign, isnan, isinf = map(_function, ("floor", "ceil", "rint", "trunc", "sign", "isnan", "isinf"))
+absolute, minimum, maximum, power, mod, fmod = map(_function, ("abs", "minimum", "maximum", "pow", "mod", "fmod"))
+equal, not_equal, select, shift_left, shift_right = map(_function, ("eq", "ne", "select", "shl", "shr"))
+
+
+def cast(x, dtype: DType):
+    """x in another element type: floats to integers towards zero, anything to bool by `!= 0`."""
+    return Scalar("cast", (x,), dtype) if isinstance(x, Scalar) else _cast(x, dtype)
+
+
+def operations(e) -> int:
+    """How many elementary operations one evaluation costs (for reports, not for decisions)."""
+    if not isinstance(e, Scalar) or e.fn == "input":
+        return 0
+    return COSTS.get(e.fn, 1) + sum(operations(a) for a in e.args)

@@ -1,0 +1,56 @@
+"""Everything a user can decide about a build, in one frozen value; nothing else steers the compiler."""
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+from .errors import InputError
+
+Progress = Callable[[str, int, int], "bool | None"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """Build options.
+
+    shapes: input name → sizes, e.g. {"x": (1, 3, 224, 224)} or {"x": "1x3x224x224"}; outputs: names of (inner) tensors to return.
+    level: 0 (no timing) to 5 (every candidate); budget: seconds for timing, then the best guess is taken; threads: what the engine is tuned for.
+    strict: only arithmetic that differs from the model's by the order of sums (no Winograd). check: run every region beside its reference.
+    image, labels: how pictures become inputs and outputs become words, kept in the engine. cc: another clang than the ziglang wheel's.
+    """
+
+    shapes: Mapping[str, object] | None = None
+    level: int = 3
+    budget: float | None = None
+    threads: int | None = None
+    strict: bool = False
+    timing_cache: str | Path | None = None
+    cache_dir: str | Path | None = None
+    target: str = "cpu"
+    precision: str = "fp32"
+    outputs: tuple[str, ...] | None = None
+    progress: Progress | None = None
+    check: bool = False
+    image: str | None = None
+    labels: tuple[str, ...] | None = None
+    cc: str | None = None
+
+    def __post_init__(self):
+        if not isinstance(self.level, int) or not 0 <= self.level <= 5:
+            raise InputError(f"level is a whole number from 0 (no timing) to 5 (exhaustive), got {self.level!r}")
+        if self.threads is not None and (not isinstance(self.threads, int) or not 1 <= self.threads <= 1024):
+            raise InputError(f"threads is a whole number from 1 to 1024, got {self.threads!r}")
+        if self.budget is not None and not self.budget >= 0:
+            raise InputError(f"budget is a number of seconds, got {self.budget!r}")
+        if self.target != "cpu":
+            raise InputError(f"target {self.target!r} is not available; this version builds for 'cpu'")
+        if self.precision != "fp32":
+            raise InputError(f"precision {self.precision!r} is not available; this version builds 'fp32'")
+
+    def but(self, **changes) -> "Options":
+        """These options with the given ones in place of their own; InputError for an unknown name."""
+        unknown = changes.keys() - {f.name for f in fields(self)}
+        if unknown:
+            raise InputError(f"unknown option {', '.join(sorted(unknown))}; there are: {', '.join(f.name for f in fields(self))}")
+        return replace(self, **changes)

@@ -1,0 +1,93 @@
+"""What needs no rules: constants are computed, equal things are merged, and what nobody reads goes."""
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from pelton.ir.evaluate import evaluate_node
+from pelton.ir.graph import Graph, Node, Value, live
+
+from .draft import joined
+from .report import PassReport
+from .rewrite import called
+
+SMALL = 1 << 20          # bytes: a constant may become this large, or as large as what it is made of, but not larger
+MOVES = {"reshape", "transpose", "slice", "concat", "expand", "tile", "pad", "gather"}      # elements stay as they are
+HEAVY = {"matmul", "convolution", "conv_transpose", "attention", "lstm", "gru", "rnn"}      # slow by reference, and BLAS differs between machines
+
+
+def fold_constants(graph: Graph, report: PassReport, strict: bool = False) -> Graph:
+    """Nodes of constants become constants, by reference: floats in float64, rounded once per value, the same bytes everywhere."""
+    constants, nodes = dict(graph.constants), []
+    for node in graph.nodes:
+        if not _foldable(node, constants):
+            nodes.append(node)
+            continue
+        arrays = tuple(constants[v] for v in node.inputs)
+        found = node.op.evaluate(arrays, node.attrs) if node.op.name in MOVES else evaluate_node(node, arrays)
+        constants.update((v, np.array(a, v.type.dtype.numpy, order="C")) for v, a in zip(node.outputs, found))
+        report.fire("constant", called(node))
+    return graph if len(nodes) == len(graph.nodes) else live(graph.replace(nodes=tuple(nodes), constants=constants))
+
+
+def _foldable(node: Node, constants: Mapping[Value, np.ndarray]) -> bool:
+    size = sum(v.type.bytes for v in node.outputs)
+    return (node.op.kind != "foreign" and node.op.name not in HEAVY and all(v in constants for v in node.inputs)
+            and size <= max(SMALL, sum(v.type.bytes for v in node.inputs)))
+
+
+def drop_dead(graph: Graph, report: PassReport, strict: bool = False) -> Graph:
+    """Nodes and constants that no output needs go."""
+    return live(graph)
+
+
+def merge_equal(graph: Graph, report: PassReport, strict: bool = False) -> Graph:
+    """Equal constants are one, and so are nodes of one op on equal inputs. Graph outputs keep a node each: two names are two arrays."""
+    to = _equal_constants(graph)
+    met: dict[Any, int] = {}
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        inputs = tuple(to.get(v, v) for v in node.inputs)
+        if inputs != node.inputs:
+            node = Node(node.op, inputs, node.attrs, node.outputs, node.name)
+        key = None if node.op.kind == "foreign" else _key(node)           # foreign ops may be random
+        if key is None or key not in met or any(v in graph.outputs for v in node.outputs):
+            met.setdefault(key, len(nodes))
+            nodes.append(node)
+            continue
+        first = nodes[met[key]]
+        to.update(zip(node.outputs, first.outputs))
+        nodes[met[key]] = Node(first.op, first.inputs, first.attrs, first.outputs, joined((first.name, node.name)))
+        report.fire("equal", called(nodes[met[key]]))
+    if not to:
+        return graph
+    return live(graph.replace(nodes=tuple(nodes)))
+
+
+def _key(node: Node) -> Any:
+    operands = frozenset(node.inputs) if node.op.commutative else node.inputs
+    return node.op, operands, tuple((k, repr(v)) for k, v in sorted(node.attrs.items()))
+
+
+def _equal_constants(graph: Graph) -> dict[Value, Value]:
+    """constant → the first one with the same type and bytes. A few elements are compared before all of them."""
+    to: dict[Value, Value] = {}
+    alike: dict[Any, list[Value]] = {}
+    for value, array in graph.constants.items():
+        if array.dtype.kind not in "OUST" and value not in graph.outputs:
+            step = max(1, array.size // 16)
+            alike.setdefault((value.type, array.reshape(-1)[::step].tobytes()), []).append(value)
+    for values in alike.values():
+        first: dict[bytes, Value] = {}
+        for value in values if len(values) > 1 else ():
+            kept = first.setdefault(_digest(graph.constants[value]), value)
+            if kept is not value:
+                to[value] = kept
+    return to
+
+
+def _digest(array: np.ndarray) -> bytes:
+    return hashlib.blake2b(np.ascontiguousarray(array).reshape(-1).view(np.uint8), digest_size=20).digest()

@@ -1,0 +1,227 @@
+"""Patterns: programs with variables, traced once from a function, and how they are found in a graph."""
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pelton.ir.graph import Node, Value
+from pelton.ops.op import REQUIRED, Op, Term
+
+from .draft import Draft
+
+
+@dataclass(frozen=True)
+class Variable:
+    """Stands for any value; one that occurs twice stands for one value."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Many:
+    """Stands for all further inputs of an op (`concat(*xs)`)."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """Stands for any value of an attribute; one that occurs twice stands for equal values."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Rest:
+    """Stands for all attributes that the pattern does not spell out (`**conv`)."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Family:
+    """Stands for any op of a kind; a rule that needs to know which one asks for its `node`. Examples put `example` in its place."""
+
+    kind: str
+    example: Op
+
+    def __call__(self, *args, **attrs) -> Term:
+        return Term(self, args, attrs)                                    # type: ignore[arg-type]
+
+    @property
+    def name(self) -> str:
+        return f"any {self.kind} op"
+
+
+class _Any:
+    def __repr__(self) -> str:
+        return "ANY"
+
+
+ANY = _Any()                                                              # any value of an attribute, bound under the attribute's own name
+
+
+@dataclass(frozen=True, eq=False)
+class Applied:
+    """An op on patterns. Identity matters: a term used twice in a pattern is one node of the graph."""
+
+    op: Op | Family
+    args: tuple
+    attrs: tuple[tuple[str, Any], ...]
+    rest: bool
+
+    @property
+    def orders(self) -> tuple[tuple, ...]:
+        swapped = isinstance(self.op, Op) and self.op.commutative and len(self.args) == 2
+        return (self.args, self.args[::-1]) if swapped else (self.args,)
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """A traced pattern: its root, the term that the function gave, what it binds, and of that what has no default."""
+
+    root: Applied
+    term: Term
+    names: frozenset[str]
+    needed: frozenset[str]
+
+
+Bound = dict[Any, Any]          # name → value, tuple of values or attribute; Applied → the value that it met
+
+
+def trace(fn: Callable) -> Pattern:
+    """Calls a pattern function with variables for its parameters. Parameters with a default are left alone (they capture, in loops).
+
+    Keyword-only parameters are attributes, `**rest` the attributes not spelled out, `*xs` all further inputs. An attribute that is neither
+    must have its default. Raises TypeError where the function gives no term, or a term leaves out an attribute without default.
+    """
+    args: list[Any] = []
+    attrs: dict[str, Any] = {}
+    for p in inspect.signature(fn).parameters.values():
+        if p.kind is p.VAR_KEYWORD:
+            attrs["**" + p.name] = Rest(p.name)
+        elif p.kind is p.KEYWORD_ONLY:
+            attrs[p.name] = Attribute(p.name)
+        elif p.kind is p.VAR_POSITIONAL:
+            args.append(Many(p.name))
+        elif p.default is p.empty:
+            args.append(Variable(p.name))
+    term = fn(*args, **attrs)
+    if not isinstance(term, Term):
+        raise TypeError(f"a pattern must give a term, not {term!r}")
+    names: dict[str, bool] = {}
+    root = _compile(term, names, {})
+    return Pattern(root, term, frozenset(names), frozenset(n for n, needed in names.items() if needed))
+
+
+def _compile(term: Term, names: dict[str, bool], memo: dict[int, Applied]) -> Applied:
+    if id(term) in memo:
+        return memo[id(term)]
+    args = tuple(_compile(a, names, memo) if isinstance(a, Term) else a for a in term.args)
+    names.update((a.name, True) for a in args if isinstance(a, (Variable, Many)))
+    spelled = {k: v for k, v in term.attrs.items() if not isinstance(v, Rest)}
+    rest = len(spelled) < len(term.attrs)
+    if isinstance(term.op, Op) and not rest:
+        for k, default in term.op.attrs.items():
+            if spelled.setdefault(k, default) is REQUIRED:
+                raise TypeError(f"the pattern must say what {term.op.name} has for {k}: a value, ANY, or **rest")
+    elif isinstance(term.op, Op):
+        names.update((k, default is REQUIRED) for k, default in term.op.attrs.items() if k not in spelled)
+    wanted = tuple((k, Attribute(k) if v is ANY else v) for k, v in spelled.items())
+    names.update((v.name, True) for _, v in wanted if isinstance(v, Attribute))
+    memo[id(term)] = Applied(term.op, args, wanted, rest)
+    return memo[id(term)]
+
+
+def matches(pattern: Applied, node: Node, draft: Draft, bound: Bound | None = None) -> Iterator[Bound]:
+    """Every way in which a pattern meets the program that ends in a node."""
+    bound = _attributes(pattern, node, {} if bound is None else bound)
+    if bound is None:
+        return
+    if pattern.args and isinstance(pattern.args[-1], Many):
+        fixed, many = pattern.args[:-1], pattern.args[-1].name
+        if len(node.inputs) >= len(fixed):
+            for b in _arguments(fixed, node.inputs[:len(fixed)], node, draft, bound):
+                yield {**b, many: node.inputs[len(fixed):]}
+    elif len(pattern.args) == len(node.inputs):
+        for args in pattern.orders:
+            yield from _arguments(args, node.inputs, node, draft, bound)
+
+
+def _attributes(pattern: Applied, node: Node, bound: Bound) -> Bound | None:
+    if node.op is not pattern.op and not (isinstance(pattern.op, Family) and node.op.kind == pattern.op.kind):
+        return None
+    if not pattern.attrs and not pattern.rest:
+        return bound
+    bound = dict(bound)
+    for name, wanted in pattern.attrs:
+        given = node.attrs[name]
+        if isinstance(wanted, Attribute):
+            wanted = bound.setdefault(wanted.name, given)
+        if wanted != given:
+            return None
+    if pattern.rest:
+        spelled = {name for name, _ in pattern.attrs}
+        for name, given in node.attrs.items():
+            if name not in spelled and bound.setdefault(name, given) != given:
+                return None
+    return bound
+
+
+def _arguments(patterns: tuple, values: tuple[Value, ...], node: Node, draft: Draft, bound: Bound) -> Iterator[Bound]:
+    if not patterns:
+        yield bound
+        return
+    first, value = patterns[0], values[0]
+    for b in _argument(first, value, draft, bound):
+        yield from _arguments(patterns[1:], values[1:], node, draft, b)
+
+
+def _argument(pattern: Any, value: Value, draft: Draft, bound: Bound) -> Iterator[Bound]:
+    if isinstance(pattern, Variable):
+        known = bound.get(pattern.name)
+        if known is None:
+            yield {**bound, pattern.name: value}
+        elif known is value:
+            yield bound
+    elif isinstance(pattern, Applied):
+        met = bound.get(pattern)
+        if met is not None:
+            if met is value:
+                yield bound
+            return
+        node = draft.producer.get(value)
+        if node is not None and len(node.outputs) == 1:
+            for b in matches(pattern, node, draft, bound):
+                yield {**b, pattern: value}
+    elif is_number(draft.constants.get(value), pattern):
+        yield bound
+
+
+def is_number(array: np.ndarray | None, number: float) -> bool:
+    """Whether a constant is this number. Where the element type cannot hold the number exactly, a neighbour of it will do.
+
+    Only constants of rank 0 are numbers: they never change the shape of what they meet (the pass `numbers` makes them so).
+    """
+    if array is None or array.ndim:
+        return False
+    kind = array.dtype.kind
+    if kind in "iu" or isinstance(number, bool):
+        return array.item() == number and (kind == "b") == isinstance(number, bool)
+    try:
+        given, held = float(array), float(array.dtype.type(number))
+    except (TypeError, ValueError):
+        return False
+    return given == number if held == number else abs(given - number) <= 8 * abs(number) * _epsilon(array.dtype)
+
+
+def _epsilon(dtype: np.dtype) -> float:
+    if dtype.kind == "f":
+        return max(float(np.finfo(dtype).eps), 2.0 ** -26)                # written-out decimals seldom have more than nine digits
+    import ml_dtypes
+
+    return float(ml_dtypes.finfo(dtype).eps)

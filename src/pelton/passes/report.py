@@ -1,0 +1,51 @@
+"""What the passes did and what they refused to do, as plain data."""
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class PassReport:
+    """One pass over one graph. Nodes go by the names they have in the model file (`conv1+bn1` where several became one)."""
+
+    name: str
+    before: int = 0                                                       # nodes
+    after: int = 0
+    fired: dict[str, list[str]] = field(default_factory=dict)             # rule → the nodes that it made, in order
+    refused: dict[str, dict[str, str]] = field(default_factory=dict)      # rule → node → why not
+
+    def fire(self, rule: str, node: str) -> None:
+        self.fired.setdefault(rule, []).append(node)
+
+    def refuse(self, rule: str, node: str, reason: str) -> None:
+        self.refused.setdefault(rule, {})[node] = reason
+
+    def __str__(self) -> str:
+        done = ", ".join(f"{rule} {len(nodes)}×" for rule, nodes in self.fired.items())
+        return f"{self.name}: {self.before} → {self.after} nodes" + (f" ({done})" if done else "")
+
+
+@dataclass
+class Report:
+    """The passes of one run, in order."""
+
+    passes: list[PassReport] = field(default_factory=list)
+
+    def fired(self) -> dict[str, list[str]]:
+        """rule → nodes, over all passes."""
+        total: dict[str, list[str]] = {}
+        for p in self.passes:
+            for rule, nodes in p.fired.items():
+                total.setdefault(rule, []).extend(nodes)
+        return total
+
+    def refused(self) -> dict[str, dict[str, str]]:
+        """rule → node → reason, by the last pass that looked: what an earlier pass refused and a later one did is no refusal."""
+        last: dict[str, dict[str, str]] = {}
+        for p in self.passes:
+            for rule in (*p.fired, *p.refused):
+                last[rule] = p.refused.get(rule, {})
+        return {rule: nodes for rule, nodes in last.items() if nodes}
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.passes))

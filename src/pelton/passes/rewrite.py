@@ -1,0 +1,235 @@
+"""The rewriting engine: a rule is data, before and after; rules are tried until none applies, and say what they did and refused."""
+from __future__ import annotations
+
+import inspect
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+
+from pelton.errors import BuildError
+from pelton.ir.graph import Graph, Node, Value
+from pelton.ops.op import Op
+
+from .draft import Draft, joined
+from .pattern import Applied, Bound, Family, Pattern, matches, trace
+from .report import PassReport
+
+RULES: dict[str, "Rule"] = {}
+_draft: ContextVar[Draft] = ContextVar("draft")                           # what the rule that is being applied may ask about
+
+
+class Refused(Exception):
+    """Raised inside a rule: it meets this place and does not apply. Without a reason nobody needs to hear of it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Rule:
+    """Before (patterns: spellings of one program) and after (a function of what was bound, to a term).
+
+    `inexact` marks what rounds differently beyond folding constants; `shared` allows inner values to have other readers (they then stay).
+    `examples` and `refusals` are what the rule is tested on: what to put for each name (see `pelton.passes.example`).
+    """
+
+    name: str
+    stage: str
+    patterns: tuple[Pattern, ...]
+    after: Callable
+    inexact: bool
+    shared: bool
+    examples: tuple[Mapping[str, Any], ...]
+    refusals: tuple[tuple[Mapping[str, Any], str], ...]
+    doc: str
+
+    def apply(self, bound: Bound, node: Node) -> Any:
+        args: list[Any] = []
+        attrs: dict[str, Any] = {}
+        rest: set[Any] = {k for k in bound if isinstance(k, str)}
+        for p in inspect.signature(self.after).parameters.values():
+            rest.discard(p.name)
+            if p.kind is p.VAR_POSITIONAL:
+                args.extend(bound[p.name])
+            elif p.kind is p.VAR_KEYWORD:
+                attrs.update((k, bound[k]) for k in rest)
+            elif p.name == "node":
+                attrs["node"] = node
+            elif p.kind is p.KEYWORD_ONLY:
+                attrs.update({p.name: bound[p.name]} if p.name in bound else {})
+            else:
+                args.append(bound[p.name] if p.name in bound else p.default)
+        return self.after(*args, **attrs)
+
+
+def rule(*patterns: Callable, stage: str = "", inexact: bool = False, shared: bool = False,
+         examples: Iterable[Mapping[str, Any]] = (), refusals: Iterable[tuple[Mapping[str, Any], str]] = ()):
+    """Declares a rule from its patterns and the function below it, which gets what was bound, by name, and the matched `node` if it asks.
+
+    It gives the replacement: a term, value, array, or a tuple of them for a root with several outputs. Numbers and float64 arrays are rounded
+    once to the element type around them. `require` refuses with a reason, `when` without. The stage is the file's name unless said.
+    """
+    def declare(fn: Callable) -> Rule:
+        if fn.__name__ in RULES:
+            raise ValueError(f"rule {fn.__name__} is declared twice")
+        traced = tuple(map(trace, patterns))
+        for p in inspect.signature(fn).parameters.values():
+            if p.kind is not p.VAR_KEYWORD and p.default is p.empty and p.name != "node" and any(p.name not in t.names for t in traced):
+                raise TypeError(f"rule {fn.__name__} asks for {p.name}, which not every pattern binds")
+        made = Rule(fn.__name__, stage or fn.__module__.rpartition(".")[2], traced, fn, inexact, shared, tuple(examples), tuple(refusals),
+                    inspect.getdoc(fn) or "")
+        RULES[made.name] = made
+        return made
+    return declare
+
+
+def rules(*stages: str) -> tuple[Rule, ...]:
+    """The rules of these stages, in the order of their declaration."""
+    return tuple(r for r in RULES.values() if r.stage in stages)
+
+
+# --- what a rule may ask and say
+
+def when(condition: bool) -> None:
+    """Unless this holds, the rule has nothing to do here."""
+    if not condition:
+        skip()
+
+
+def skip() -> NoReturn:
+    raise Refused
+
+
+def require(condition: bool, reason: str) -> None:
+    """Unless this holds, the rule refuses, and `explain` says why."""
+    if not condition:
+        refuse(reason)
+
+
+def refuse(reason: str) -> NoReturn:
+    raise Refused(reason)
+
+
+def constant(*values: Value) -> bool:
+    """Whether all of them are constants."""
+    return all(v in _draft.get().constants for v in values)
+
+
+def array(value: Value) -> np.ndarray:
+    """A constant's elements, floats as float64: rules compute in it, and the result is rounded once. Refuses what is not constant."""
+    found = elements(value)
+    return found.astype(np.float64) if value.type.dtype.is_float else found
+
+
+def elements(value: Value) -> np.ndarray:
+    """A constant's elements as they are. Refuses what is not constant."""
+    found = _draft.get().constants.get(value)
+    if found is None:
+        refuse(f"%{value.name} is not constant")
+    return found
+
+
+def everywhere(value: Value, number: float) -> bool:
+    """Whether a value is a constant, all of this one number."""
+    found = _draft.get().constants.get(value)
+    return found is not None and found.size > 0 and found.flat[0] == number and bool((found == number).all())
+
+
+def scalar(value: Value) -> float:
+    """The number that a constant of rank 0 is; without one the rule has nothing to do here."""
+    when(constant(value) and value.type.rank == 0)
+    return array(value).item()
+
+
+def made_by(value: Value) -> Node | None:
+    """The node that makes a value; inputs and constants have none."""
+    return _draft.get().producer.get(value)
+
+
+def uses(value: Value) -> int:
+    """How many readers a value has, a graph output counting as one."""
+    return _draft.get().uses(value)
+
+
+# --- the engine
+
+def called(node: Node) -> str:
+    """What reports call a node: its name in the model file, else what it makes."""
+    return node.name or "%" + node.outputs[0].name
+
+
+def rewrite(graph: Graph, rules: Iterable[Rule], report: PassReport | None = None, *, strict: bool = False) -> Graph:
+    """Applies rules until none applies. `strict` leaves out the inexact ones. The very same graph comes back where nothing applied.
+
+    Raises BuildError, naming the rule, where a replacement has another type than what it replaces, or the rules never come to rest.
+    """
+    draft, index = Draft(graph), _Index(r for r in rules if not (strict and r.inexact))
+    report = PassReport("rewrite") if report is None else report
+    refused: dict[tuple[str, Node], str] = {}
+    token, patience, swept, changed = _draft.set(draft), 1000 + 50 * len(draft), False, False
+    try:
+        while not swept:
+            swept, queue = True, deque(draft.nodes)
+            while queue:
+                node = queue.popleft()
+                fired = node in draft and _fire(node, draft, index, report, refused)
+                if not fired:
+                    continue
+                swept, changed, patience = False, True, patience - 1
+                queue.extendleft(reversed(draft.added))                   # what is new may be the beginning of something
+                draft.added.clear()
+                if patience < 0:
+                    raise BuildError(f"internal error: the rules do not come to rest, the last one was {fired} (please report this model)")
+    finally:
+        _draft.reset(token)
+    for (name, node), reason in refused.items():
+        if node in draft:
+            report.refuse(name, called(node), reason)
+    return draft.graph() if changed else graph
+
+
+class _Index:
+    """The rules by the op at their root."""
+
+    def __init__(self, rules: Iterable[Rule]):
+        self._roots = [(r, p) for r in rules for p in r.patterns]
+        self._of: dict[Op, list[tuple[Rule, Pattern]]] = {}
+
+    def __getitem__(self, op: Op) -> list[tuple[Rule, Pattern]]:
+        if op not in self._of:
+            self._of[op] = [(r, p) for r, p in self._roots
+                            if p.root.op is op or isinstance(p.root.op, Family) and p.root.op.kind == op.kind]
+        return self._of[op]
+
+
+def _fire(node: Node, draft: Draft, index: _Index, report: PassReport, refused: dict[tuple[str, Node], str]) -> str:
+    """The name of the first rule that applied to a node, or nothing."""
+    for r, pattern in index[node.op]:
+        for bound in matches(pattern.root, node, draft):
+            met = [draft.producer[v] for k, v in bound.items() if isinstance(k, Applied)] + [node]
+            try:
+                if not r.shared:
+                    _check_inner(met, draft)
+                new = r.apply(bound, node)
+                name = joined(n.name for n in sorted(met, key=draft.place))
+                if not draft.replace(node, new, name):
+                    refuse(f"%{node.outputs[0].name} is a graph output and would become another name of an input, a constant or an output")
+            except Refused as refusal:
+                if str(refusal):
+                    refused.setdefault((r.name, node), str(refusal))
+                continue
+            except (ValueError, TypeError) as e:
+                raise BuildError(f"internal error: rule {r.name} {e} (node {called(node)!r}; please report this model)") from e
+            report.fire(r.name, name or called(node))
+            return r.name
+    return ""
+
+
+def _check_inner(met: list[Node], draft: Draft) -> None:
+    """Inner values vanish: nobody outside of the match may read them."""
+    for node in met[:-1]:
+        value = node.output
+        require(value not in draft.outputs, f"%{value.name} is a graph output")
+        for user in draft.users[value]:
+            require(any(user is n for n in met), f"%{value.name} has another reader: {called(user)}")

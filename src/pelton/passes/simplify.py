@@ -1,0 +1,257 @@
+"""Algebra: what pointwise ops do with certain constants, with their inverses and with their like. Exact unless marked."""
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from pelton.ir.graph import Node, Value
+from pelton.ir.types import BOOL, F16, F32, F64, I32, U8, DType, broadcast_shapes
+from pelton.ops.math import (abs_, add, cast, clip, div, exp, logical_not, maximum, minimum, mul, neg, pow_, reciprocal, relu, sigmoid, softplus, sqrt,
+                             sub, where)
+
+from .pattern import ANY, Family
+from .rewrite import array, constant, elements, everywhere, made_by, rule, scalar, skip, when
+
+POINTWISE = Family("pointwise", add)
+X, C = "f32[2, 3]", "=f32[3]"
+INF = math.inf
+
+
+@rule(lambda *xs, **attrs: POINTWISE(*xs, **attrs), examples=[dict(xs=(X, "=f32[1, 1]")), dict(xs=("=f32[1, 1, 1, 5]", "f32[2, 4, 3, 1]"))])
+def numbers(*xs, node, **attrs):
+    """A constant keeps no leading axes of one that the result has anyway: a number has rank 0."""
+    for i, x in enumerate(xs):
+        ones = next((k for k, d in enumerate(x.type.shape) if d != 1), x.type.rank)
+        others = [y.type.shape for y in xs[:i] + xs[i + 1:]]
+        if ones and constant(x) and broadcast_shapes(*others, x.type.shape[ones:]) == node.output.type.shape:
+            return node.op(*xs[:i], elements(x).reshape(x.type.shape[ones:]), *xs[i + 1:], **attrs)
+    skip()
+
+
+# --- neutral elements
+
+@rule(lambda x, c: add(x, c), lambda x, c: sub(x, c), examples=[dict(x=X, c=np.zeros(3, np.float32)), dict(x="i32[2]", c=0)])
+def add_zero(x, c, node):
+    when(everywhere(c, 0) and x.type == node.output.type)
+    return x
+
+
+@rule(lambda x, c: mul(x, c), lambda x, c: div(x, c), lambda x, c: pow_(x, c), examples=[dict(x=X, c=np.ones((2, 1), np.float32)), dict(x=X, c=1)])
+def mul_one(x, c, node):
+    when(everywhere(c, 1) and x.type == node.output.type)
+    return x
+
+
+@rule(lambda x: mul(x, -1), lambda x: div(x, -1), lambda x: sub(0, x), examples=[dict(x=X), dict(x="i32[5]")])
+def mul_minus_one(x):
+    when(x.type.dtype.is_float or x.type.dtype.is_signed)
+    return neg(x)
+
+
+@rule(lambda x: neg(neg(x)), examples=[dict(x=X)])
+def neg_neg(x):
+    return x
+
+
+@rule(lambda c, x: where(c, x, x), examples=[dict(c="bool[3]", x=X)])
+def where_same(c, x, node):
+    when(x.type == node.output.type)
+    return x
+
+
+@rule(lambda c, x, y: where(c, x, y), examples=[dict(c=np.ones(3, bool), x=X, y="f32[]"), dict(c=np.zeros(3, bool), x="f32[]", y=X)])
+def where_known(c, x, y, node):
+    chosen = x if everywhere(c, True) else y
+    when(everywhere(c, True) or everywhere(c, False))
+    when(chosen.type == node.output.type)
+    return chosen
+
+
+@rule(lambda x: logical_not(logical_not(x)), examples=[dict(x="bool[4]")])
+def not_not(x):
+    return x
+
+
+# --- signs
+
+@rule(lambda x, y: sub(x, neg(y)), examples=[dict(x=X, y="f32[3]")])
+def sub_neg(x, y):
+    return add(x, y)
+
+
+@rule(lambda x, y: add(x, neg(y)), examples=[dict(x=X, y="f32[3]")])
+def add_neg(x, y):
+    return sub(x, y)
+
+
+@rule(lambda x, y: neg(sub(x, y)), examples=[dict(x=X, y="f32[3]")])
+def neg_sub(x, y):
+    return sub(y, x)
+
+
+@rule(lambda x, c: sub(x, c), examples=[dict(x=X, c=C), dict(x="i32[3]", c=7)])
+def sub_constant(x, c):
+    """A constant is added, so that what holds for additions need not be said twice."""
+    when(constant(c) and not constant(x) and (c.type.dtype.is_float or c.type.dtype.is_signed))
+    return add(x, -elements(c))
+
+
+@rule(lambda x, c: neg(mul(x, c)), lambda x, c: mul(neg(x), c), examples=[dict(x=X, c=C)])
+def mul_neg(x, c):
+    when(constant(c) and (c.type.dtype.is_float or c.type.dtype.is_signed))
+    return mul(x, -elements(c))
+
+
+@rule(lambda x: abs_(abs_(x)), lambda x: abs_(neg(x)), examples=[dict(x=X)])
+def abs_abs(x):
+    return abs_(x)
+
+
+# --- powers and quotients
+
+@rule(lambda x: pow_(x, 2), examples=[dict(x=X)])
+def pow_two(x):
+    return mul(x, x)
+
+
+@rule(lambda x: pow_(x, 3), inexact=True, examples=[dict(x=X)])
+def pow_three(x):
+    return mul(mul(x, x), x)
+
+
+@rule(lambda x: pow_(x, 0.5), examples=[dict(x=abs_(X))])
+def pow_half(x):
+    return sqrt(x)
+
+
+@rule(lambda x: pow_(x, -1), examples=[dict(x=X)])
+def pow_minus_one(x):
+    when(x.type.dtype.is_float)
+    return reciprocal(x)
+
+
+@rule(lambda x: pow_(x, -0.5), inexact=True, examples=[dict(x=exp(X))])
+def pow_minus_half(x):
+    return reciprocal(sqrt(x))
+
+
+@rule(lambda x: div(1, x), examples=[dict(x=X)])
+def one_div(x):
+    when(x.type.dtype.is_float)
+    return reciprocal(x)
+
+
+def _inverse(c: Value) -> tuple[np.ndarray, bool]:
+    """1/c as it will be stored, and whether multiplying by it is the same as dividing by c: it is for powers of two."""
+    held = elements(c)
+    inverse = (1 / array(c)).astype(held.dtype)
+    whole = np.frexp(array(c))[0]
+    return inverse, bool((np.abs(whole) == 0.5).all() and (inverse.astype(np.float64) * array(c) == 1).all())
+
+
+@rule(lambda x, c: div(x, c), examples=[dict(x=X, c=8), dict(x=X, c=np.float32([0.5, 2, 4]))])
+def div_power_of_two(x, c):
+    when(constant(c) and not constant(x) and c.type.dtype.is_float and array(c).all())
+    inverse, exact = _inverse(c)
+    when(exact)
+    return mul(x, inverse)
+
+
+@rule(lambda x, c: div(x, c), inexact=True, examples=[dict(x=X, c=3), dict(x=X, c=C)])
+def div_constant(x, c):
+    """A product is several times cheaper than a quotient, and at most one rounding apart."""
+    when(constant(c) and not constant(x) and c.type.dtype.is_float and array(c).all())
+    inverse, _ = _inverse(c)
+    when(np.isfinite(inverse).all() and inverse.all())
+    return mul(x, inverse)
+
+
+@rule(lambda x, c, d: mul(mul(x, c), d), examples=[dict(x=X, c=C, d=0.5), dict(x=X, c=-4, d=3)])
+def mul_mul(x, c, d):
+    """Two constant factors are one, where one of them is a power of two: then nothing is rounded in between."""
+    when(constant(c, d) and not constant(x) and c.type.dtype.is_float and (array(c).all() and _inverse(c)[1] or array(d).all() and _inverse(d)[1]))
+    factor = array(c) * array(d)
+    held = factor.astype(elements(c).dtype)
+    when(np.isfinite(held).all() and (np.abs(held) >= np.finfo(np.float16 if held.dtype.itemsize < 4 else held.dtype).tiny).all())
+    return mul(x, factor)
+
+
+# --- limits
+
+CLAMPS = {"relu": lambda x, a, b: relu(x), "maximum": lambda x, a, b: maximum(x, a), "minimum": lambda x, a, b: minimum(x, b),
+          "clip": lambda x, a, b: clip(x, a, b)}
+
+
+def _limits(node: Node) -> tuple[float, float]:
+    """The interval that a node limits its input to, where it does that."""
+    if node.op is relu:
+        return 0, INF
+    if node.op is clip:
+        low, high = (scalar(v) for v in node.inputs[1:])
+    else:
+        bound = scalar(next((v for v in node.inputs if constant(v)), node.inputs[0]))
+        low, high = (bound, INF) if node.op is maximum else (-INF, bound)
+    when(low <= high)
+    return low, high
+
+
+def _clamped(x: Value, low: float, high: float):
+    """x limited to an interval, in the plainest words."""
+    if low == -INF and high == INF:
+        return x
+    if high == INF:
+        return relu(x) if low == 0 and not math.copysign(1, low) < 0 else maximum(x, low)
+    return minimum(x, high) if low == -INF else clip(x, low, high)
+
+
+@rule(lambda x, low, high: clip(x, low, high), lambda x, low: maximum(x, low), examples=[
+    dict(x=X, low=0, high=INF), dict(x=X, low=-INF, high=1.5), dict(x=X, low=-INF, high=INF)])
+def clamp(x, node):
+    """A limit at infinity is none, and a lower limit of zero is a relu."""
+    plain = _clamped(x, *_limits(node))
+    when(not constant(x) and (plain is x or plain.op is not node.op))
+    return plain
+
+
+@rule(*[lambda x, a, b, c, d, outer=outer, inner=inner: outer(inner(x, a, b), c, d) for outer in CLAMPS.values() for inner in CLAMPS.values()],
+      examples=[dict(x=X, a=-1.25, b=2.5, c=-0.75, d=0.5), dict(x=X, a=0, b=6, c=-8, d=-3), dict(x="i32[5]", a=1, b=5, c=2, d=9)])
+def clamp_clamp(x, node):
+    """Limits of limits are limits."""
+    when(not constant(x))
+    inner = next(n for n in map(made_by, node.inputs) if n is not None and n.op.name in CLAMPS)
+    (a, b), (c, d) = _limits(inner), _limits(node)
+    return _clamped(x, min(max(a, c), d), min(max(b, c), d))
+
+
+@rule(*[lambda x, f=f: relu(f(x)) for f in (sigmoid, abs_, exp, sqrt, softplus)], shared=True, examples=[dict(x=X)])
+def relu_positive(x, node):
+    return node.inputs[0]
+
+
+# --- element types
+
+def _holds(dtype: DType, other: DType) -> bool:
+    """Whether `dtype` has every number of `other`."""
+    if other is BOOL or dtype is other:
+        return dtype.is_float or dtype.is_integer or dtype is other
+    if other.is_integer:
+        bits, room = int(other.value[1:]), 53 if dtype is F64 else 24 if dtype is F32 else 0
+        if dtype.is_integer and (dtype.is_signed or not other.is_signed):
+            room = int(dtype.value[1:]) - (dtype.is_signed and not other.is_signed)
+        return bits <= room
+    return other.is_float and (dtype is F64 or dtype is F32 and other.size <= 2)
+
+
+@rule(lambda x: cast(x, to=ANY), examples=[dict(x="f16[2, 3]", to=F16)])
+def cast_same(x, to):
+    when(x.type.dtype is to)
+    return x
+
+
+@rule(lambda x, *, between, to: cast(cast(x, to=between), to=to), shared=True, examples=[
+    dict(x="f32[5]", between=F64, to=I32), dict(x="u8[5]", between=I32, to=F32), dict(x="bool[5]", between=F32, to=U8)])
+def cast_cast(x, between, to):
+    """What goes through a type that holds all of it goes there at once."""
+    when(_holds(between, x.type.dtype))
+    return cast(x, to=to)

@@ -1,0 +1,238 @@
+"""What moves elements without computing: reshapes, transposes, slices, joins, pads and the reductions over nothing."""
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from pelton.ir.graph import Value
+from pelton.ir.types import broadcast_shapes
+from pelton.ops.conv import convolution
+from pelton.ops.pool import average_pool, max_pool
+from pelton.ops.reduce import reduce_max, reduce_mean, reduce_min, reduce_prod, reduce_sum
+from pelton.ops.shape import concat, expand, gather, pad, reshape, slice_, tile, transpose
+
+from .pattern import ANY
+from .rewrite import constant, elements, everywhere, made_by, require, rule, skip, uses, when
+from .simplify import POINTWISE
+
+Ints = tuple[int, ...]
+IMAGE = "f32[1, 2, 5, 6]"
+WINDOW = dict(strides=(1, 2), dilations=(1, 1))
+
+
+# --- reshape, transpose, expand, tile
+
+@rule(lambda x: reshape(x, shape=ANY), lambda x: expand(x, shape=ANY), examples=[dict(x="f32[2, 3]", shape=(2, 3))])
+def reshape_same(x, shape):
+    when(x.type.shape == shape)
+    return x
+
+
+@rule(lambda x, *, between, shape: reshape(reshape(x, shape=between), shape=shape), shared=True, examples=[dict(x="f32[2, 6]", between=(3, 4), shape=(4, 3))])
+def reshape_reshape(x, shape):
+    return reshape(x, shape=shape)
+
+
+@rule(lambda x, *, between, shape: expand(expand(x, shape=between), shape=shape), shared=True,
+      examples=[dict(x="f32[1, 3]", between=(2, 3), shape=(4, 2, 3))])
+def expand_expand(x, shape):
+    return expand(x, shape=shape)
+
+
+@rule(lambda x: expand(x, shape=ANY), examples=[dict(x="f32[2, 3]", shape=(1, 1, 2, 3))])
+def expand_ones(x, shape):
+    """An expansion that repeats nothing only adds axes."""
+    when(math.prod(shape) == x.type.size and x.type.shape != shape)
+    return reshape(x, shape=shape)
+
+
+@rule(lambda x: tile(x, repeats=ANY), examples=[dict(x="f32[2, 1, 3]", repeats=(1, 4, 1)), dict(x="f32[2, 3]", repeats=(1, 1))])
+def tile_ones(x, repeats):
+    """What is repeated along axes of one is broadcast."""
+    shape = tuple(d * r for d, r in zip(x.type.shape, repeats))
+    when(all(r == 1 or d == 1 for d, r in zip(x.type.shape, repeats)) and math.prod(shape) > 0)
+    return x if shape == x.type.shape else expand(x, shape=shape)
+
+
+@rule(lambda x: transpose(x, perm=ANY), examples=[dict(x="f32[2, 3, 1, 5]", perm=(2, 0, 1, 3)), dict(x="f32[2, 3]", perm=(0, 1))])
+def transpose_ones(x, perm, node):
+    """A transpose that leaves the axes longer than one in order is a reshape."""
+    moved = [p for p in perm if x.type.shape[p] != 1]
+    when(moved == sorted(moved))
+    return x if perm == tuple(sorted(perm)) else reshape(x, shape=node.output.type.shape)
+
+
+@rule(lambda x, *, first, perm: transpose(transpose(x, perm=first), perm=perm), shared=True,
+      examples=[dict(x="f32[2, 3, 4]", first=(1, 2, 0), perm=(0, 2, 1)), dict(x="f32[2, 3]", first=(1, 0), perm=(1, 0))])
+def transpose_transpose(x, first, perm):
+    return transpose(x, perm=tuple(first[p] for p in perm))
+
+
+@rule(lambda *xs, **attrs: POINTWISE(*xs, **attrs), shared=True, examples=[dict(xs=(expand("f32[3, 1]", shape=(2, 3, 4)), "f32[2, 1, 4]"))])
+def unneeded_expand(*xs, node, **attrs):
+    """Pointwise ops broadcast by themselves."""
+    for i, x in enumerate(xs):
+        maker = made_by(x)
+        if maker is not None and maker.op is expand:
+            source = maker.inputs[0]
+            others = [y.type.shape for y in xs[:i] + xs[i + 1:]]
+            if broadcast_shapes(*others, source.type.shape) == node.output.type.shape:
+                return node.op(*xs[:i], source, *xs[i + 1:], **attrs)
+    skip()
+
+
+@rule(*[lambda x, reduce=reduce: reduce(x, axes=ANY, keepdims=ANY) for reduce in (reduce_sum, reduce_mean, reduce_max, reduce_min, reduce_prod)],
+      examples=[dict(x="f32[2, 1, 3, 1]", axes=(1, 3), keepdims=False), dict(x="f32[2, 1]", axes=(1,), keepdims=True)])
+def reduce_ones(x, axes, node):
+    """A reduction over axes of one is none."""
+    when(all(x.type.shape[a] == 1 for a in axes))
+    return reshape(x, shape=node.output.type.shape)
+
+
+# --- slice, concat, gather
+
+def _full(shape: Ints, starts: Ints, ends: Ints, axes: Ints, steps: Ints) -> list[range]:
+    """What a slice takes along every axis."""
+    taken = [range(d) for d in shape]
+    for start, end, axis, step in zip(starts, ends, axes, steps):
+        taken[axis] = range(start, end, step)
+    return taken
+
+
+def _sliced(x: Value, taken: list[range]):
+    """x, or the slice of it that takes these; axes taken whole are not mentioned."""
+    part = [(r.start, r.stop, axis, r.step) for axis, (r, d) in enumerate(zip(taken, x.type.shape)) if r != range(d)]
+    if not part:
+        return x
+    starts, ends, axes, steps = zip(*part)
+    return slice_(x, starts=starts, ends=ends, axes=axes, steps=steps)
+
+
+@rule(lambda x, **at: slice_(x, **at), examples=[dict(x="f32[2, 5]", starts=(0, 0), ends=(2, 5), axes=(0, 1), steps=(1, 1)),
+                                                 dict(x="f32[2, 5]", starts=(0, 1), ends=(2, 4), axes=(0, 1), steps=(1, 1))])
+def slice_whole(x, **at):
+    """A slice does not mention what it takes whole."""
+    kept = _sliced(x, _full(x.type.shape, **at))
+    when(kept is x or len(kept.attrs["axes"]) < len(at["axes"]))
+    return kept
+
+
+@rule(lambda x, *, s, e, a, t, **at: slice_(slice_(x, starts=s, ends=e, axes=a, steps=t), **at), shared=True, examples=[
+    dict(x="f32[12, 5]", s=(1,), e=(11,), a=(0,), t=(2,), starts=(1, 2), ends=(5, 4), axes=(0, 1), steps=(2, 1))])
+def slice_slice(x, s, e, a, t, **at):
+    """A slice of a slice is one slice; steps stay positive."""
+    when(min(*t, *at["steps"]) > 0)
+    outer = _full(x.type.shape, s, e, a, t)
+    return _sliced(x, [o[i.start:i.stop:i.step] for o, i in zip(outer, _full(tuple(map(len, outer)), **at))])
+
+
+@rule(lambda *xs, axis, **at: slice_(concat(*xs, axis=axis), **at), shared=True, examples=[
+    dict(xs=("f32[2, 3]", "f32[2, 4]"), axis=1, starts=(3, 1), ends=(6, 2), axes=(1, 0), steps=(2, 1))])
+def slice_concat(*xs, axis, **at):
+    """What comes out of one part of a joined value is a slice of that part."""
+    shape = (*xs[0].type.shape[:axis], sum(x.type.shape[axis] for x in xs), *xs[0].type.shape[axis + 1:])
+    taken, begin = _full(shape, **at), 0
+    along = taken[axis]
+    when(along.step > 0 and len(along) > 0)
+    for x in xs:
+        end = begin + x.type.shape[axis]
+        if begin <= along[0] and along[-1] < end:
+            taken[axis] = range(along.start - begin, min(along.stop, end) - begin, along.step)
+            return _sliced(x, taken)
+        begin = end
+    skip()
+
+
+@rule(lambda x, *, axis: concat(x, axis=axis), examples=[dict(x="f32[2, 3]", axis=0)])
+def concat_one(x):
+    return x
+
+
+@rule(lambda *xs, axis: concat(*xs, axis=axis), examples=[
+    dict(xs=(concat("f32[2, 3]", "f32[2, 1]", axis=1), "f32[2, 4]"), axis=1), dict(xs=("f32[0, 4]", "f32[2, 4]", "f32[3, 4]"), axis=0)])
+def concat_concat(*xs, axis):
+    """Parts of parts are parts, and empty parts are none."""
+    parts: list[Value] = []
+    for x in xs:
+        maker = made_by(x)
+        inner = maker is not None and maker.op is concat and maker.attrs["axis"] == axis and uses(x) == 1
+        parts.extend(maker.inputs if maker is not None and inner else (x,) if x.type.shape[axis] else ())
+    when(0 < len(parts) and parts != list(xs))
+    return concat(*parts, axis=axis)
+
+
+@rule(lambda *xs, axis: concat(*xs, axis=axis), examples=[
+    dict(xs=[slice_("whole: f32[2, 7]", starts=(k,), ends=(k + 3,), axes=(1,), steps=(1,)) for k in (0, 3)], axis=1)])
+def concat_slices(*xs, axis):
+    """Neighbouring slices of one value, joined again, are one slice."""
+    for i, (x, y) in enumerate(zip(xs, xs[1:])):
+        first, second = made_by(x), made_by(y)
+        if first is None or second is None or first.op is not slice_ or second.op is not slice_ or first.inputs != second.inputs:
+            continue
+        source = first.inputs[0]
+        one, two = _full(source.type.shape, **first.attrs), _full(source.type.shape, **second.attrs)
+        if one[axis].step == two[axis].step == 1 and one[axis].stop == two[axis].start and one[:axis] == two[:axis] and one[axis + 1:] == two[axis + 1:]:
+            one[axis] = range(one[axis].start, two[axis].stop)
+            return concat(*xs[:i], _sliced(source, one), *xs[i + 2:], axis=axis)
+    skip()
+
+
+@rule(lambda x, i: gather(x, i, axis=ANY), examples=[
+    dict(x="f32[2, 5, 3]", i=np.array(-1), axis=1), dict(x="f32[2, 5, 3]", i=np.array([1, 3]), axis=1), dict(x="f32[7]", i=np.array([[4, 3], [2, 1]]), axis=0)])
+def gather_known(x, i, axis, node):
+    """Known indices at equal distances are a slice."""
+    when(constant(i) and not constant(x) and 0 < i.type.size)
+    size = x.type.shape[axis]
+    at = [int(k) % size for k in elements(i).flat]
+    step = at[1] - at[0] if len(at) > 1 else 1
+    when(step != 0 and all(b - a == step for a, b in zip(at, at[1:])))
+    taken = [range(d) for d in x.type.shape]
+    taken[axis] = range(at[0], at[-1] + (1 if step > 0 else -1), step)
+    kept = _sliced(x, taken)
+    return kept if i.type.rank == 1 else reshape(kept, shape=node.output.type.shape)
+
+
+# --- pad
+
+@rule(lambda x, v: pad(x, v, pads=ANY, mode=ANY), examples=[dict(x="f32[2, 3]", v="f32[]", pads=(0, 0, 0, 0), mode="edge")])
+def pad_nothing(x, pads):
+    when(not any(pads))
+    return x
+
+
+def _spatial(pads: Ints) -> Ints:
+    """The pads of the spatial axes; refuses where others, or less than nothing, are padded."""
+    rank = len(pads) // 2
+    require(not any(pads[:2]) and not any(pads[rank:rank + 2]), "the batch or the channels are padded, too")
+    require(min(pads) >= 0, "the pad takes away")
+    return pads[2:rank] + pads[rank + 2:]
+
+
+@rule(lambda x, v, w, b, *, before, **conv: convolution(pad(x, v, pads=before), w, b, **conv), examples=[
+    dict(x=IMAGE, v=0.0, w="f32[3, 2, 3, 3]", b="f32[3]", before=(0, 0, 1, 0, 0, 0, 2, 1), pads=(0, 1, 0, 0), **WINDOW)],
+    refusals=[(dict(x=IMAGE, v=1.0, w="f32[3, 2, 3, 3]", b="f32[3]", before=(0, 0, 1, 0, 0, 0, 2, 1), pads=(0, 1, 0, 0), **WINDOW), "not zero"),
+              (dict(x=IMAGE, v=0.0, w="f32[3, 3, 3, 3]", b="f32[3]", before=(0, 1, 1, 0, 0, 0, 2, 1), pads=(0, 1, 0, 0), **WINDOW), "channels are padded")])
+def pad_convolution(x, v, w, b, before, pads, **conv):
+    require(everywhere(v, 0), "the padding is not zero")
+    return convolution(x, w, b, pads=tuple(p + q for p, q in zip(_spatial(before), pads)), **conv)
+
+
+@rule(lambda x, v, *, before, **pool: average_pool(pad(x, v, pads=before), **pool), examples=[
+    dict(x=IMAGE, v=0.0, before=(0, 0, 1, 0, 0, 0, 2, 1), kernel=(3, 3), pads=(0, 0, 0, 0), ceil_mode=False, count_include_pad=False, **WINDOW),
+    dict(x=IMAGE, v=0.0, before=(0, 0, 1, 0, 0, 0, 2, 1), kernel=(3, 3), pads=(0, 1, 0, 0), ceil_mode=False, count_include_pad=True, **WINDOW)],
+    refusals=[(dict(x=IMAGE, v=0.0, before=(0, 0, 1, 0, 0, 0, 2, 1), kernel=(3, 3), pads=(0, 1, 0, 0), ceil_mode=False, count_include_pad=False, **WINDOW),
+               "does not count")])
+def pad_average_pool(x, v, before, pads, ceil_mode, count_include_pad, **pool):
+    require(everywhere(v, 0), "the padding is not zero")
+    require(not ceil_mode, "in ceil mode, windows may begin in padding of a value but not in that of the pool")
+    require(count_include_pad or not any(pads), "the pool does not count its own padding")
+    return average_pool(x, pads=tuple(p + q for p, q in zip(_spatial(before), pads)), count_include_pad=True, **pool)
+
+
+@rule(lambda x, v, *, before, **pool: max_pool(pad(x, v, pads=before), **pool), examples=[
+    dict(x=IMAGE, v=-math.inf, before=(0, 0, 1, 0, 0, 0, 2, 1), kernel=(3, 3), pads=(0, 1, 0, 0), ceil_mode=False, **WINDOW)])
+def pad_max_pool(x, v, before, pads, ceil_mode, **pool):
+    when(everywhere(v, -math.inf))
+    require(not ceil_mode, "in ceil mode, windows may begin in padding of a value but not in that of the pool")
+    return max_pool(x, pads=tuple(p + q for p, q in zip(_spatial(before), pads)), **pool)

@@ -1,0 +1,116 @@
+"""From nodes to regions: each structured node that a template claims takes the pointwise nodes after it along."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pelton.ir.graph import Graph, Node, Value, topological
+
+from .region import Region, cut
+
+VIEWS = frozenset({"reshape", "transpose", "slice", "expand", "concat"})      # strides and offsets, or a copy where that cannot be
+
+
+@dataclass(frozen=True)
+class Note:
+    """A fusion that was refused, and why."""
+
+    node: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Fused:
+    """A graph cut up: in executable order, regions and the single nodes that are views or host steps."""
+
+    graph: Graph
+    items: tuple[Region | Node, ...]
+    notes: tuple[Note, ...]
+
+
+def is_view(node: Node) -> bool:
+    return node.op.name in VIEWS
+
+
+def fuse(graph: Graph, claim: Callable[[Region], str | None]) -> Fused:
+    """Cuts a graph into regions. `claim(region)` is None where some template takes the region, else the reason of the refusals."""
+    group: dict[Node, list[Node]] = {}
+    notes: list[Note] = []
+    users = graph.users
+    position = {n: k for k, n in enumerate(graph.nodes)}
+
+    def region(nodes: list[Node]) -> Region:
+        return cut(graph, tuple(nodes), tuple(n for n in nodes if n.op.scalar is None))
+
+    def only_user(v: Value, node: Node) -> bool:
+        return v not in graph.outputs and all(u is node for u in users.get(v, ()))
+
+    def reaches(node: Node, goal: list[Node]) -> bool:
+        """Whether the node depends on any of the goal, not counting paths inside of it."""
+        inside, seen, stack = set(goal), {node}, [node]
+        while stack:
+            n = stack.pop()
+            if n in inside:
+                return True
+            for v in n.inputs:
+                p = graph.producer.get(v)
+                if p is not None and p not in seen:
+                    seen.add(p)
+                    # a whole group runs at once: depending on a member is depending on all of it
+                    stack.extend(m for m in group.get(p, [p]) if m is p or m not in seen)
+                    seen.update(group.get(p, ()))
+        return False
+
+    for node in graph.nodes:
+        if is_view(node):
+            continue
+        if node.op.scalar is None:
+            if claim(region([node])) is None:
+                group[node] = [node]
+            continue
+        joined = False
+        makers = [(graph.producer[v], v) for v in dict.fromkeys(node.inputs) if v in graph.producer and graph.producer[v] in group]
+        for maker, v in sorted(makers, key=lambda m: -position[m[0]]):
+            nodes = group[maker]
+            if nodes[0].op.scalar is None and not only_user(v, node):
+                notes.append(Note(node.name or node.op.name, f"%{v.name} has other users"))
+                continue
+            if nodes[0].op.scalar is not None and maker.output.type.shape != node.output.type.shape:
+                continue
+            others = [graph.producer[w] for w in node.inputs if w in graph.producer and graph.producer[w] not in nodes]
+            if any(reaches(p, nodes) for p in others):
+                notes.append(Note(node.name or node.op.name, "another operand depends on the same region"))
+                continue
+            reason = claim(region([*nodes, node]))
+            if reason is not None:
+                notes.append(Note(node.name or node.op.name, reason))
+                continue
+            nodes.append(node)
+            group[node] = nodes
+            joined = True
+            break
+        if not joined and claim(region([node])) is None:
+            group[node] = [node]
+
+    return Fused(graph, _ordered(graph, group), tuple(notes))
+
+
+def _ordered(graph: Graph, group: dict[Node, list[Node]]) -> tuple[Region | Node, ...]:
+    """Groups as units, in an order in which everything is made before it is read."""
+    units: dict[int, Node] = {}
+    stands: dict[Node, Region | Node] = {}
+    for node in graph.nodes:
+        nodes = group.get(node)
+        key = id(nodes) if nodes is not None else id(node)
+        if key in units:
+            continue
+        if nodes is None:
+            unit, what = node, node
+        else:
+            what = cut(graph, tuple(nodes), tuple(n for n in nodes if n.op.scalar is None))
+            made = {v for n in nodes for v in n.outputs}
+            reads = tuple(dict.fromkeys(v for n in nodes for v in n.inputs if v not in made))
+            unit = Node(nodes[0].op, reads, {}, tuple(v for n in nodes for v in n.outputs))
+        units[key] = unit
+        stands[unit] = what
+    return tuple(stands[u] for u in topological(units.values(), graph.inputs))

@@ -1,0 +1,114 @@
+"""How a tensor lies in memory: strides in elements per logical axis, and what can be said of them."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+Strides = tuple[int, ...]
+Order = tuple[int, ...]                        # the axes, outermost first
+
+
+def row_major(rank: int) -> Order:
+    return tuple(range(rank))
+
+
+def channels_last(rank: int) -> Order:
+    """N, spatial…, C: what convolution-like kernels read and write."""
+    return (0, *range(2, rank), 1) if rank > 2 else row_major(rank)
+
+
+def dense(shape: Sequence[int], order: Order | None = None) -> Strides:
+    """The strides of a buffer without gaps, axes in this order (row-major by default)."""
+    strides, step = [0] * len(shape), 1
+    for axis in reversed(order if order is not None else row_major(len(shape))):
+        strides[axis] = step
+        step *= max(1, shape[axis])
+    return tuple(strides)
+
+
+def order_of(shape: Sequence[int], strides: Strides) -> Order:
+    """The axes by falling stride; axes of size one stand where row-major order would put them."""
+    moving = sorted((a for a in range(len(shape)) if shape[a] != 1), key=lambda a: (-strides[a], a))
+    out = list(moving)
+    for a in range(len(shape)):
+        if shape[a] == 1:
+            out.insert(min(a, len(out)), a)
+    return tuple(out)
+
+
+def is_dense(shape: Sequence[int], strides: Strides) -> bool:
+    """True where the tensor fills its memory without gaps or overlaps, in any order of its axes."""
+    step = 1
+    for a in sorted((a for a in range(len(shape)) if shape[a] != 1), key=lambda a: strides[a]):
+        if strides[a] != step:
+            return False
+        step *= shape[a]
+    return True
+
+
+def same_memory(shape: Sequence[int], a: Strides, b: Strides) -> bool:
+    """True where both strides put every element at the same place (axes of size one do not matter)."""
+    return all(d == 1 or x == y for d, x, y in zip(shape, a, b))
+
+
+def span(shape: Sequence[int], strides: Strides) -> int:
+    """Elements from the first to past the last one."""
+    return 0 if 0 in shape else 1 + sum((d - 1) * s for d, s in zip(shape, strides))
+
+
+def broadcast(shape: Sequence[int], strides: Strides, to: Sequence[int]) -> Strides:
+    """The strides under which a tensor reads as one of shape `to` (numpy's broadcasting; repeated axes get stride 0)."""
+    lead = len(to) - len(shape)
+    return tuple(0 if i < lead or (shape[i - lead] == 1 and to[i] != 1) else strides[i - lead] for i in range(len(to)))
+
+
+def reshaped(shape: Sequence[int], strides: Strides, to: Sequence[int]) -> Strides | None:
+    """The strides of a reshape without a copy, or None where the elements would have to move."""
+    if 0 in shape:
+        return dense(to)
+    old = [(d, s) for d, s in zip(shape, strides) if d != 1]
+    groups: list[list[int]] = []                                          # runs of old axes that are one axis in memory
+    for d, s in old:
+        if groups and groups[-1][1] == d * s:
+            groups[-1][0] *= d
+            groups[-1][1] = s
+        else:
+            groups.append([d, s])
+    out, axis = [0] * len(to), len(to) - 1
+    while groups:
+        size, step = groups.pop()
+        while size > 1:
+            while axis >= 0 and to[axis] == 1:
+                out[axis] = step
+                axis -= 1
+            if axis < 0 or size % to[axis]:
+                return None
+            out[axis] = step
+            step *= to[axis]
+            size //= to[axis]
+            axis -= 1
+    while axis >= 0:
+        if to[axis] != 1:
+            return None
+        axis -= 1
+    for a in range(len(to) - 1, -1, -1):                                  # sizes of one: any stride will do, give them a tidy one
+        if to[a] == 1:
+            out[a] = out[a + 1] * to[a + 1] if a + 1 < len(to) else 1
+    return tuple(out)
+
+
+def collapse(sizes: Sequence[int], many: Sequence[Strides]) -> tuple[list[int], list[list[int]]]:
+    """Joins neighbouring axes that are one axis in every one of the strides: (sizes, strides per operand)."""
+    out: list[int] = []
+    steps: list[list[int]] = [[] for _ in many]
+    for a, d in enumerate(sizes):
+        if d == 1:
+            continue
+        if out and all(s[-1] == d * t[a] for s, t in zip(steps, many)):
+            out[-1] *= d
+            for s, t in zip(steps, many):
+                s[-1] = t[a]
+        else:
+            out.append(d)
+            for s, t in zip(steps, many):
+                s.append(t[a])
+    return out, steps

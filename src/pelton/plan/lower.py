@@ -1,0 +1,145 @@
+"""From placed tasks and chosen kernels to the plain-data engine: buffers, arguments, waves, packed constants."""
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from pelton.engine.engine import Buffer, Engine, Port, Slice, Step, Tensor
+from pelton.ir.text import node_text
+from pelton.ir.graph import Value
+
+from .layout import span
+from .memory import ALIGN, Lifetime, assign
+from .place import Placed, Task
+from .region import Region
+
+
+class Code(Protocol):
+    """What lowering needs of a kernel: where its pointers come from and how its work is cut."""
+
+    symbol: str
+    operands: tuple
+    dims: tuple[int, ...]
+    tiles: int
+    grain: int
+    scratch: int
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A task with the kernel that runs it (None for a host step) and what is told about it."""
+
+    task: Task
+    kernel: Code | None
+    wave: int
+    info: Mapping[str, object]
+
+
+class _Blob:
+    """Constants one after another, each at a multiple of 64 bytes; what is asked for twice is stored once."""
+
+    def __init__(self):
+        self.pieces: list[np.ndarray] = []
+        self.index: dict[object, int] = {}
+        self.offsets: list[tuple[int, int]] = []
+        self.size = 0
+
+    def add(self, key: object, array) -> int:
+        if key not in self.index:
+            data = np.ascontiguousarray(array() if callable(array) else array)
+            self.index[key] = len(self.pieces)
+            self.offsets.append((self.size, data.nbytes))
+            self.pieces.append(data)
+            self.size += -(-data.nbytes // ALIGN) * ALIGN
+        return self.index[key]
+
+    def bytes(self) -> np.ndarray:
+        out = np.zeros(self.size, np.uint8)
+        for (at, size), piece in zip(self.offsets, self.pieces):
+            out[at:at + size] = piece.reshape(-1).view(np.uint8) if piece.size else []
+        return out
+
+
+def lower(placed: Placed, chosen: Sequence[Chosen], code: bytes, *, name: str, target: Mapping[str, object], meta: Mapping[str, object],
+          output_names: Sequence[str]) -> Engine:
+    """Assembles the engine. Buffers: inputs, outputs, arena, then constants, in that order."""
+    graph, places = placed.graph, placed.places
+    buffers: list[Buffer] = []
+    number: dict[Value, int] = {}
+    for i, v in enumerate(graph.inputs):
+        number[v] = len(buffers)
+        buffers.append(Buffer("input", i, v.type.bytes))
+    for i, v in enumerate(placed.outputs):
+        number[v] = len(buffers)
+        buffers.append(Buffer("output", i, v.type.bytes))
+    lives: dict[Value, Lifetime] = {}
+    for c in chosen:
+        for v in (*c.task.reads, *c.task.writes):
+            at = places[v]
+            if at.root in number or at.root in placed.constants:
+                continue
+            extent = (at.offset + span(v.type.shape, at.strides)) * v.type.dtype.size
+            old = lives.get(at.root)
+            whole = max(extent, at.root.type.bytes)
+            lives[at.root] = Lifetime(max(old.size, whole), min(old.first, c.wave), max(old.last, c.wave)) if old else Lifetime(whole, c.wave, c.wave)
+    offsets, arena = assign(lives)
+    for v, life in lives.items():
+        number[v] = len(buffers)
+        buffers.append(Buffer("arena", offsets[v], max(life.size, 1)))
+    blob, base = _Blob(), len(buffers)
+    sources: dict[int, list[str]] = {}
+
+    def operand(x) -> Slice:
+        if isinstance(x, Value):
+            at = places[x]
+            if at.root in number:
+                return Slice(number[at.root], at.offset * x.type.dtype.size)
+            piece = blob.add(at.root, placed.constants[at.root])
+            sources.setdefault(piece, [at.root.name])
+            return Slice(base + piece, at.offset * x.type.dtype.size)
+        piece = blob.add((x.sources, x.form), x.make)
+        sources.setdefault(piece, [v.name for v in x.sources] + [x.form])
+        return Slice(base + piece, 0)
+
+    steps = []
+    for c in sorted(chosen, key=lambda c: c.wave):
+        if c.kernel is not None:
+            k = c.kernel
+            steps.append(Step(name=str(c.info.get("name", "")), symbol=k.symbol, args=tuple(operand(x) for x in k.operands), dims=k.dims, tiles=k.tiles,
+                              grain=k.grain, wave=c.wave, scratch=k.scratch, host="", inputs=(), outputs=(), info=dict(c.info)))
+        else:
+            node = c.task.what
+            def tensor(v: Value) -> Tensor:
+                return Tensor(operand(v), v.type.dtype.value, v.type.shape, places[v].strides)
+            steps.append(Step(name=str(c.info.get("name", "")), symbol="", args=(), dims=(), tiles=0, grain=1, wave=c.wave, scratch=0, host=node_text(node),
+                              inputs=tuple(map(tensor, node.inputs)), outputs=tuple(map(tensor, node.outputs)), info=dict(c.info)))
+    buffers += [Buffer("constant", at, size) for at, size in blob.offsets]
+    def port(v: Value, label: str) -> Port:
+        return Port(label, v.type.dtype.value, v.type.shape)
+    meta = {**meta, "constants": [sources[i] for i in range(len(blob.pieces))]}
+    return Engine(name=name, inputs=tuple(port(v, v.name) for v in graph.inputs), outputs=tuple(port(v, n) for v, n in zip(graph.outputs, output_names)),
+                  buffers=tuple(buffers), steps=tuple(steps), arena=arena, constants=blob.bytes(), code=code, target=dict(target), meta=meta)
+
+
+def waves(placed: Placed) -> list[int]:
+    """The wave of every task: as early as what it reads allows, so that independent branches run side by side; host steps stand alone."""
+    level: list[int] = []
+    written: dict[Value, int] = {}                                        # root → the last level in which part of it is written
+    for task in placed.tasks:
+        at = 1 + max((written.get(placed.places[v].root, -1) for v in task.reads), default=-1)
+        level.append(at)
+        for v in task.writes:
+            root = placed.places[v].root
+            written[root] = max(at, written.get(root, -1))
+    order = sorted(range(len(level)), key=lambda i: (level[i], not isinstance(placed.tasks[i].what, Region), i))
+    out, wave, last = [0] * len(level), -1, None
+    for i in order:
+        host = not isinstance(placed.tasks[i].what, Region)
+        if host or last != (level[i], False):
+            wave += 1
+        last = (level[i], host)
+        out[i] = wave
+    return out

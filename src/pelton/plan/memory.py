@@ -1,0 +1,41 @@
+"""Where buffers lie in the arena: lifetimes over waves, largest first into the lowest gap."""
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+ALIGN = 64                                     # bytes: a cache line
+
+
+@dataclass(frozen=True)
+class Lifetime:
+    """Bytes wanted from the first wave that writes to the last that reads, both included."""
+
+    size: int
+    first: int
+    last: int
+
+
+def overlap(a: Lifetime, b: Lifetime) -> bool:
+    return a.first <= b.last and b.first <= a.last
+
+
+def assign(lifetimes: Mapping[object, Lifetime]) -> tuple[dict[object, int], int]:
+    """An offset for every buffer such that no two that live at once overlap: (offsets, size of the arena)."""
+    placed: list[tuple[int, int, Lifetime]] = []
+    offsets: dict[object, int] = {}
+    names: Sequence[object] = sorted(lifetimes, key=lambda k: (-lifetimes[k].size, lifetimes[k].first))
+    total = 0
+    for name in names:
+        want = lifetimes[name]
+        size = -(-max(want.size, 1) // ALIGN) * ALIGN
+        at, best, gap = 0, None, None
+        for start, end, _ in sorted(p for p in ((s, e, 0) for s, e, other in placed if overlap(want, other))):
+            if start - at >= size and (gap is None or start - at < gap):
+                best, gap = at, start - at                           # the tightest gap that holds it
+            at = max(at, end)
+        offset = best if best is not None else at
+        placed.append((offset, offset + size, want))
+        offsets[name] = offset
+        total = max(total, offset + size)
+    return offsets, total

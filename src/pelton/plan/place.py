@@ -1,0 +1,235 @@
+"""Where every value lies: layouts chosen forward through the graph, views as offsets and strides, copies where nothing else will do."""
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from pelton.ir.graph import Graph, Node, Value
+from pelton.ir.types import TensorType
+from pelton.ops import get
+
+from .fuse import Fused
+from .layout import Order, Strides, dense, order_of, reshaped, row_major, same_memory
+from .region import Region
+
+
+class Placing(Protocol):
+    """What placing asks of a kernel template."""
+
+    def order(self, region: Region, value: Value, layouts: Mapping[Value, Strides]) -> Order: ...
+    def fits(self, region: Region, value: Value, layouts: Mapping[Value, Strides]) -> bool: ...
+    def wanted(self, region: Region, value: Value, layouts: Mapping[Value, Strides]) -> Order: ...
+
+
+@dataclass(frozen=True)
+class Place:
+    """A value as a view of a root value's buffer: offset and strides in elements."""
+
+    root: Value
+    offset: int
+    strides: Strides
+
+
+@dataclass(frozen=True)
+class Task:
+    """One thing to run: a region (copies included) or a host node."""
+
+    what: Region | Node
+    layouts: Mapping[Value, Strides]
+
+    @property
+    def reads(self) -> tuple[Value, ...]:
+        return tuple(v for v in (self.what.body.inputs if isinstance(self.what, Region) else self.what.inputs))
+
+    @property
+    def writes(self) -> tuple[Value, ...]:
+        return self.what.body.outputs if isinstance(self.what, Region) else self.what.outputs
+
+
+@dataclass
+class Placed:
+    """Tasks in order, the place of every value, the roots that are buffers, and the copies that were needed with the reason."""
+
+    graph: Graph
+    tasks: list[Task] = field(default_factory=list)
+    places: dict[Value, Place] = field(default_factory=dict)
+    constants: dict[Value, np.ndarray] = field(default_factory=dict)
+    outputs: list[Value] = field(default_factory=list)             # per graph output the root value of its buffer
+    copies: list[str] = field(default_factory=list)
+
+
+def place(fused: Fused, choose: Callable[[Region], Placing]) -> Placed:
+    """Chooses layouts. `choose(region)` gives the template whose demands count."""
+    return _Placer(fused, choose).run()
+
+
+class _Placer:
+    def __init__(self, fused: Fused, choose: Callable[[Region], Placing]):
+        self.graph, self.items, self.choose = fused.graph, fused.items, choose
+        self.done = Placed(fused.graph, constants=dict(fused.graph.constants))
+        self.places = self.done.places
+        self.joined: set[Value] = set()                            # values whose place inside of a joined buffer is fixed
+        self.copied: dict[tuple[Value, Strides], Value] = {}
+        self.made_by_region = {v for i in fused.items if isinstance(i, Region) for v in i.body.outputs}
+        self.position = {v: k for k, i in enumerate(fused.items) for v in (i.body.outputs if isinstance(i, Region) else i.outputs)}
+
+    def run(self) -> Placed:
+        for v in (*self.graph.inputs, *self.graph.constants):
+            self.places[v] = Place(v, 0, dense(v.type.shape))
+        for item in self.items:
+            if isinstance(item, Region):
+                self.region(item)
+            elif item.op.name == "concat":
+                self.concat(item)
+            elif item.op.name in ("reshape", "transpose", "slice", "expand"):
+                self.view(item)
+            else:
+                self.host(item)
+        self.outputs()
+        return self.done
+
+    # -- the kinds of items
+
+    def region(self, region: Region) -> None:
+        chosen = self.choose(region)
+        layouts = {v: self.places[v].strides for v in (*region.body.inputs, *region.body.constants)}
+        for v in region.body.outputs:
+            layouts[v] = dense(v.type.shape, chosen.order(region, v, layouts))
+        swap: dict[Value, Value] = {}
+        for v in (*region.body.inputs, *region.body.constants):
+            if chosen.fits(region, v, layouts):
+                continue
+            swap[v] = self.copy(v, dense(v.type.shape, chosen.wanted(region, v, layouts)), f"{region.title()} wants another layout of %{v.name}")
+            layouts[v] = self.places[swap[v]].strides
+        for v in region.body.outputs:
+            at = self.slot(v, order_of(v.type.shape, layouts[v]))
+            if at is not None and chosen.fits(region, v, {**layouts, v: at.strides}):
+                layouts[v] = at.strides
+                self.places[v] = at
+                self.joined.add(v)
+            else:
+                self.places[v] = Place(v, 0, layouts[v])
+        if swap:
+            region, layouts = _read_instead(region, swap, layouts)
+        self.done.tasks.append(Task(region, layouts))
+
+    def host(self, node: Node) -> None:
+        for v in node.outputs:
+            self.places[v] = Place(v, 0, dense(v.type.shape))
+        self.done.tasks.append(Task(node, {v: self.places[v].strides for v in (*node.inputs, *node.outputs)}))
+
+    def view(self, node: Node) -> None:
+        x = node.inputs[0]
+        at = self.places[x]
+        moved = self.through(node, at)
+        if moved is None:
+            x = self.copy(x, dense(x.type.shape), f"{node.op.name} of %{x.name} is no view of its layout")
+            moved = self.through(node, self.places[x])
+        self.places[node.output] = moved
+
+    def through(self, node: Node, at: Place) -> Place | None:
+        """A view node's output as a view of where its input lies."""
+        shape, out, attrs = node.inputs[0].type.shape, node.output.type.shape, node.attrs
+        if node.op.name == "transpose":
+            return Place(at.root, at.offset, tuple(at.strides[p] for p in attrs["perm"]))
+        if node.op.name == "expand":
+            lead = len(out) - len(shape)
+            return Place(at.root, at.offset, tuple(0 if i < lead or shape[i - lead] != out[i] else at.strides[i - lead] for i in range(len(out))))
+        if node.op.name == "slice":
+            offset, strides = at.offset, list(at.strides)
+            for axis, start, step in zip(attrs["axes"], attrs["starts"], attrs["steps"]):
+                offset += start * at.strides[axis]
+                strides[axis] = at.strides[axis] * step
+            return Place(at.root, offset if 0 not in out else 0, tuple(strides))
+        strides = reshaped(shape, at.strides, out)
+        return None if strides is None else Place(at.root, at.offset, strides)
+
+    # -- joined buffers
+
+    def concat(self, node: Node) -> None:
+        if node.output not in self.places:
+            self.lay(node, self._join_order(node))
+        whole, axis, at = self.places[node.output], node.attrs["axis"], 0
+        for v in node.inputs:
+            here = Place(whole.root, whole.offset + at * whole.strides[axis], whole.strides)
+            if self.places[v] != here and v.type.size:
+                self.copy_into(v, here, f"%{v.name} is joined by {node.name or 'concat'} but cannot be written in place")
+            at += v.type.shape[axis]
+
+    def _join_order(self, node: Node) -> Order:
+        big = max(node.inputs, key=lambda v: v.type.size)
+        return order_of(big.type.shape, self.places[big].strides) if big in self.places else row_major(big.type.rank)
+
+    def lay(self, node: Node, order: Order) -> None:
+        """Gives a concat's output a buffer, inside of another concat's where it is joined again."""
+        out = node.output
+        at = self.slot(out, order)
+        if at is not None:
+            self.joined.add(out)
+        self.places[out] = at or Place(out, 0, dense(out.type.shape, order))
+
+    def slot(self, v: Value, order: Order) -> Place | None:
+        """The slice of a joined buffer that a value may be written to straight away, or None."""
+        if v in self.joined or v in self.graph.outputs:
+            return None
+        for user in self.graph.users.get(v, ()):
+            if user.op.name != "concat" or user.inputs.count(v) != 1:
+                continue
+            if user.output not in self.places:
+                self.lay(user, order)
+            whole, axis = self.places[user.output], user.attrs["axis"]
+            before = sum(w.type.shape[axis] for w in user.inputs[:user.inputs.index(v)])
+            return Place(whole.root, whole.offset + before * whole.strides[axis], whole.strides)
+        return None
+
+    # -- copies
+
+    def copy(self, v: Value, strides: Strides, why: str) -> Value:
+        if (v, strides) not in self.copied:
+            fresh = Value(v.type, f"{v.name}.copy{len(self.done.copies)}")
+            self.places[fresh] = Place(fresh, 0, strides)
+            self._copy(v, fresh, why)
+            self.copied[v, strides] = fresh
+        return self.copied[v, strides]
+
+    def copy_into(self, v: Value, at: Place, why: str) -> None:
+        fresh = Value(v.type, f"{v.name}.copy{len(self.done.copies)}")
+        self.places[fresh] = at
+        self._copy(v, fresh, why)
+
+    def _copy(self, v: Value, fresh: Value, why: str) -> None:
+        self.done.copies.append(why)
+        node = Node(get("copy"), (v,), {}, (fresh,), "")
+        constants = {v: self.done.constants[v]} if v in self.done.constants else {}
+        region = Region(Graph(() if constants else (v,), constants, (node,), (fresh,), "copy"), ())
+        self.done.tasks.append(Task(region, {v: self.places[v].strides, fresh: self.places[fresh].strides}))
+
+    def outputs(self) -> None:
+        taken: set[Value] = set()
+        for v in self.graph.outputs:
+            at = self.places[v]
+            own = at.root not in taken and at.root not in self.done.constants and at.root not in self.graph.inputs
+            if own and at.offset == 0 and at.root.type.size == v.type.size and same_memory(v.type.shape, at.strides, dense(v.type.shape)):
+                taken.add(at.root)
+                self.done.outputs.append(at.root)
+                continue
+            fresh = Value(TensorType(v.type.dtype, v.type.shape), f"{v.name}.out{len(taken)}")
+            self.places[fresh] = Place(fresh, 0, dense(v.type.shape))
+            self._copy(v, fresh, f"output %{v.name} has to be row-major in the caller's memory")
+            taken.add(fresh)
+            self.done.outputs.append(fresh)
+
+
+def _read_instead(region: Region, swap: Mapping[Value, Value], layouts: Mapping[Value, Strides]) -> tuple[Region, dict[Value, Strides]]:
+    """The region reading copies in place of some of its inputs."""
+    def at(v: Value) -> Value:
+        return swap.get(v, v)
+
+    body = region.body
+    again = {n: Node(n.op, tuple(map(at, n.inputs)), n.attrs, n.outputs, n.name) for n in body.nodes}
+    inputs = tuple(dict.fromkeys([at(v) for v in body.inputs] + [swap[v] for v in body.constants if v in swap]))
+    new = body.replace(inputs=inputs, constants={v: a for v, a in body.constants.items() if v not in swap}, nodes=tuple(again.values()))
+    return Region(new, tuple(again[a] for a in region.anchors)), {at(v): s for v, s in layouts.items()}

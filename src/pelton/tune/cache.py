@@ -1,0 +1,62 @@
+"""The timing cache: what was measured, by region and tactic, in a readable file that can be merged."""
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+
+from pelton.errors import BuildError
+
+VERSION = 1
+
+
+class TimingCache:
+    """machine key → task key → tactic name → nanoseconds. Only the times of one machine key are asked for and recorded."""
+
+    def __init__(self, machine: str, path: str | Path | None = None):
+        self.machine, self.path = machine, Path(path) if path is not None else None
+        self._all: dict[str, dict[str, dict[str, int]]] = {}
+        if self.path is not None and self.path.exists():
+            self._all = _read(self.path)
+        self.times = self._all.setdefault(machine, {})
+        self.fresh = False
+
+    def get(self, task: str) -> dict[str, int]:
+        return self.times.get(task, {})
+
+    def put(self, task: str, times: dict[str, int]) -> None:
+        self.times[task] = {**self.times.get(task, {}), **times}
+        self.fresh = True
+
+    def save(self) -> None:
+        """Writes the file whole, merged with what others wrote meanwhile; BuildError where that cannot be."""
+        if self.path is None or not self.fresh:
+            return
+        try:
+            merged = _read(self.path) if self.path.exists() else {}
+            for machine, tasks in self._all.items():
+                for task, times in tasks.items():
+                    merged.setdefault(machine, {}).setdefault(task, {}).update(times)
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            handle, part = tempfile.mkstemp(dir=self.path.parent, prefix=".timing-")
+            try:
+                with os.fdopen(handle, "w") as f:
+                    json.dump({"version": VERSION, "times": merged}, f, indent=1, sort_keys=True)
+                os.replace(part, self.path)
+            except BaseException:
+                os.unlink(part)
+                raise
+        except OSError as e:
+            raise BuildError(f"the timing cache {self.path} could not be written: {e.strerror or e}; give another file with --timing-cache") from e
+
+
+def _read(path: Path) -> dict:
+    try:
+        data = json.loads(path.read_text())
+        times = data["times"]
+        if data["version"] != VERSION or not all(isinstance(ns, int) for tasks in times.values() for t in tasks.values() for ns in t.values()):
+            raise ValueError("unknown version or content")
+        return times
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as e:
+        raise BuildError(f"{path} is no timing cache of this version ({e}); delete it or give another file") from None

@@ -1,0 +1,48 @@
+"""The kernels that could run a region, the best guess first."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pelton.kernels.template import TEMPLATES, Kernel, Layouts, Tactic, Target, Template
+from pelton.plan.region import Region
+
+
+@dataclass(frozen=True)
+class Candidate:
+    template: Template
+    tactic: Tactic
+    kernel: Kernel
+
+
+def claim(region: Region, strict: bool = False) -> str | None:
+    """None where some template takes the region, else the refusals."""
+    refusals = []
+    for t in TEMPLATES.values():
+        if strict and t.inexact:
+            continue
+        reason = t.refuses(region)
+        if reason is None:
+            return None
+        refusals.append(f"{t.name}: {reason}")
+    return "; ".join(refusals)
+
+
+def chosen(region: Region, strict: bool = False) -> Template:
+    """The template whose demands on layouts count: the first that takes the region."""
+    return next(t for t in TEMPLATES.values() if not (strict and t.inexact) and t.refuses(region) is None)
+
+
+def candidates(region: Region, layouts: Layouts, target: Target, strict: bool, most: int) -> list[tuple[Template, Tactic]]:
+    """Tactics of all templates that can run the region in these layouts; `most` per template, and at least one in all."""
+    out = []
+    for t in TEMPLATES.values():
+        if (strict and t.inexact) or t.refuses(region) is not None:
+            continue
+        if all(t.fits(region, v, layouts) for v in layouts):
+            mine = []
+            for tactic in t.tactics(region, layouts, target):
+                if len(mine) >= most:
+                    break
+                mine.append((t, tactic))
+            out += mine
+    return out
