@@ -87,7 +87,7 @@ def _evaluated(n: Reading, run) -> list[np.ndarray]:
     try:
         with np.errstate(all="ignore"):
             found = run.run(None, {})
-    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as e:
+    except (ArithmeticError, AttributeError, ImportError, LookupError, RuntimeError, TypeError, ValueError) as e:
         raise n.refuse(f"onnx cannot evaluate {n.op} on these constants: {e}") from None
     if any(isinstance(a, (list, dict)) or a is None for a in found):
         raise n.refuse(f"{n.op} gives something that is no tensor; only sequences made and taken apart in the model are supported")

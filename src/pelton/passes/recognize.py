@@ -143,51 +143,138 @@ def _trailing(x: Value, axes: tuple[int, ...]) -> int:
 
 
 @rule(*[lambda x, eps, *, axes, square=square, k=k: _layer(x, eps, axes, square, k) for square in _SQUARES for k in range(4)],
-      examples=[dict(x=X, eps=1e-5, axes=(2,)), dict(x=X, eps=1e-3, axes=(1, 2))])
+      examples=[dict(x=X, eps=1e-5, axes=(2,)), dict(x=X, eps=1e-3, axes=(1, 2)), dict(x=IMAGE, eps=1e-5, axes=(2, 3))])
 def layer_norm_parts(x, eps, axes):
-    """(x − mean) / √(variance + ε); scale and bias join by rules of their own."""
-    return layer_norm(x, 1.0, 0.0, axis=_trailing(x, axes), epsilon=float(scalar(eps)))
+    """(x − mean) / √(variance + ε), over all of space an instance norm; scale and bias join by rules of their own."""
+    axis, epsilon = _first_of_last(x, axes), float(scalar(eps))
+    if axis == 2 and x.type.rank > 3:
+        ones = np.ones(x.type.shape[1])
+        return instance_norm(x, ones, 0 * ones, epsilon=epsilon)
+    ones = np.ones(x.type.shape[axis:])
+    return layer_norm(x, ones, 0 * ones, axis=axis, epsilon=epsilon)
+
+
+def _scaled_root(x, eps, axes, square):
+    mean = reduce_mean(x, axes=axes)
+    centred = sub(x, mean)
+    return mean, reciprocal(sqrt(add(reduce_mean(square(centred), axes=axes), eps)))
+
+
+def _affine_first(x, eps, g, b, axes, square):
+    """x · (g / √(variance + ε)) + (b − mean · (g / √(variance + ε))), the way of Keras."""
+    mean, root = _scaled_root(x, eps, axes, square)
+    factor = mul(root, g)
+    return add(mul(x, factor), sub(b, mul(mean, factor)))
+
+
+@rule(*[lambda x, eps, g, b, *, axes, square=square: _affine_first(x, eps, g, b, axes, square) for square in _SQUARES],
+      examples=[dict(x=X, eps=1e-5, g=ROW, b=ROW, axes=(2,))])
+def layer_norm_affine_first(x, eps, g, b, axes):
+    axis = _first_of_last(x, axes)
+    return layer_norm(x, _spread(g, x, axis), _spread(b, x, axis), axis=axis, epsilon=float(scalar(eps)))
 
 
 @rule(*[lambda x, eps, *, axes, square=square, k=k: _over_root(x, reduce_mean(square(x), axes=axes), eps)[k] for square in _SQUARES for k in range(4)],
       examples=[dict(x=X, eps=1e-6, axes=(2,))])
 def rms_norm_parts(x, eps, axes):
     """x / √(mean x² + ε)"""
-    return rms_norm(x, 1.0, axis=_trailing(x, axes), epsilon=float(scalar(eps)))
+    axis = _first_of_last(x, axes)
+    return rms_norm(x, np.ones(x.type.shape[axis:]), axis=axis, epsilon=float(scalar(eps)))
 
 
-def _fits(c: Value, x: Value, axis: int) -> bool:
-    """Whether c varies along the normalised axes alone."""
-    return c.type.rank <= x.type.rank - axis and all(d in (1, n) for d, n in zip(reversed(c.type.shape), reversed(x.type.shape)))
+def _spread(c: Value, x: Value, axis: int) -> Any:
+    """A factor or shift of a norm over the last axes, in their shape; what varies elsewhere is none."""
+    shape = x.type.shape[axis:]
+    when(c.type.rank <= len(shape) and all(d in (1, n) for d, n in zip(reversed(c.type.shape), reversed(shape))))
+    return np.broadcast_to(array(c), shape) if constant(c) else c if c.type.shape == shape else expand(c, shape=shape)
 
 
-@rule(lambda x, g, b, c, *, axis, epsilon: mul(layer_norm(x, g, b, axis=axis, epsilon=epsilon), c),
-      examples=[dict(x=X, g=1.0, b=0.0, c="f32[8]", axis=2, epsilon=1e-5), dict(x=X, g=ROW, b=ROW, c=ROW, axis=2, epsilon=1e-5)])
-def layer_norm_scale(x, g, b, c, axis, epsilon):
-    when(_fits(c, x, axis))
+def _per_channel(c: Value, x: Value) -> Any:
+    """A factor or shift per channel of x, as a vector; what varies elsewhere is none."""
+    shape = (*[1] * (x.type.rank - c.type.rank), *c.type.shape)
+    when(len(shape) == x.type.rank and shape[1] in (1, x.type.shape[1]) and math.prod(shape) == shape[1])
+    if constant(c):
+        return np.broadcast_to(array(c).reshape(-1), x.type.shape[1:2])
+    when(shape[1] == x.type.shape[1])
+    return c if c.type.rank == 1 else reshape(c, shape=x.type.shape[1:2])
+
+
+def _affine(node: Node, c: Value) -> tuple[Node, Any]:
+    """The norm behind a factor or shift, and c in the shape that the norm wants."""
+    norm = next(n for n in map(made_by, node.inputs) if n is not None and n.op in NORMS)
+    x = norm.inputs[0]
+    return norm, _spread(c, x, norm.attrs["axis"]) if "axis" in norm.attrs else _per_channel(c, x)
+
+
+NORMS = (layer_norm, instance_norm, group_norm)
+_AFFINE = [dict(x=X, g=np.ones(8, np.float32), b=np.zeros(8, np.float32), c="f32[8]", axis=2, epsilon=1e-5), dict(x=X, g=ROW, b=ROW, c=0.5, axis=2),
+           dict(x=IMAGE, g="=f32[4]", b="=f32[4]", c="=f32[1, 4, 1, 1]", groups=2),
+           dict(x=IMAGE, g=np.ones(4, np.float32), b=np.zeros(4, np.float32), c="f32[4, 1, 1]", groups=2, axis=1)]
+
+
+@rule(*[lambda x, g, b, c, norm=norm, **at: mul(norm(x, g, b, **at), c) for norm in NORMS], examples=_AFFINE)
+def norm_scale(x, g, b, c, node):
+    """A factor behind a norm scales its scale and its bias."""
+    norm, factor = _affine(node, c)
     if everywhere(g, 1) and everywhere(b, 0):
-        return layer_norm(x, c, 0.0, axis=axis, epsilon=epsilon)
+        return norm.op(x, factor, b, **norm.attrs)
     when(constant(g, b, c))
-    return layer_norm(x, array(g) * array(c), array(b) * array(c), axis=axis, epsilon=epsilon)
+    return norm.op(x, array(g) * factor, array(b) * factor, **norm.attrs)
 
 
-@rule(lambda x, g, b, c, *, axis, epsilon: add(layer_norm(x, g, b, axis=axis, epsilon=epsilon), c),
-      examples=[dict(x=X, g=ROW, b=0.0, c="f32[8]", axis=2, epsilon=1e-5), dict(x=X, g=ROW, b=ROW, c=ROW, axis=2, epsilon=1e-5)])
-def layer_norm_shift(x, g, b, c, axis, epsilon):
-    when(_fits(c, x, axis))
+@rule(*[lambda x, g, b, c, norm=norm, **at: add(norm(x, g, b, **at), c) for norm in NORMS], examples=_AFFINE)
+def norm_shift(x, g, b, c, node):
+    """A shift behind a norm joins its bias."""
+    norm, shift = _affine(node, c)
     if everywhere(b, 0):
-        return layer_norm(x, g, c, axis=axis, epsilon=epsilon)
+        return norm.op(x, g, shift, **norm.attrs)
     when(constant(b, c))
-    return layer_norm(x, g, array(b) + array(c), axis=axis, epsilon=epsilon)
+    return norm.op(x, g, array(b) + shift, **norm.attrs)
 
 
-@rule(lambda x, g, c, *, axis, epsilon: mul(rms_norm(x, g, axis=axis, epsilon=epsilon), c),
-      examples=[dict(x=X, g=1.0, c="f32[8]", axis=2, epsilon=1e-5), dict(x=X, g=ROW, c=ROW, axis=2, epsilon=1e-5)])
+@rule(lambda x, g, c, **at: mul(rms_norm(x, g, **at), c), examples=[dict(x=X, g=np.ones(8, np.float32), c="f32[8]", axis=2), dict(x=X, g=ROW, c=ROW, axis=2)])
 def rms_norm_scale(x, g, c, axis, epsilon):
-    when(_fits(c, x, axis))
-    if everywhere(g, 1):
-        return rms_norm(x, c, axis=axis, epsilon=epsilon)
-    when(constant(g, c))
-    return rms_norm(x, array(g) * array(c), axis=axis, epsilon=epsilon)
+    factor = _spread(c, x, axis)
+    if not everywhere(g, 1):
+        when(constant(g, c))
+        factor = array(g) * factor
+    return rms_norm(x, factor, axis=axis, epsilon=epsilon)
 
 
+@rule(lambda x, g, b, *, grouped, shape, epsilon: reshape(instance_norm(reshape(x, shape=grouped), g, b, epsilon=epsilon), shape=shape),
+      examples=[dict(x="f32[2, 6, 3, 3]", g="=f32[3]", b="=f32[3]", grouped=(2, 3, 18), shape=(2, 6, 3, 3), epsilon=1e-5)])
+def group_norm_parts(x, g, b, grouped, shape, epsilon):
+    """Groups of channels laid side by side, normalised as instances."""
+    when(shape == x.type.shape and len(shape) >= 2 and grouped[0] == shape[0] and shape[1] % grouped[1] == 0 and constant(g, b))
+    scale, bias = (np.repeat(array(c), shape[1] // grouped[1]) for c in (g, b))
+    return group_norm(x, scale, bias, groups=grouped[1], epsilon=epsilon)
+
+
+# --- attention
+
+def _scores(q, kt, c):
+    """The spellings of q · kᵀ times or by a number."""
+    product = matmul(q, kt)
+    return product, mul(product, c), div(product, c)
+
+
+_QKV = dict(q="f32[2, 3, 5, 8]", kt="f32[2, 3, 8, 7]", v="f32[2, 3, 7, 4]", c=0.25, axis=3)
+
+
+def _swapped(x: Value):
+    """A term: x with its last two axes swapped."""
+    rank = x.type.rank
+    return transpose(x, perm=(*range(rank - 2), rank - 1, rank - 2))
+
+
+def _attention(q: Value, kt: Value, v: Value, mask: Any, c: Value | None, divided: bool, axis: int):
+    when(q.type.rank == kt.type.rank == v.type.rank == axis + 1 >= 2)
+    factor = 1.0 if c is None else float(scalar(c))
+    when(not divided or factor != 0)
+    return attention(q, _swapped(kt), v, mask, scale=1 / factor if divided else factor)
+
+
+@rule(*[lambda q, kt, c, v, k=k: matmul(softmax(_scores(q, kt, c)[k], axis=ANY), v) for k in range(3)], examples=[_QKV])
+def attention_parts(q, kt, v, axis, node, c=None):
+    """softmax(scale · q·kᵀ) · v"""
+    return _attention(q, kt, v, 0.0, c, _divides(node, 1), axis)

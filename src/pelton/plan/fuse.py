@@ -36,14 +36,10 @@ def fuse(graph: Graph, claim: Callable[[Region], str | None]) -> Fused:
     """Cuts a graph into regions. `claim(region)` is None where some template takes the region, else the reason of the refusals."""
     group: dict[Node, list[Node]] = {}
     notes: list[Note] = []
-    users = graph.users
     position = {n: k for k, n in enumerate(graph.nodes)}
 
     def region(nodes: list[Node]) -> Region:
         return cut(graph, tuple(nodes), tuple(n for n in nodes if n.op.scalar is None))
-
-    def only_user(v: Value, node: Node) -> bool:
-        return v not in graph.outputs and all(u is node for u in users.get(v, ()))
 
     def reaches(node: Node, goal: list[Node]) -> bool:
         """Whether the node depends on any of the goal, not counting paths inside of it."""
@@ -69,12 +65,9 @@ def fuse(graph: Graph, claim: Callable[[Region], str | None]) -> Fused:
                 group[node] = [node]
             continue
         joined = False
-        makers = [(graph.producer[v], v) for v in dict.fromkeys(node.inputs) if v in graph.producer and graph.producer[v] in group]
-        for maker, v in sorted(makers, key=lambda m: -position[m[0]]):
+        makers = {graph.producer[v] for v in node.inputs if v in graph.producer and graph.producer[v] in group}
+        for maker in sorted(makers, key=lambda m: -position[m]):
             nodes = group[maker]
-            if nodes[0].op.scalar is None and not only_user(v, node):
-                notes.append(Note(node.name or node.op.name, f"%{v.name} has other users"))
-                continue
             if nodes[0].op.scalar is not None and maker.output.type.shape != node.output.type.shape:
                 continue
             others = [graph.producer[w] for w in node.inputs if w in graph.producer and graph.producer[w] not in nodes]

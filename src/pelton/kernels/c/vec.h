@@ -257,6 +257,11 @@ QUOTIENT_BY_LANE(i64) QUOTIENT_BY_LANE(u64)
         v##T r = T##_fmod(a, b); \
         return (T)-1 < (T)0 ? r + (((r != 0) & ((r ^ b) < 0)) ? b : (v##T)0) : r; \
     } \
+    AI v##T T##_pow(v##T a, v##T b) { /* by squaring; negative powers are truncated reciprocals */ \
+        v##T r = 1; \
+        for (v##U n = (v##U)T##_abs(b); any(CONVERT(n != 0, i32)); n >>= 1, a *= a) r = (v##I)((n & 1) != 0) ? r * a : r; \
+        return (v##I)(b < 0) ? T##_div((v##T)1, r) : r; \
+    } \
     COMMON(T, I)
 EACH_INTEGER(INTEGER)
 

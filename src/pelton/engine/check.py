@@ -1,0 +1,140 @@
+"""Whether an engine hangs together: no step can reach outside of its buffers by what the plan says."""
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import NoReturn
+
+from pelton.errors import EngineError
+
+from .engine import KINDS, SIZES, Buffer, Engine, Port, Slice, Step, Tensor
+
+ALIGN = 64                    # bytes, of every piece of the arena and of the constants
+LARGEST = 1 << 46             # bytes: more than any machine has
+MOST_TILES = (1 << 31) - 1    # the walker counts them in 32 bits
+LONGEST = 1 << 63             # dims are C longs
+
+
+def check(engine: Engine) -> None:
+    """Raises EngineError, saying what and where, unless all numbers of the plan fit together.
+
+    What kernels do with their dims is not known here: code and dims are trusted like a program.
+    """
+    refuse = _Refusal(engine.name)
+    _number(engine.arena, LARGEST, refuse, "the size of the arena")
+    constants = memoryview(engine.constants).nbytes
+    for kind, ports in (("input", engine.inputs), ("output", engine.outputs)):
+        for port in ports:
+            _port(port, refuse, kind)
+        names = [p.name for p in ports]
+        if len(set(names)) < len(names):
+            refuse(f"its {kind}s have a name in common: {', '.join(names)}")
+    made = set()
+    for i, b in enumerate(engine.buffers):
+        where = f"buffer {i}"
+        if b.kind not in KINDS:
+            refuse(f"{where} is of unknown kind {b.kind!r}")
+        _number(b.size, LARGEST, refuse, f"the size of {where}")
+        _number(b.offset, LARGEST, refuse, f"the offset of {where}")
+        if b.kind in ("input", "output"):
+            ports = engine.inputs if b.kind == "input" else engine.outputs
+            if b.offset >= len(ports):
+                refuse(f"{where} is {b.kind} {b.offset}, there are {len(ports)}")
+            if b.size != ports[b.offset].nbytes:
+                refuse(f"{where} has {b.size} bytes, {b.kind} {ports[b.offset].name!r} has {ports[b.offset].nbytes}")
+            if b.kind == "output":
+                made.add(b.offset)
+            continue
+        limit, room = (engine.arena, "the arena") if b.kind == "arena" else (constants, "the constants")
+        if b.offset + b.size > limit:
+            refuse(f"{where} ends at byte {b.offset + b.size}, {room} at byte {limit}")
+        if b.offset % ALIGN:
+            refuse(f"{where} starts at byte {b.offset} of {room}, which is no multiple of {ALIGN}")
+    for i, port in enumerate(engine.outputs):
+        if i not in made and port.nbytes:
+            refuse(f"no buffer is output {port.name!r}")
+    wave = 0
+    for i, step in enumerate(engine.steps):
+        if type(step.wave) is not int or not wave <= step.wave < LONGEST:
+            refuse(f"step {i} ({step.name}) is of wave {step.wave!r}, after wave {wave}")
+        wave = step.wave
+        _step(step, engine.buffers, refuse, f"step {i} ({step.name})")
+    if not engine.code and any(s.symbol for s in engine.steps):
+        refuse("it has kernels but no machine code")
+
+
+class _Refusal:
+    def __init__(self, name: object):
+        self.name = name
+
+    def __call__(self, why: str) -> NoReturn:
+        raise EngineError(f"engine {self.name!r} is damaged: {why}; build it again")
+
+
+def _number(n: object, limit: int, refuse: _Refusal, what: str) -> None:
+    if type(n) is not int or not 0 <= n < limit:
+        refuse(f"{what} is {n!r}, expected a whole number from 0 to {limit - 1}")
+
+
+def _tensor_size(dtype: object, shape: object, refuse: _Refusal, where: str) -> int:
+    """Bytes; 0 where an axis is empty."""
+    if dtype not in SIZES:
+        refuse(f"{where} is of unknown type {dtype!r}")
+    if not isinstance(shape, tuple) or len(shape) > 32:
+        refuse(f"{where} has shape {shape!r}, expected at most 32 sizes")
+    for d in shape:
+        _number(d, LARGEST, refuse, f"a size of {where}")
+    size = math.prod(d for d in shape if d) * SIZES[dtype]
+    if size >= LARGEST:
+        refuse(f"{where} has {size} bytes")
+    return 0 if 0 in shape else size
+
+
+def _port(port: Port, refuse: _Refusal, kind: str) -> None:
+    if not isinstance(port.name, str) or not port.name:
+        refuse(f"an {kind} has no name")
+    _tensor_size(port.dtype, port.shape, refuse, f"{kind} {port.name!r}")
+    if port.dims and len(port.dims) != len(port.shape):
+        refuse(f"{kind} {port.name!r} has {len(port.shape)} sizes and {len(port.dims)} names for them")
+
+
+def _slices(slices: Iterable[Slice], buffers: tuple[Buffer, ...], refuse: _Refusal, where: str) -> None:
+    for s in slices:
+        if type(s.buffer) is not int or not 0 <= s.buffer < len(buffers):
+            refuse(f"{where} uses buffer {s.buffer!r}, there are {len(buffers)}")
+        if type(s.offset) is not int or not 0 <= s.offset <= buffers[s.buffer].size:
+            refuse(f"{where} uses byte {s.offset!r} of buffer {s.buffer}, which has {buffers[s.buffer].size}")
+
+
+def _step(step: Step, buffers: tuple[Buffer, ...], refuse: _Refusal, where: str) -> None:
+    if not isinstance(step.name, str) or not isinstance(step.symbol, str) or not isinstance(step.host, str) or bool(step.symbol) == bool(step.host):
+        refuse(f"{where} is neither one kernel nor one host step")
+    if step.host:
+        for t in step.inputs + step.outputs:
+            _operand(t, buffers, refuse, where)
+        if any(buffers[t.slice.buffer].kind not in ("arena", "output") for t in step.outputs):
+            refuse(f"{where} writes to a constant or an input")
+        return
+    _slices(step.args, buffers, refuse, where)
+    if step.inputs or step.outputs:
+        refuse(f"{where} is a kernel with operands of a host step")
+    for d in step.dims:
+        if type(d) is not int or not -LONGEST <= d < LONGEST:
+            refuse(f"{where} has dimension {d!r}")
+    _number(step.tiles, MOST_TILES + 1, refuse, f"the number of tiles of {where}")
+    _number(step.scratch, LARGEST, refuse, f"the scratch memory of {where}")
+    if type(step.grain) is not int or not 1 <= step.grain <= MOST_TILES:
+        refuse(f"{where} has grain {step.grain!r}")
+
+
+def _operand(t: Tensor, buffers: tuple[Buffer, ...], refuse: _Refusal, where: str) -> None:
+    _slices((t.slice,), buffers, refuse, where)
+    size = _tensor_size(t.dtype, t.shape, refuse, f"an operand of {where}")
+    if not isinstance(t.strides, tuple) or len(t.strides) != len(t.shape):
+        refuse(f"{where} has an operand of {len(t.shape)} sizes and strides {t.strides!r}")
+    for s in t.strides:
+        _number(s, LARGEST, refuse, f"a stride of {where}")
+    if size:
+        end = t.slice.offset + (1 + sum((d - 1) * s for d, s in zip(t.shape, t.strides))) * SIZES[t.dtype]
+        if end > buffers[t.slice.buffer].size:
+            refuse(f"{where} reaches byte {end} of buffer {t.slice.buffer}, which has {buffers[t.slice.buffer].size}")

@@ -1,0 +1,116 @@
+"""An engine as plain data: ports, buffers, steps, constants and machine code."""
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from pelton.errors import EngineError
+
+NUMPY_NAMES = {"f64": "float64", "f32": "float32", "f16": "float16", "i64": "int64", "i32": "int32", "i16": "int16", "i8": "int8", "u64": "uint64",
+               "u32": "uint32", "u16": "uint16", "u8": "uint8", "bool": "bool", "c64": "complex64", "c128": "complex128"}
+ML_DTYPES_NAMES = {"bf16": "bfloat16", "f8e4m3fn": "float8_e4m3fn", "f8e4m3fnuz": "float8_e4m3fnuz", "f8e5m2": "float8_e5m2", "f8e5m2fnuz": "float8_e5m2fnuz",
+                   "i4": "int4", "u4": "uint4"}
+SIZES = {name: np.dtype(n).itemsize for name, n in NUMPY_NAMES.items()} | {name: 1 for name in ML_DTYPES_NAMES} | {"bf16": 2}
+KINDS = ("arena", "constant", "table", "input", "output")
+
+
+def numpy_dtype(name: str) -> np.dtype:
+    """The numpy dtype of an element type; EngineError where numpy has none and ml_dtypes is not installed."""
+    if name in NUMPY_NAMES:
+        return np.dtype(NUMPY_NAMES[name])
+    try:
+        import ml_dtypes  # only engines with such types need it
+    except ImportError:
+        raise EngineError(f"arrays of {name} need the package ml_dtypes; pip install ml_dtypes") from None
+    return np.dtype(getattr(ml_dtypes, ML_DTYPES_NAMES[name]))
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or output: what arrays the engine takes or gives. `dims` are the names the model has for its dimensions, None where there is none."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    dims: tuple[str | None, ...] = ()
+
+    @property
+    def numpy_dtype(self) -> np.dtype:
+        return numpy_dtype(self.dtype)
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * SIZES[self.dtype]
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Memory that slices are cut from. `offset`: bytes in the arena, bytes in the constants (a "table" is a constant that kernels use for addressing),
+    or the index of the input or output."""
+
+    kind: str
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A place in a buffer, in bytes from its start."""
+
+    buffer: int
+    offset: int
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An operand of a host step; strides in elements."""
+
+    slice: Slice
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One kernel over its tiles, or one node run by the host.
+
+    A kernel's argument table is the addresses of `args` followed by `dims`. Steps of one wave may run at once. `scratch`: bytes per thread.
+    """
+
+    name: str
+    symbol: str
+    args: tuple[Slice, ...] = ()
+    dims: tuple[int, ...] = ()
+    tiles: int = 1
+    grain: int = 1
+    wave: int = 0
+    scratch: int = 0
+    host: str = ""
+    inputs: tuple[Tensor, ...] = ()
+    outputs: tuple[Tensor, ...] = ()
+    info: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Engine:
+    """Everything a run needs. Steps are in order of their waves; `arena` in bytes; `constants` any buffer of bytes, its pieces at multiples of 64;
+    `code` one ELF shared object or nothing; `target` names os, arch, isa (a level), features and cpu; `meta` is whatever JSON can hold."""
+
+    name: str
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    buffers: tuple[Buffer, ...]
+    steps: tuple[Step, ...]
+    arena: int
+    constants: Any
+    code: bytes
+    target: Mapping[str, Any]
+    meta: Mapping[str, Any]

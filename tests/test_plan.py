@@ -1,0 +1,141 @@
+"""Planning: views are strides, joins are written in place, memory never overlaps, waves respect what is read."""
+import itertools
+import random
+
+import numpy as np
+import pytest
+
+from pelton.ir.graph import Builder
+from pelton.ir.types import F32, TensorType
+from pelton.kernels import library  # noqa: F401  (declares the templates)
+from pelton.ops import get
+from pelton.plan import fuse, layout, lower, memory, place
+from pelton.plan.region import Region
+from pelton.tune import candidates
+
+
+def planned(graph):
+    return place.place(fuse.fuse(graph, candidates.claim), candidates.chosen)
+
+
+def conv(b, x, channels, name, kernel=1):
+    c = x.type.shape[1]
+    w = b.constant(np.ones((channels, c, kernel, kernel), np.float32), name + ".w")
+    bias = b.constant(np.zeros(channels, np.float32), name + ".b")
+    return b.emit(get("convolution"), (x, w, bias), dict(strides=(1, 1), pads=(kernel // 2,) * 4, dilations=(1, 1), group=1), names=[name])[0]
+
+
+@pytest.mark.parametrize("shape, order, to", [
+    ((2, 3, 4, 5), (0, 1, 2, 3), (6, 20)), ((1, 8, 1, 1), (0, 2, 3, 1), (1, 8)), ((2, 8, 3, 3), (0, 2, 3, 1), (2, 8, 9)), ((4, 6), (0, 1), (2, 2, 6)),
+    ((2, 1, 3), (0, 1, 2), (2, 3, 1)), ((1, 1), (0, 1), ()), ((6,), (0,), (1, 6, 1))])
+def test_a_reshape_that_is_a_view_reads_the_same_elements(shape, order, to):
+    strides = layout.dense(shape, order)
+    found = layout.reshaped(shape, strides, to)
+    assert found is not None
+    flat = np.arange(np.prod(shape))
+    def read(sizes, steps):
+        return np.array([sum(i * s for i, s in zip(at, steps)) for at in itertools.product(*map(range, sizes))])
+    assert (flat[read(shape, strides)] == flat[read(to, found)]).all()
+
+
+@pytest.mark.parametrize("shape, order, to", [((2, 8, 3, 3), (0, 2, 3, 1), (2, 72)), ((3, 4), (1, 0), (12,)), ((2, 3, 4), (0, 2, 1), (6, 4))])
+def test_a_reshape_that_moves_elements_is_no_view(shape, order, to):
+    assert layout.reshaped(shape, layout.dense(shape, order), to) is None
+
+
+def test_branches_write_straight_into_their_join():
+    b = Builder()
+    x = b.input(TensorType(F32, (1, 8, 5, 7)), "x")
+    parts = [conv(b, x, c, f"branch{c}") for c in (5, 3, 16)]
+    joined, = b.emit(get("concat"), parts, dict(axis=1))
+    done = planned(b.graph([conv(b, joined, 4, "last")]))
+    roots = {done.places[p].root for p in parts}
+    assert roots == {joined}
+    assert [done.places[p].offset for p in parts] == [0, 5, 8]
+    assert not any("joined" in c for c in done.copies)
+
+
+def test_a_join_inside_a_join_is_one_buffer():
+    b = Builder()
+    x = b.input(TensorType(F32, (1, 8, 5, 7)), "x")
+    one, two, three = (conv(b, x, c, f"branch{c}") for c in (4, 6, 2))
+    inner, = b.emit(get("concat"), (one, two), dict(axis=1))
+    outer, = b.emit(get("concat"), (three, inner), dict(axis=1))
+    done = planned(b.graph([conv(b, outer, 4, "last")]))
+    assert {done.places[v].root for v in (one, two, three, inner)} == {outer}
+    assert done.places[two].offset == 6
+
+
+def test_what_is_joined_twice_is_copied_once():
+    b = Builder()
+    x = b.input(TensorType(F32, (1, 8, 5, 7)), "x")
+    y = conv(b, x, 4, "y")
+    first, = b.emit(get("concat"), (y, conv(b, x, 4, "z")), dict(axis=1))
+    second, = b.emit(get("concat"), (y, conv(b, x, 2, "w")), dict(axis=1))
+    done = planned(b.graph([conv(b, first, 4, "a"), conv(b, second, 4, "b")]))
+    assert sum("joined" in c for c in done.copies) == 1
+
+
+def test_heads_are_views():
+    b = Builder()
+    x = b.input(TensorType(F32, (1, 16, 24)), "x")
+    w = b.constant(np.ones((24, 36), np.float32), "w")
+    y, = b.emit(get("matmul"), (x, w))
+    y, = b.emit(get("slice"), (y,), dict(starts=(12,), ends=(24,), axes=(2,), steps=(1,)))
+    y, = b.emit(get("reshape"), (y,), dict(shape=(1, 16, 3, 4)))
+    y, = b.emit(get("transpose"), (y,), dict(perm=(0, 2, 1, 3)))
+    done = planned(b.graph([b.emit(get("relu"), (y,))[0]]))
+    assert done.places[y].strides[1:] == (4, 36, 1) and done.places[y].offset == 12
+
+
+def test_a_region_takes_a_pointwise_dag_along_but_never_closes_a_cycle():
+    b = Builder()
+    x = b.input(TensorType(F32, (1, 8, 4, 4)), "x")
+    y = conv(b, x, 8, "y")
+    g, = b.emit(get("sigmoid"), (y,))
+    swish, = b.emit(get("mul"), (y, g))
+    z = conv(b, swish, 8, "z")
+    out, = b.emit(get("add"), (z, y))
+    fused = fuse.fuse(b.graph([out]), candidates.claim)
+    assert [i.title() for i in fused.items] == ["convolution+sigmoid+mul", "convolution+add"]
+
+
+def test_every_output_of_a_graph_is_row_major_and_its_own():
+    b = Builder()
+    x = b.input(TensorType(F32, (2, 8, 4, 4)), "x")
+    y = conv(b, x, 8, "y")
+    done = planned(b.graph([y, y, x]))
+    assert len(set(done.outputs)) == 3
+    for v in done.outputs:
+        assert layout.same_memory(v.type.shape, done.places[v].strides, layout.dense(v.type.shape))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_two_live_buffers_overlap(seed):
+    rng = random.Random(seed)
+    lives = {}
+    for k in range(40):
+        first = rng.randrange(30)
+        lives[k] = memory.Lifetime(rng.randrange(1, 5000), first, first + rng.randrange(6))
+    offsets, total = memory.assign(lives)
+    for a, b in itertools.combinations(lives, 2):
+        if memory.overlap(lives[a], lives[b]):
+            assert offsets[a] + lives[a].size <= offsets[b] or offsets[b] + lives[b].size <= offsets[a]
+    assert total <= sum(-(-v.size // memory.ALIGN) * memory.ALIGN for v in lives.values())
+    assert all(o % memory.ALIGN == 0 and o + lives[k].size <= total for k, o in offsets.items())
+
+
+def test_waves_put_branches_side_by_side_and_readers_after_writers():
+    b = Builder()
+    x = b.input(TensorType(F32, (1, 8, 5, 7)), "x")
+    parts = [conv(b, x, c, f"branch{c}") for c in (5, 3)]
+    joined, = b.emit(get("concat"), parts, dict(axis=1))
+    done = planned(b.graph([conv(b, joined, 4, "last")]))
+    waves = lower.waves(done)
+    named = {t.what.output.name: w for t, w in zip(done.tasks, waves) if isinstance(t.what, Region)}
+    assert named["branch5"] == named["branch3"] < named["last"]
+    for i, task in enumerate(done.tasks):
+        for v in task.reads:
+            for j, other in enumerate(done.tasks):
+                if any(done.places[w].root is done.places[v].root for w in other.writes) and j < i:
+                    assert waves[j] < waves[i]
