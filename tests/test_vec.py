@@ -49,7 +49,7 @@ def to_bool(name: str) -> bool:
 def loop(name: str, call: str, out: DType, *inputs: DType) -> str:
     """`void name(const args *a, long n)`: a[0] = call(x0, x1, …) for n elements, whole vectors."""
     loads = " ".join(f"__typeof__(ld_{d.value}(0)) x{i} = ld_{d.value}((void *)((char *)a[{i + 1}].p + i * {d.size}));" for i, d in enumerate(inputs))
-    return (f"void {name}(const args *a, long n) {{ for (long i = 0; i < n; i += VL) {{ {loads} "
+    return (f"void {name}(const args *a, long n) {{ rolled for (long i = 0; i < n; i += VL) {{ {loads} "
             f"st_{out.value}((void *)((char *)a[0].p + i * {out.size}), {call}); }} }}\n")
 
 
@@ -321,9 +321,9 @@ class GuardedPages:
     def __init__(self) -> None:
         self._map = mmap.mmap(-1, 4 * mmap.PAGESIZE)
         base = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
-        libc = ctypes.CDLL(None, use_errno=True)
+        libc, no_access = ctypes.CDLL(None), 0
         for page in (0, 3):
-            assert libc.mprotect(ctypes.c_void_p(base + page * mmap.PAGESIZE), ctypes.c_size_t(mmap.PAGESIZE), mmap.PROT_NONE if hasattr(mmap, "PROT_NONE") else 0) == 0
+            assert libc.mprotect(ctypes.c_void_p(base + page * mmap.PAGESIZE), ctypes.c_size_t(mmap.PAGESIZE), no_access) == 0
         self.first, self.end = base + mmap.PAGESIZE, base + 3 * mmap.PAGESIZE
 
     def bytes(self, address: int, count: int) -> np.ndarray:

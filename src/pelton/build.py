@@ -4,11 +4,13 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 
 from pelton.importers import onnx as importer
 from pelton.backends import cpu
-from pelton.engine.engine import Engine as Plain
+from pelton.backends.cpu.machine import target as runs_on
+from pelton.check import check
 from pelton.errors import Cancelled
 from pelton.ir.graph import Graph
 from pelton.kernels import library  # noqa: F401  (declares the templates)
@@ -46,15 +48,16 @@ def build(model, *, options: Options | None = None, **given) -> Engine:
         progress("link", 0, 1)
         code = compiler.link(compiler.objects({c.kernel.symbol: c.kernel.source for c in choices.values()}))
     save_timing(timing, options)
+    checked = check(placed, {i: c.kernel for i, c in choices.items()}, code, target.threads) if options.check else []
     waves = lower.waves(placed)
     chosen = [lower.Chosen(t, choices[i].kernel if i in choices else None, waves[i], _info(t, choices.get(i))) for i, t in enumerate(placed.tasks)]
     host = [c.info["name"] for c in chosen if c.kernel is None]
     for name in host:
         log.warning("%s runs as a host step by its reference: no kernel takes it", name)
     meta = {"threads": target.threads, "level": options.level, "strict": options.strict, "precision": options.precision, "report": report.to_json(),
-            "fusion_refusals": [f"{n.node}: {n.reason}" for n in fused.notes], "copies": placed.copies, "host_steps": host, "model": imported.info,
-            "image": options.image, "labels": list(options.labels) if options.labels else None}
-    plain = lower.lower(placed, chosen, code, name=imported.graph.name, target={"isa": target.isa, "cpu": machine["model"]}, meta=meta,
+            "fusion_refusals": [f"{n.node}: {n.reason}" for n in fused.notes], "copies": placed.copies, "host_steps": host, "model": {k: v for k, v in asdict(imported.info).items() if k != "path"},
+            "checked": checked, "image": options.image, "labels": list(options.labels) if options.labels else None}
+    plain = lower.lower(placed, chosen, code, name=imported.graph.name, target=runs_on(target.isa), meta=meta,
                         output_names=[v.name for v in imported.graph.outputs])
     progress("done", 1, 1)
     return Engine(plain)

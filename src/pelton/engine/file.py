@@ -13,6 +13,7 @@ import json
 import mmap
 import os
 import secrets
+import stat
 import struct
 from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO
@@ -81,7 +82,8 @@ def _sync_directory(path: str) -> None:
 
 def _pieces(engine: Engine) -> Iterator[Any]:
     check(engine)
-    constants = memoryview(engine.constants).cast("B")
+    constants = memoryview(engine.constants)
+    constants = constants.cast("B") if constants.nbytes else memoryview(b"")
     plan = _json({"buffers": [[b.kind, b.offset, b.size] for b in engine.buffers], "steps": [_step_to_json(s) for s in engine.steps]}, "plan")
     contents = dict(zip(SECTIONS, (plan, bytes(engine.code), constants)))
     sections, at = {}, 0
@@ -150,10 +152,13 @@ def read(source: str | os.PathLike[str] | bytes | bytearray | memoryview, verify
         return _parse(memoryview(bytes(source)), "these bytes", verify)
     where = os.fspath(source)
     try:
+        if not stat.S_ISREG(os.stat(where).st_mode):
+            raise EngineError(f"{where} is not a file; an engine is one")
         with open(where, "rb") as f:
-            return _parse(_map(f), where, verify)
+            data = _map(f)
     except OSError as e:
         raise EngineError(f"the engine {where} cannot be read: {e.strerror or e}") from None
+    return _parse(data, where, verify)
 
 
 def _map(f: BinaryIO) -> memoryview:

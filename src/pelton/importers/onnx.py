@@ -123,7 +123,7 @@ def _input_type(program: Program, i: onnx.ValueInfoProto, given: tuple[int, ...]
     where = f"input {i.name!r}, {program.source.name}"
     kind = i.type.WhichOneof("value") or "tensor of unknown element type"
     if kind != "tensor_type":
-        raise ModelError(f"inputs have to be tensors, this one is a {kind.removesuffix('_type').replace('_', ' ')} ({where})")
+        raise ModelError(f"inputs have to be tensors, this one is declared as {kind.removesuffix('_type').replace('_', ' ')} ({where})")
     tensor = i.type.tensor_type
     if tensor.elem_type not in DTYPES:
         raise ModelError(f"element type number {tensor.elem_type} of the ONNX format is not supported ({where})")

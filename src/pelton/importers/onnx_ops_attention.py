@@ -11,12 +11,15 @@ from pelton.ir.types import BOOL
 from .onnx_reading import MICROSOFT, Reading, Thing, reads
 
 
+_PLAIN = {"is_causal", "kv_num_heads", "q_num_heads", "qk_matmul_output_mode", "scale", "softcap", "softmax_precision"}
+
+
 @reads("Attention")
 def attention(n: Reading) -> Thing | tuple[Thing, ...]:
     """The plain form as one op; caches, soft caps and looks inside go by the function body of the schema."""
     q, k, v, mask = n.input(0), n.input(1), n.input(2), n.optional(3)
-    unusual = any(t is not None for t in n.things[4:]) or any(n.wants(i) for i in range(1, len(n.node.output))) or n.attr("softcap", 0.0)
-    if unusual or q.type.rank not in (3, 4) or not q.type.dtype.is_float:
+    unusual = any(t is not None for t in n.things[4:]) or any(n.wants(i) for i in range(1, len(n.node.output)))
+    if unusual or n.attr("softcap", 0.0) or not n.attributes.keys() <= _PLAIN or q.type.rank not in (3, 4) or not q.type.dtype.is_float:
         return n.program.body(n)
     flat = q.type.rank == 3
     if flat:
@@ -32,12 +35,15 @@ def attention(n: Reading) -> Thing | tuple[Thing, ...]:
     scores = (batch, heads, rows, k.type.shape[2])
     if mask is not None and not _fits(mask.type.shape, scores):
         return n.program.body(n)
+    choice = mask.type.dtype is BOOL if mask is not None else False
     if mask is None:
         mask = n.like(q, 0)
-    elif mask.type.dtype is BOOL:
+    elif choice:
         mask = n.emit("where", mask, n.like(q, 0), n.like(q, -np.inf))
     scale = n.attr("scale")
     y = n.emit("attention", q, k, v, n.cast(mask, q.type.dtype), scale=1 / math.sqrt(depth) if scale is None else scale, causal=n.flag("is_causal"))
+    if choice:                                             # a row that may look nowhere is 0
+        y = n.emit("where", n.emit("is_nan", y), n.like(y, 0), y)
     return n.reshape(n.transpose(y, (0, 2, 1, 3)), (batch, rows, heads * y.type.shape[3])) if flat else y
 
 

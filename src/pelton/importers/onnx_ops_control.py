@@ -59,7 +59,7 @@ def scan(n: Reading) -> tuple[Thing, ...]:
     """Iterations written out: their number is the size of an axis."""
     body, scans = n.attr("body"), n.attr("num_scan_inputs")
     if n.opset < 9:
-        return n.foreign()
+        raise n.refuse("Scan of opset 8 is not supported; export the model with opset 9 or later")
     states, inputs = n.things[:len(n.things) - scans], [n.value(v) for v in n.things[len(n.things) - scans:]]
     outputs = len(body.output) - len(states)
     axes = [n.axis(a, x.type.rank) for a, x in zip(n.attr("scan_input_axes") or (0,) * scans, inputs)]

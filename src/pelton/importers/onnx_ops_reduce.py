@@ -1,13 +1,25 @@
 """Readers of reductions, arg-extrema, cumulative sums and top-k."""
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import numpy as np
+
 from pelton.ir.graph import Value
+from pelton.ir.types import BOOL, DType
 
 from .onnx_reading import Reading, Thing, reads
 
 REDUCTIONS = {"ReduceSum": "reduce_sum", "ReduceMean": "reduce_mean", "ReduceMax": "reduce_max", "ReduceMin": "reduce_min", "ReduceProd": "reduce_prod",
               "ReduceL1": "reduce_l1", "ReduceL2": "reduce_l2", "ReduceSumSquare": "reduce_sum_square", "ReduceLogSum": "reduce_log_sum",
               "ReduceLogSumExp": "reduce_log_sum_exp"}
+
+
+# what is left of an empty axis: nothing is larger, nothing is smaller
+_OF_NOTHING: dict[str, Callable[[DType], float]] = {
+    "reduce_max": lambda d: -np.inf if d.is_float else 0 if d is BOOL else np.iinfo(d.numpy).min,
+    "reduce_min": lambda d: np.inf if d.is_float else 1 if d is BOOL else np.iinfo(d.numpy).max,
+    "reduce_log_sum_exp": lambda d: -np.inf}
 
 
 @reads(*REDUCTIONS)
@@ -22,6 +34,9 @@ def reduction(n: Reading) -> Thing:
 
 
 def reduced(n: Reading, word: str, x: Value, axes: tuple[int, ...], keepdims: bool) -> Value:
+    if x.type.size == 0 and word in _OF_NOTHING:
+        shape = tuple(1 if i in axes else d for i, d in enumerate(x.type.shape) if keepdims or i not in axes)
+        return n.expand(n.like(x, _OF_NOTHING[word](x.type.dtype)), shape)
     if x.type.rank == 0:
         return n.emit(word, n.reshape(x, (1,)), axes=(0,), keepdims=False)
     return n.emit(word, x, axes=axes, keepdims=keepdims)

@@ -35,7 +35,7 @@ def recurrent(n: Reading) -> tuple[Thing, ...]:
     state = (batch, directions, hidden) if layout else (directions, batch, hidden)
     operands = [x, w, r, operand(3, directions, 2 * _GATES[n.op] * hidden), operand(5, *state)]
     attrs = {"hidden": hidden, "direction": direction, "layout": layout, "clip": n.attr("clip") or 0.0,
-             "activations": n.attr("activations") or _DEFAULTS[n.op] * directions,
+             "activations": "activations" in n.attributes and n.attr("activations") or _DEFAULTS[n.op] * directions,
              "activation_alpha": n.attr("activation_alpha") or (), "activation_beta": n.attr("activation_beta") or ()}
     if n.op == "LSTM":
         operands += [operand(6, *state), operand(7, directions, 3 * hidden)]

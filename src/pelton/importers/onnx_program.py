@@ -134,9 +134,9 @@ class Program:
     def _results(self, n: Reading, inner: Scope, outputs: Iterable[str]) -> tuple[Thing, ...]:
         found: list[Thing] = []
         for name in outputs:
-            if not inner.sees(name):
+            if name and not inner.sees(name):
                 raise n.refuse(f"{n.op} should give {name!r}, which nothing inside of it makes")
-            thing = inner.find(name)
+            thing = inner.find(name) if name else None
             if isinstance(thing, Broken):
                 raise Reported
             found.append(thing)
@@ -151,8 +151,9 @@ class Program:
         opsets = {**n.scope.opsets, **{domain_of(o.domain): o.version for o in function.opset_import}}
         given = {name: n.things[i] if i < len(n.things) else None for i, name in enumerate(function.input)}
         inner = Scope(opsets, None, f"function {function.name} called by {_name(n.node)!r}", (*n.scope.calls, key), dict(given))
-        self.read([onnx_names.with_attributes(node, attributes) for node in function.node], inner, function.output)
-        return self._results(n, inner, function.output)
+        wanted = [name if n.wants(i) else "" for i, name in enumerate(function.output)]
+        self.read([onnx_names.with_attributes(node, attributes) for node in function.node], inner, filter(None, wanted))
+        return self._results(n, inner, wanted)
 
     # --- nodes
 

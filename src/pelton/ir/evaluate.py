@@ -2,15 +2,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .graph import Graph, Node, Value
 from .types import DType
-
-if TYPE_CHECKING:
-    from pelton.ops.op import Term
 
 _WIDE = {DType.F32, DType.F16, DType.BF16, DType.F8E4M3FN, DType.F8E4M3FNUZ, DType.F8E5M2, DType.F8E5M2FNUZ}
 
@@ -41,6 +37,8 @@ def evaluate_node(node: Node, arrays: tuple[np.ndarray, ...], *, round: bool = T
 
 
 def _expanded(node: Node, arrays: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
+    if node.op.expand is None:
+        raise ValueError(f"{node.op.name} has neither a reference nor an expansion (node {node.name!r})")
     terms = node.op.expand(*node.inputs, **node.attrs)
     known: dict = dict(zip(node.inputs, arrays))
     return tuple(_term(t, known)[0] for t in (terms if isinstance(terms, tuple) else (terms,)))
@@ -48,6 +46,7 @@ def _expanded(node: Node, arrays: tuple[np.ndarray, ...]) -> tuple[np.ndarray, .
 
 def _term(t, known: dict) -> tuple[np.ndarray, ...]:
     from pelton.ops.op import Term
+
     if isinstance(t, Value):
         return (known[t],)
     if not isinstance(t, Term):

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -328,14 +328,14 @@ class _Reader:
     def node(self, op: Op, operands: tuple[Value, ...], attrs: dict[str, Any], tokens: list[tuple[str, TensorType | None]], name: str) -> Node:
         try:
             attrs = op.complete(attrs)
-            types = [type for _, type in tokens]
-            if None in types:
-                types = list(op.infer_types(tuple(v.type for v in operands), attrs))
+            types: Sequence[TensorType] = [type for _, type in tokens if type is not None]
+            if len(types) < len(tokens):
+                types = op.infer_types(tuple(v.type for v in operands), attrs)
         except (TypeError, ValueError) as e:
             raise self.refusal(str(e)) from e
         if len(types) != len(tokens):
             raise self.refusal(f"{op.name} has {len(types)} outputs, got names for {len(tokens)}")
-        outputs = tuple(self.define(token, given or inferred) for (token, given), inferred in zip(tokens, types))
+        outputs = tuple(self.define(token, given or known) for (token, given), known in zip(tokens, types))
         return Node(op, operands, attrs, outputs, name)
 
     def op(self) -> Op:

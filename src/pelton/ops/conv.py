@@ -39,9 +39,9 @@ def window_sizes(space: Ints, kernel: Ints, strides: Ints, pads: Ints, dilations
 
 
 def taps(kernel: Ints, strides: Ints, dilations: Ints, sizes: Ints):
-    """(position in the kernel, the slices of a padded input that it meets), one after the other."""
+    """(index of one place of the kernel, index of what it meets in a padded input), one after the other."""
     for at in np.ndindex(*kernel):
-        yield at, tuple(slice(t * d, t * d + (n - 1) * s + 1, s) for t, d, s, n in zip(at, dilations, strides, sizes))
+        yield (..., *at), (..., *(slice(t * d, t * d + (n - 1) * s + 1, s) for t, d, s, n in zip(at, dilations, strides, sizes)))
 
 
 def pad_space(x: np.ndarray, pads: Ints, value=0) -> np.ndarray:
@@ -82,9 +82,8 @@ class convolution:
         x, w = pad_space(x, pads), w.reshape(group, m // group, w.shape[1], *kernel)
         y = np.zeros((n, group, m // group, math.prod(sizes)), np.result_type(x, w))
         for at, window in taps(kernel, strides, dilations, sizes):
-            part = x[(..., *window)].reshape(n, group, w.shape[2], -1)
-            tap = w[(..., *at)]
-            y += tap * part if w.shape[2] == 1 else tap @ part
+            part = x[window].reshape(n, group, w.shape[2], math.prod(sizes))
+            y += w[at] * part if w.shape[2] == 1 else w[at] @ part
         return y.reshape(n, m, *sizes) + b.reshape(m, *[1] * len(sizes))
 
     def flops(x: TensorType, w: TensorType, b: TensorType, *, strides: Ints, pads: Ints, dilations: Ints, group: int = 1) -> int:
@@ -122,12 +121,12 @@ class conv_transpose:
         kernel, spatial = w.shape[2:], len(space)
         full = tuple(s * (i - 1) + d * (k - 1) + 1 + extra for i, k, s, d, extra in zip(space, kernel, strides, dilations, output_padding))
         w = w.reshape(group, c // group, w.shape[1], *kernel).swapaxes(1, 2)
-        x = x.reshape(n, group, c // group, -1)
+        x = x.reshape(n, group, c // group, math.prod(space))
         y = np.zeros((n, b.shape[0], *full), np.result_type(x, w))
         for at, window in taps(kernel, strides, dilations, tuple(space)):
-            y[(..., *window)] += (w[(..., *at)] @ x).reshape(n, b.shape[0], *space)
-        cropped = y[(..., *(slice(begin, size - end) for begin, end, size in zip(pads[:spatial], pads[spatial:], full)))]
-        return cropped + b.reshape(-1, *[1] * spatial)
+            y[window] += (w[at] @ x).reshape(n, b.shape[0], *space)
+        inside = (..., *(slice(begin, size - end) for begin, end, size in zip(pads[:spatial], pads[spatial:], full)))
+        return y[inside] + b.reshape(-1, *[1] * spatial)
 
     def flops(x: TensorType, w: TensorType, b: TensorType, *, strides: Ints, pads: Ints, dilations: Ints, group: int = 1,
               output_padding: Ints) -> int:

@@ -48,7 +48,7 @@ class softmax:
         return x
 
     def reference(x, *, axis):
-        e = np.exp(x - x.max(axis, keepdims=True))
+        e = np.exp(x - x.max(axis, keepdims=True, initial=-np.inf))
         return e / e.sum(axis, keepdims=True)
 
     def flops(x: TensorType, *, axis: int) -> int:
@@ -65,14 +65,15 @@ class log_softmax:
         return x
 
     def reference(x, *, axis):
-        shifted = x - x.max(axis, keepdims=True)
+        shifted = x - x.max(axis, keepdims=True, initial=-np.inf)
         return shifted - np.log(np.exp(shifted).sum(axis, keepdims=True))
 
     def flops(x: TensorType, *, axis: int) -> int:
         return 14 * x.size
 
 
-@structured("LRN", examples=(("f32[2, 7, 5, 3]", dict(size=5, alpha=1e-2, beta=0.75, bias=1.0)), ("f32[1, 58, 3, 3]", dict(size=4, alpha=0.1, beta=0.5, bias=2.0))))
+@structured("LRN", examples=(("f32[2, 7, 5, 3]", dict(size=5, alpha=1e-2, beta=0.75, bias=1.0)),
+                          ("f32[1, 58, 3, 3]", dict(size=4, alpha=0.1, beta=0.5, bias=2.0))))
 class lrn:
     """Y[n, c] = X[n, c] / (bias + alpha / size · Σ X[n, c′]²)^beta, c′ in the `size` channels around c."""
 
@@ -171,7 +172,8 @@ class instance_norm:
         return _normalise(x, tuple(range(2, x.ndim)), epsilon) * scale.reshape(shape) + bias.reshape(shape)
 
 
-@composite("GroupNormalization", examples=(("f32[2, 6, 5, 7]", "f32[6]", "f32[6]", dict(groups=3)), ("f32[1, 58, 13]", "f32[58]", "f32[58]", dict(groups=2, epsilon=1e-3))))
+@composite("GroupNormalization", examples=(("f32[2, 6, 5, 7]", "f32[6]", "f32[6]", dict(groups=3)),
+                                            ("f32[1, 58, 13]", "f32[58]", "f32[58]", dict(groups=2, epsilon=1e-3))))
 class group_norm:
     """Y = (X − mean X) / √(var X + ε) · scale + bias, for each batch element over a group of channels and their space; scale and bias per channel."""
 
@@ -188,5 +190,5 @@ class group_norm:
 
     def reference(x, scale, bias, *, groups, epsilon=1e-5):
         shape = (-1, *[1] * (x.ndim - 2))
-        grouped = x.reshape(x.shape[0], groups, -1)
+        grouped = x.reshape(x.shape[0], groups, x.size // max(1, x.shape[0] * groups))
         return _normalise(grouped, (2,), epsilon).reshape(x.shape) * scale.reshape(shape) + bias.reshape(shape)

@@ -65,6 +65,8 @@ class Op:
                 return (TensorType(out.dtype, broadcast_shapes(*(t.shape for t in types))),)
             except (TypeError, ValueError) as e:
                 raise type(e)(f"{self.name}: {e}, given {', '.join(map(str, types))}") from None
+        if self.infer is None:
+            raise TypeError(f"{self.name} does not say what types it gives")
         try:
             found = self.infer(*types, **attrs)
         except (TypeError, ValueError, IndexError) as e:
@@ -73,6 +75,8 @@ class Op:
 
     def trace(self, dtypes: tuple[DType, ...], attrs: Mapping[str, Any], operands: tuple | None = None) -> sc.Scalar:
         """The scalar expression of a pointwise op; inputs are `operands`, or fresh `input` leaves."""
+        if self.scalar is None:
+            raise TypeError(f"{self.name} is not pointwise")
         if operands is None:
             operands = tuple(sc.Scalar("input", (i,), d) for i, d in enumerate(dtypes))
         out = self.scalar(*operands, **attrs)
@@ -83,6 +87,8 @@ class Op:
     def evaluate(self, arrays: tuple[np.ndarray, ...], attrs: Mapping[str, Any]) -> tuple[np.ndarray, ...]:
         """The reference, in the precision of the arrays given."""
         fn = self.reference or self.scalar
+        if fn is None:
+            raise TypeError(f"{self.name} has no reference of its own")
         with np.errstate(all="ignore"):
             found = fn(*arrays, **attrs)
         return found if isinstance(found, tuple) else (found,)

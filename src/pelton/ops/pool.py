@@ -45,7 +45,7 @@ class max_pool:
         x = _pad_to_windows(x, kernel, strides, pads, dilations, sizes, lowest)
         y = np.full((*x.shape[:2], *sizes), lowest, x.dtype)
         for _, window in taps(kernel, strides, dilations, sizes):
-            np.maximum(y, x[(..., *window)], out=y)
+            np.maximum(y, x[window], out=y)
         return y
 
 
@@ -63,12 +63,13 @@ class average_pool:
         sizes = window_sizes(x.shape[2:], kernel, strides, pads, dilations, ceil_mode)
         padded = _pad_to_windows(x, kernel, strides, pads, dilations, sizes, 0)
         counted = np.zeros((1, 1, *padded.shape[2:]), x.dtype)
-        counted[(..., *(slice(0, begin + n + end) if count_include_pad else slice(begin, begin + n)
-                        for begin, n, end in zip(pads[:spatial], x.shape[2:], pads[spatial:])))] = 1
+        inside = (..., *(slice(0, begin + n + end) if count_include_pad else slice(begin, begin + n)
+                         for begin, n, end in zip(pads[:spatial], x.shape[2:], pads[spatial:])))
+        counted[inside] = 1
         total, count = np.zeros((*x.shape[:2], *sizes), x.dtype), np.zeros((1, 1, *sizes), x.dtype)
         for _, window in taps(kernel, strides, dilations, sizes):
-            total += padded[(..., *window)]
-            count += counted[(..., *window)]
+            total += padded[window]
+            count += counted[window]
         return total / count
 
     def flops(x: TensorType, *, kernel: Ints, strides: Ints, pads: Ints, dilations: Ints, ceil_mode: bool = False,

@@ -1,11 +1,14 @@
 """Reductions, arg-extrema, cumulative sums and top-k."""
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from pelton.ir.types import I64, TensorType
 
-from .math import abs_, add, exp, log, mul, sqrt, sub
+from . import scalar as sc
+from .math import abs_, add, exp, is_inf, log, mul, sqrt, sub, where
 from .op import composite, expect, structured
 from .shape import reshape
 
@@ -19,6 +22,13 @@ def reduced(x: TensorType, axes: Axes, keepdims: bool) -> TensorType:
     expect(len(axes) > 0 and len(set(axes)) == len(axes) and all(0 <= a < x.rank for a in axes),
            f"needs distinct axes from 0 to {x.rank - 1}, got {list(axes)}")
     return x.with_shape((1 if i in axes else d) for i, d in enumerate(x.shape) if keepdims or i not in axes)
+
+
+def _bound(dtype: np.dtype, which: str):
+    """The lowest ("min") or highest ("max") value of a type."""
+    if dtype.kind == "f":
+        return -np.inf if which == "min" else np.inf
+    return which == "max" if dtype.kind == "b" else getattr(np.iinfo(dtype), which)
 
 
 def _flops(x: TensorType, *, axes: Axes, keepdims: bool = True) -> int:
@@ -46,40 +56,41 @@ class reduce_mean:
         return reduced(x, axes, keepdims)
 
     def reference(x, *, axes, keepdims=True):
-        return np.mean(x, axes, keepdims=keepdims).astype(x.dtype)
+        wide = x.dtype if x.dtype.kind == "f" else np.uint64 if x.dtype.kind == "u" else np.int64
+        total = np.sum(x, axes, dtype=wide, keepdims=keepdims)
+        return sc.apply("div", total, total.dtype.type(math.prod(x.shape[a] for a in axes))).astype(x.dtype)
 
     flops = _flops
 
 
 @structured("ReduceMax", examples=(*_ANY, ("i64[5, 13]", dict(axes=(0,))), ("bool[5, 13]", dict(axes=(1,)))))
 class reduce_max:
-    """Y = max X over the axes."""
+    """Y = max X over the axes; of nothing the lowest value there is."""
 
     def infer(x: TensorType, *, axes: Axes, keepdims: bool = True) -> TensorType:
-        expect(x.size > 0, "needs something to reduce")
         return reduced(x, axes, keepdims)
 
     def reference(x, *, axes, keepdims=True):
-        return np.max(x, axes, keepdims=keepdims)
+        return np.max(x, axes, keepdims=keepdims, initial=_bound(x.dtype, "min"))
 
     flops = _flops
 
 
 @structured("ReduceMin", examples=(*_ANY, ("i64[5, 13]", dict(axes=(0,))), ("bool[5, 13]", dict(axes=(1,)))))
 class reduce_min:
-    """Y = min X over the axes."""
+    """Y = min X over the axes; of nothing the highest value there is."""
 
     def infer(x: TensorType, *, axes: Axes, keepdims: bool = True) -> TensorType:
-        expect(x.size > 0, "needs something to reduce")
         return reduced(x, axes, keepdims)
 
     def reference(x, *, axes, keepdims=True):
-        return np.min(x, axes, keepdims=keepdims)
+        return np.min(x, axes, keepdims=keepdims, initial=_bound(x.dtype, "max"))
 
     flops = _flops
 
 
-@structured("ReduceProd", domain=(0.8, 1.25), examples=(("f32[5, 13]", dict(axes=(1,))), ("f32[2, 3, 7, 5]", dict(axes=(2, 3), keepdims=False)), ("i32[3, 5]", dict(axes=(0,)))))
+@structured("ReduceProd", domain=(0.8, 1.25), examples=(
+    ("f32[5, 13]", dict(axes=(1,))), ("f32[2, 3, 7, 5]", dict(axes=(2, 3), keepdims=False)), ("i32[3, 5]", dict(axes=(0,)))))
 class reduce_prod:
     """Y = Π X over the axes."""
 
@@ -156,16 +167,17 @@ class reduce_log_sum_exp:
 
     def infer(x: TensorType, *, axes: Axes, keepdims: bool = True) -> TensorType:
         expect(x.dtype.is_float, "needs floating point")
-        expect(x.size > 0, "needs something to reduce")
         return reduced(x, axes, keepdims)
 
     def expand(x, *, axes, keepdims):
         top = reduce_max(x, axes=axes, keepdims=True)
+        top = where(is_inf(top), 0.0, top)                         # of −∞ alone the sum is 0, not ∞ − ∞
         y = add(top, log(reduce_sum(exp(sub(x, top)), axes=axes, keepdims=True)))
         return y if keepdims else reshape(y, shape=reduced(x.type, axes, keepdims=False).shape)
 
     def reference(x, *, axes, keepdims=True):
-        top = np.max(x, axes, keepdims=True)
+        top = np.max(x, axes, keepdims=True, initial=-np.inf)
+        top = np.where(np.isinf(top), 0.0, top)
         y = top + np.log(np.sum(np.exp(x - top), axes, keepdims=True))
         return y if keepdims else y.squeeze(axes)
 
@@ -217,7 +229,7 @@ class cumsum:
         y = np.cumsum(x, axis, dtype=x.dtype)
         if exclusive:
             y = np.roll(y, 1, axis)
-            y[(*[slice(None)] * axis, slice(0, 1))] = 0
+            np.moveaxis(y, axis, 0)[:1] = 0
         return np.flip(y, axis) if reverse else y
 
     def flops(x: TensorType, *, axis: int, exclusive: bool = False, reverse: bool = False) -> int:

@@ -1,6 +1,8 @@
 """Resizing by interpolation: nearest, linear and cubic along each axis, with ONNX's coordinate rules."""
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from pelton.ir.types import TensorType
@@ -8,7 +10,8 @@ from pelton.ir.types import TensorType
 from .op import expect, structured
 
 _COORDINATES = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "tf_half_pixel_for_nn", "align_corners", "asymmetric")
-_ROUNDINGS = {"round_prefer_floor": lambda x: np.ceil(x - 0.5), "round_prefer_ceil": lambda x: np.floor(x + 0.5), "floor": np.floor, "ceil": np.ceil}
+_ROUNDINGS: dict[str, Callable] = {
+    "round_prefer_floor": lambda x: np.ceil(x - 0.5), "round_prefer_ceil": lambda x: np.floor(x + 0.5), "floor": np.floor, "ceil": np.ceil}
 
 
 def source_coordinates(size: int, out: int, scale: float, coordinates: str) -> np.ndarray:
@@ -35,13 +38,12 @@ def axis_taps(size: int, out: int, scale: float, *, mode: str, coordinates: str,
     first = np.floor(x)
     t = x - first
     if mode == "linear":
-        offsets, weights = (0, 1), [1 - t, t]
+        weights = [1 - t, t]
     else:
         a = cubic_a
-        offsets = (-1, 0, 1, 2)
         weights = [((a * (t + 1) - 5 * a) * (t + 1) + 8 * a) * (t + 1) - 4 * a, ((a + 2) * t - (a + 3)) * t * t + 1,
                    ((a + 2) * (1 - t) - (a + 3)) * (1 - t) * (1 - t) + 1, ((a * (2 - t) - 5 * a) * (2 - t) + 8 * a) * (2 - t) - 4 * a]
-    places = [first + k for k in offsets]
+    places = [first + k for k in ((0, 1) if mode == "linear" else (-1, 0, 1, 2))]
     if exclude_outside:
         weights = [np.where((p >= 0) & (p < size), w, 0.0) for p, w in zip(places, weights)]
         total = sum(weights)

@@ -32,12 +32,12 @@ _ACTIVATIONS: dict[str, tuple[Callable, float | None, float | None]] = {
 
 def _functions(names: tuple[str, ...], alphas: tuple[float, ...], betas: tuple[float, ...]) -> list[Callable]:
     """The activations in order, each taking the next alpha and beta where it has one."""
-    alphas, betas, found = list(alphas), list(betas), []
+    next_alpha, next_beta, found = iter(alphas), iter(betas), []
     for name in names:
         fn, alpha, beta = _ACTIVATIONS[name.lower()]
-        a = alphas.pop(0) if alpha is not None and alphas else alpha
-        b = betas.pop(0) if beta is not None and betas else beta
-        found.append(lambda x, fn=fn, a=a, b=b: fn(x, a, b))
+        alpha = None if alpha is None else next(next_alpha, alpha)
+        beta = None if beta is None else next(next_beta, beta)
+        found.append(lambda x, fn=fn, a=alpha, b=beta: fn(x, a, b))
     return found
 
 
@@ -131,14 +131,15 @@ class lstm:
 
         return _run(x, (initial_h, initial_c), step, prepare, direction, layout)
 
-    def flops(x, w, r, b, initial_h, initial_c, p, **attrs) -> int:
+    def flops(x: TensorType, w: TensorType, r: TensorType, b, initial_h, initial_c, p, **attrs) -> int:
         return _flops(x, r)
 
 
 @structured("GRU", domain=(-1.0, 1.0), examples=(
     ("f32[7, 2, 3]", "f32[1, 15, 3]", "f32[1, 15, 5]", "f32[1, 30]", "f32[1, 2, 5]", _ALL),
     ("f32[4, 3, 7]", "f32[2, 15, 7]", "f32[2, 15, 5]", "f32[2, 30]", "f32[2, 3, 5]", dict(_ALL, direction="bidirectional", linear_before_reset=True)),
-    ("f32[4, 1, 7]", "f32[1, 15, 7]", "f32[1, 15, 5]", "f32[1, 30]", "f32[1, 1, 5]", dict(_ALL, direction="reverse", activations=("Sigmoid", "Relu"), clip=0.7)),
+    ("f32[4, 1, 7]", "f32[1, 15, 7]", "f32[1, 15, 5]", "f32[1, 30]", "f32[1, 1, 5]",
+     dict(_ALL, direction="reverse", activations=("Sigmoid", "Relu"), clip=0.7)),
     ("f32[2, 4, 3]", "f32[1, 15, 3]", "f32[1, 15, 5]", "f32[1, 30]", "f32[2, 1, 5]", dict(_ALL, layout=1))))
 class gru:
     """z, r = f(X·Wᵀ + H·Rᵀ + b), n = g(X·Wnᵀ + (r⊙H)·Rnᵀ + b), H′ = (1 − z)⊙n + z⊙H; linear_before_reset: r⊙(H·Rnᵀ + b) instead."""
@@ -167,14 +168,16 @@ class gru:
 
         return _run(x, (initial_h,), step, prepare, direction, layout)
 
-    def flops(x, w, r, b, initial_h, **attrs) -> int:
+    def flops(x: TensorType, w: TensorType, r: TensorType, b, initial_h, **attrs) -> int:
         return _flops(x, r)
 
 
 @structured("RNN", domain=(-1.0, 1.0), examples=(
     ("f32[7, 2, 3]", "f32[1, 5, 3]", "f32[1, 5, 5]", "f32[1, 10]", "f32[1, 2, 5]", _ALL),
-    ("f32[3, 4, 7]", "f32[2, 5, 7]", "f32[2, 5, 5]", "f32[2, 10]", "f32[3, 2, 5]", dict(_ALL, direction="bidirectional", activations=("Relu", "Elu"), clip=0.9, layout=1)),
-    ("f32[4, 3, 7]", "f32[2, 5, 7]", "f32[2, 5, 5]", "f32[2, 10]", "f32[2, 3, 5]", dict(_ALL, direction="bidirectional", activations=("ThresholdedRelu", "Softplus"), activation_alpha=(0.2,)))))
+    ("f32[3, 4, 7]", "f32[2, 5, 7]", "f32[2, 5, 5]", "f32[2, 10]", "f32[3, 2, 5]",
+     dict(_ALL, direction="bidirectional", activations=("Relu", "Elu"), clip=0.9, layout=1)),
+    ("f32[4, 3, 7]", "f32[2, 5, 7]", "f32[2, 5, 5]", "f32[2, 10]", "f32[2, 3, 5]",
+     dict(_ALL, direction="bidirectional", activations=("ThresholdedRelu", "Softplus"), activation_alpha=(0.2,)))))
 class rnn:
     """H′ = f(X·Wᵀ + H·Rᵀ + b)."""
 
@@ -195,5 +198,5 @@ class rnn:
 
         return _run(x, (initial_h,), step, prepare, direction, layout)
 
-    def flops(x, w, r, b, initial_h, **attrs) -> int:
+    def flops(x: TensorType, w: TensorType, r: TensorType, b, initial_h, **attrs) -> int:
         return _flops(x, r)

@@ -2,8 +2,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Callable
 
 import numpy as np
 
@@ -29,6 +29,11 @@ def _cast(x, dtype: DType):
             return x != 0
         if dtype.is_integer and x.dtype.kind == "f":
             return np.nan_to_num(np.trunc(x)).astype(np.int64).astype(dtype.numpy)
+        if dtype.size == 1 and dtype.is_float:                           # ONNX: what lies beyond the range becomes its end
+            import ml_dtypes
+
+            end = float(ml_dtypes.finfo(dtype.numpy).max)
+            x = np.clip(x.astype(np.float64), -end, end)
         return x.astype(dtype.numpy)
 
 

@@ -17,7 +17,8 @@ def _check_axis(rank: int, axis: int) -> None:
     expect(0 <= axis < rank, f"needs an axis from 0 to {rank - 1}, got {axis}")
 
 
-@structured("Reshape", examples=(("f32[2, 3, 7]", dict(shape=(6, 7))), ("f32[58, 4]", dict(shape=(2, 29, 2, 2))), ("f32[1]", dict(shape=())), ("i64[3, 2]", dict(shape=(6,)))))
+@structured("Reshape", examples=(
+    ("f32[2, 3, 7]", dict(shape=(6, 7))), ("f32[58, 4]", dict(shape=(2, 29, 2, 2))), ("f32[1]", dict(shape=())), ("i64[3, 2]", dict(shape=(6,)))))
 class reshape:
     """The same elements in row-major order under another shape."""
 
@@ -29,8 +30,9 @@ class reshape:
         return x.reshape(shape)
 
 
-@structured("Transpose", examples=(("f32[5, 7]", dict(perm=(1, 0))), ("f32[2, 3, 7, 5]", dict(perm=(0, 2, 3, 1))), ("f32[2, 58, 3, 5]", dict(perm=(2, 0, 3, 1))),
-                                   ("i64[3, 1, 2]", dict(perm=(2, 1, 0)))))
+@structured("Transpose", examples=(
+    ("f32[5, 7]", dict(perm=(1, 0))), ("f32[2, 3, 7, 5]", dict(perm=(0, 2, 3, 1))), ("f32[2, 58, 3, 5]", dict(perm=(2, 0, 3, 1))),
+    ("i64[3, 1, 2]", dict(perm=(2, 1, 0)))))
 class transpose:
     """Y's axis i is X's axis perm[i]."""
 
@@ -42,7 +44,9 @@ class transpose:
         return x.transpose(perm)
 
 
-@structured("Concat", examples=(("f32[2, 3, 5, 7]", "f32[2, 58, 5, 7]", "f32[2, 8, 5, 7]", dict(axis=1)), ("f32[5, 3]", "f32[5, 4]", dict(axis=1)), ("i64[1]", "i64[3]", dict(axis=0))))
+@structured("Concat", examples=(
+    ("f32[2, 3, 5, 7]", "f32[2, 58, 5, 7]", "f32[2, 8, 5, 7]", dict(axis=1)), ("f32[5, 3]", "f32[5, 4]", dict(axis=1)),
+    ("i64[1]", "i64[3]", dict(axis=0))))
 class concat:
     """The inputs one behind the other along an axis."""
 
@@ -59,8 +63,11 @@ class concat:
         return np.concatenate(xs, axis)
 
 
-@structured("Slice", examples=(("f32[5, 13]", dict(starts=(1,), ends=(12,), axes=(1,), steps=(3,))), ("f32[2, 58, 7, 7]", dict(starts=(29,), ends=(58,), axes=(1,), steps=(1,))),
-                               ("f32[7, 5]", dict(starts=(6, 3), ends=(-1, 0), axes=(0, 1), steps=(-2, -1))), ("i64[9]", dict(starts=(4,), ends=(4,), axes=(0,), steps=(1,)))))
+@structured("Slice", examples=(
+    ("f32[5, 13]", dict(starts=(1,), ends=(12,), axes=(1,), steps=(3,))),
+    ("f32[2, 58, 7, 7]", dict(starts=(29,), ends=(58,), axes=(1,), steps=(1,))),
+    ("f32[7, 5]", dict(starts=(6, 3), ends=(-1, 0), axes=(0, 1), steps=(-2, -1))),
+    ("i64[9]", dict(starts=(4,), ends=(4,), axes=(0,), steps=(1,)))))
 class slice_:
     """Y[i] = X[start + i · step] along each axis, up to before `end`; −1 ends a negative step behind the first element."""
 
@@ -72,7 +79,8 @@ class slice_:
             n = x.shape[axis]
             expect(step != 0, "needs steps other than 0")
             shape[axis] = len(range(start, end, step))
-            expect(shape[axis] == 0 or (0 <= start < n and (end <= n if step > 0 else end >= -1)), f"needs a range inside of axis {axis}, got {start} to {end}")
+            expect(shape[axis] == 0 or (0 <= start < n and (end <= n if step > 0 else end >= -1)),
+                   f"needs a range inside of axis {axis}, got {start} to {end}")
         return x.with_shape(shape)
 
     def reference(x, *, starts, ends, axes, steps):
@@ -128,7 +136,9 @@ class pad:
         return np.pad(x, sides, mode, constant_values=value.item()) if mode == "constant" else np.pad(x, sides, mode)
 
 
-@structured("Gather", examples=(("f32[5, 13]", "i64[3]", dict(axis=0)), ("f32[2, 7, 3]", "i32[2, 5]", dict(axis=1)), ("f32[7, 3]", "i64[]", dict(axis=0)), ("i64[4]", "i64[1]", dict(axis=0))))
+@structured("Gather", examples=(
+    ("f32[5, 13]", "i64[3]", dict(axis=0)), ("f32[2, 7, 3]", "i32[2, 5]", dict(axis=1)), ("f32[7, 3]", "i64[]", dict(axis=0)),
+    ("i64[4]", "i64[1]", dict(axis=0))))
 class gather:
     """Y[…, i…, …] = X[…, indices[i…], …] along an axis; negative indices count from the end."""
 
@@ -179,8 +189,9 @@ class gather_nd:
         return x.with_shape((*indices.shape[:-1], *x.shape[batch_dims + depth:]))
 
     def reference(x, indices, *, batch_dims=0):
-        batch = [g[(..., *[None] * (indices.ndim - 1 - batch_dims))] for g in np.ogrid[tuple(slice(d) for d in indices.shape[:batch_dims])]] if batch_dims else []
-        return np.broadcast_to(x[(*batch, *np.moveaxis(indices, -1, 0))], indices.shape[:-1] + x.shape[batch_dims + indices.shape[-1]:])
+        shape = indices.shape[:-1]
+        place = tuple(np.arange(d).reshape(-1, *[1] * (len(shape) - 1 - i)) for i, d in enumerate(shape[:batch_dims]))
+        return np.broadcast_to(x[place + tuple(np.moveaxis(indices, -1, 0))], shape + x.shape[batch_dims + indices.shape[-1]:])
 
 
 _REDUCTIONS = {"add": np.add, "mul": np.multiply, "min": np.minimum, "max": np.maximum}
@@ -200,8 +211,9 @@ def _check_updates(x: TensorType, updates: TensorType, shape: Ints, reduction: s
     expect(reduction in ("none", *_REDUCTIONS), f"needs reduction none, add, mul, min or max, got {reduction!r}")
 
 
-@structured("ScatterElements", examples=(("f32[5, 7]", "i64[5, 3]", "f32[5, 3]", dict(axis=1, reduction="add")), ("f32[3, 5]", "i64[3, 1]", "f32[3, 1]", dict(axis=1)),
-                                         ("f32[3, 5]", "i32[7, 4]", "f32[7, 4]", dict(axis=0, reduction="max"))))
+@structured("ScatterElements", examples=(
+    ("f32[5, 7]", "i64[5, 3]", "f32[5, 3]", dict(axis=1, reduction="add")), ("f32[3, 5]", "i64[3, 1]", "f32[3, 1]", dict(axis=1)),
+    ("f32[3, 5]", "i32[7, 4]", "f32[7, 4]", dict(axis=0, reduction="max"))))
 class scatter_elements:
     """X with X[i, indices[i, j, …], …] replaced by (or combined with) updates[i, j, …]."""
 
@@ -241,7 +253,9 @@ class trilu:
         return np.triu(x, k) if upper else np.tril(x, k)
 
 
-@composite("OneHot", examples=(("i64[2, 3]", "f32[2]", dict(depth=5, axis=2)), ("i32[7]", "i64[2]", dict(depth=3, axis=0)), ("i64[2, 3]", "f32[2]", dict(depth=5, axis=1))))
+@composite("OneHot", examples=(
+    ("i64[2, 3]", "f32[2]", dict(depth=5, axis=2)), ("i32[7]", "i64[2]", dict(depth=3, axis=0)),
+    ("i64[2, 3]", "f32[2]", dict(depth=5, axis=1))))
 class one_hot:
     """Y[…, d, …] = values[1] where the index is d (or d − depth), else values[0]; d runs along a new axis."""
 

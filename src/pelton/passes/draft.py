@@ -8,7 +8,7 @@ import numpy as np
 
 from pelton.ir.graph import Graph, Node, Value, live, topological
 from pelton.ir.types import BOOL, TensorType
-from pelton.ops.op import Op, Term
+from pelton.ops.op import Term
 
 
 def joined(names: Iterable[str]) -> str:

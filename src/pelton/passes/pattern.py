@@ -102,13 +102,15 @@ def trace(fn: Callable) -> Pattern:
     args: list[Any] = []
     attrs: dict[str, Any] = {}
     for p in inspect.signature(fn).parameters.values():
+        if p.default is not p.empty:
+            continue
         if p.kind is p.VAR_KEYWORD:
             attrs["**" + p.name] = Rest(p.name)
         elif p.kind is p.KEYWORD_ONLY:
             attrs[p.name] = Attribute(p.name)
         elif p.kind is p.VAR_POSITIONAL:
             args.append(Many(p.name))
-        elif p.default is p.empty:
+        else:
             args.append(Variable(p.name))
     term = fn(*args, **attrs)
     if not isinstance(term, Term):
@@ -186,7 +188,7 @@ def _argument(pattern: Any, value: Value, draft: Draft, bound: Bound) -> Iterato
         known = bound.get(pattern.name)
         if known is None:
             yield {**bound, pattern.name: value}
-        elif known is value:
+        elif known is value or _equal_numbers(draft.constants.get(known), draft.constants.get(value)):
             yield bound
     elif isinstance(pattern, Applied):
         met = bound.get(pattern)
@@ -217,6 +219,11 @@ def is_number(array: np.ndarray | None, number: float) -> bool:
     except (TypeError, ValueError):
         return False
     return given == number if held == number else abs(given - number) <= 8 * abs(number) * _epsilon(array.dtype)
+
+
+def _equal_numbers(one: np.ndarray | None, other: np.ndarray | None) -> bool:
+    """Whether two constants are one number; larger ones are one value where they are equal (the pass `equal` sees to it)."""
+    return one is not None and other is not None and one.ndim == other.ndim == 0 and one.dtype == other.dtype and one.item() == other.item()
 
 
 def _epsilon(dtype: np.dtype) -> float:

@@ -3,22 +3,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from pelton.ir.graph import Value
+from pelton.ir.types import broadcast_shapes
 from pelton.ops.attention import attention
 from pelton.ops.linear import matmul
 from pelton.ops.math import (add, clip, div, erf, exp, gelu, gelu_tanh, hard_sigmoid, hard_swish, leaky_relu, log, maximum, mish, mul, neg, pow_, prelu,
                              reciprocal, sigmoid, softplus, sqrt, sub, swish, tanh, where)
-from pelton.ops.norm import batch_norm, group_norm, instance_norm, layer_norm, log_softmax, rms_norm, softmax
+from pelton.ops.norm import group_norm, instance_norm, layer_norm, log_softmax, rms_norm, softmax
+from pelton.ops.op import Term
 from pelton.ops.reduce import reduce_max, reduce_mean, reduce_sum
-from pelton.ops.shape import reshape, transpose
+from pelton.ops.shape import expand, reshape, transpose
 
 from .pattern import ANY
-from .rewrite import array, constant, everywhere, require, rule, scalar, when
+from .rewrite import array, constant, elements, everywhere, require, rule, scalar, when
 
-X, ROW = "f32[2, 3, 8]", "=f32[8]"
+X, ROW, IMAGE = "f32[2, 3, 8]", "=f32[8]", "f32[2, 4, 3, 5]"
+LITTLE = -1e4            # e to the power of this is 0, even where scores differ by thousands
 
 
 # --- activations
@@ -43,15 +47,15 @@ def mish_parts(x):
     return mish(x)
 
 
-@rule(lambda x, a, b: clip(add(mul(x, a), b), 0, 1), lambda x, a, b: div(clip(add(x, b), 0, a), a), lambda x, a, b: mul(clip(add(x, b), 0, 6), a),
-      examples=[dict(x=X, a=1 / 6, b=3.0), dict(x=X, a=6.0, b=3.0)])
-def hard_sigmoid_parts(x, a, b, node):
-    a, b = float(scalar(a)), float(scalar(b))
-    if node.op is clip:
-        return hard_sigmoid(x, alpha=a, beta=b)
-    alpha = 1 / a if node.op is div else a
-    when(alpha > 0 and (node.op is div or abs(alpha * 6 - 1) < 1e-6))
-    return hard_sigmoid(x, alpha=alpha, beta=b * alpha)
+@rule(lambda x, a, b: clip(add(mul(x, a), b), 0, 1), lambda x, b, d: div(clip(add(x, b), 0, d), d), lambda x, b: mul(clip(add(x, b), 0, 6), 1 / 6),
+      examples=[dict(x=X, a=0.2, b=0.5), dict(x=X, b=3.0, d=6.0)])
+def hard_sigmoid_parts(x, b, a=None, d=None):
+    """α · x + β, limited to 0 … 1; a limit d is taken out of a quotient by d."""
+    if a is not None:
+        return hard_sigmoid(x, alpha=float(scalar(a)), beta=float(scalar(b)))
+    limit = 6.0 if d is None else float(scalar(d))
+    when(limit > 0)
+    return hard_sigmoid(x, alpha=1 / limit, beta=scalar(b) / limit)
 
 
 @rule(lambda x: mul(x, hard_sigmoid(x, alpha=ANY, beta=ANY)), examples=[dict(x=X, alpha=1 / 6, beta=0.5)])
@@ -136,7 +140,7 @@ def _layer(x, epsilon, axes, square, k):
 _SQUARES = (lambda d: mul(d, d), lambda d: pow_(d, 2))
 
 
-def _trailing(x: Value, axes: tuple[int, ...]) -> int:
+def _first_of_last(x: Value, axes: tuple[int, ...]) -> int:
     """The first of the axes, which have to be the last ones of x."""
     when(sorted(axes) == list(range(x.type.rank - len(axes), x.type.rank)))
     return min(axes)
@@ -199,37 +203,48 @@ def _per_channel(c: Value, x: Value) -> Any:
     return c if c.type.rank == 1 else reshape(c, shape=x.type.shape[1:2])
 
 
-def _affine(node: Node, c: Value) -> tuple[Node, Any]:
-    """The norm behind a factor or shift, and c in the shape that the norm wants."""
-    norm = next(n for n in map(made_by, node.inputs) if n is not None and n.op in NORMS)
-    x = norm.inputs[0]
-    return norm, _spread(c, x, norm.attrs["axis"]) if "axis" in norm.attrs else _per_channel(c, x)
-
-
-NORMS = (layer_norm, instance_norm, group_norm)
-_AFFINE = [dict(x=X, g=np.ones(8, np.float32), b=np.zeros(8, np.float32), c="f32[8]", axis=2, epsilon=1e-5), dict(x=X, g=ROW, b=ROW, c=0.5, axis=2),
-           dict(x=IMAGE, g="=f32[4]", b="=f32[4]", c="=f32[1, 4, 1, 1]", groups=2),
-           dict(x=IMAGE, g=np.ones(4, np.float32), b=np.zeros(4, np.float32), c="f32[4, 1, 1]", groups=2, axis=1)]
-
-
-@rule(*[lambda x, g, b, c, norm=norm, **at: mul(norm(x, g, b, **at), c) for norm in NORMS], examples=_AFFINE)
-def norm_scale(x, g, b, c, node):
-    """A factor behind a norm scales its scale and its bias."""
-    norm, factor = _affine(node, c)
+def _scale(norm: Callable[..., Term], g: Value, b: Value, c: Value, factor: Any) -> Term:
+    """A norm, of scale g and bias b so far, times a factor: c in the shape that the norm wants."""
     if everywhere(g, 1) and everywhere(b, 0):
-        return norm.op(x, factor, b, **norm.attrs)
+        return norm(factor, b)
     when(constant(g, b, c))
-    return norm.op(x, array(g) * factor, array(b) * factor, **norm.attrs)
+    return norm(array(g) * factor, array(b) * factor)
 
 
-@rule(*[lambda x, g, b, c, norm=norm, **at: add(norm(x, g, b, **at), c) for norm in NORMS], examples=_AFFINE)
-def norm_shift(x, g, b, c, node):
-    """A shift behind a norm joins its bias."""
-    norm, shift = _affine(node, c)
+def _shift(norm: Callable[..., Term], g: Value, b: Value, c: Value, shift: Any) -> Term:
     if everywhere(b, 0):
-        return norm.op(x, g, shift, **norm.attrs)
+        return norm(g, shift)
     when(constant(b, c))
-    return norm.op(x, g, array(b) + shift, **norm.attrs)
+    return norm(g, array(b) + shift)
+
+
+_PLAIN = dict(g=np.ones(8, np.float32), b=np.zeros(8, np.float32))
+_LAYERS = [dict(_PLAIN, x=X, c="f32[8]", axis=2, epsilon=1e-3), dict(x=X, g=ROW, b=ROW, c=0.5, axis=2)]
+_CHANNELS = [dict(x=IMAGE, g="=f32[4]", b="=f32[4]", c="=f32[1, 4, 1, 1]", groups=2),
+             dict(x=IMAGE, g=np.ones(4, np.float32), b=np.zeros(4, np.float32), c="f32[4, 1, 1]", groups=2)]
+_CHANNEL_NORMS = (instance_norm, group_norm)
+
+
+@rule(lambda x, g, b, c, **at: mul(layer_norm(x, g, b, **at), c), examples=_LAYERS)
+def layer_norm_scale(x, g, b, c, axis, epsilon):
+    return _scale(lambda g, b: layer_norm(x, g, b, axis=axis, epsilon=epsilon), g, b, c, _spread(c, x, axis))
+
+
+@rule(lambda x, g, b, c, **at: add(layer_norm(x, g, b, **at), c), examples=_LAYERS)
+def layer_norm_shift(x, g, b, c, axis, epsilon):
+    return _shift(lambda g, b: layer_norm(x, g, b, axis=axis, epsilon=epsilon), g, b, c, _spread(c, x, axis))
+
+
+@rule(*[lambda x, g, b, c, norm=norm, **at: mul(norm(x, g, b, **at), c) for norm in _CHANNEL_NORMS], examples=_CHANNELS)
+def channel_norm_scale(x, g, b, c, **at):
+    norm = group_norm if "groups" in at else instance_norm
+    return _scale(lambda g, b: norm(x, g, b, **at), g, b, c, _per_channel(c, x))
+
+
+@rule(*[lambda x, g, b, c, norm=norm, **at: add(norm(x, g, b, **at), c) for norm in _CHANNEL_NORMS], examples=_CHANNELS)
+def channel_norm_shift(x, g, b, c, **at):
+    norm = group_norm if "groups" in at else instance_norm
+    return _shift(lambda g, b: norm(x, g, b, **at), g, b, c, _per_channel(c, x))
 
 
 @rule(lambda x, g, c, **at: mul(rms_norm(x, g, **at), c), examples=[dict(x=X, g=np.ones(8, np.float32), c="f32[8]", axis=2), dict(x=X, g=ROW, c=ROW, axis=2)])
@@ -252,29 +267,59 @@ def group_norm_parts(x, g, b, grouped, shape, epsilon):
 
 # --- attention
 
-def _scores(q, kt, c):
-    """The spellings of q · kᵀ times or by a number."""
+def _scores(q, kt, c, d):
+    """The spellings of q · kᵀ, times a number, by a number."""
     product = matmul(q, kt)
-    return product, mul(product, c), div(product, c)
+    return product, mul(product, c), div(product, d)
 
 
-_QKV = dict(q="f32[2, 3, 5, 8]", kt="f32[2, 3, 8, 7]", v="f32[2, 3, 7, 4]", c=0.25, axis=3)
+def _attention(q: Value, kt: Value, v: Value, mask: Any, shape: tuple[int, ...], c: Value | None, d: Value | None, axis: int) -> Term:
+    """The composite; `shape` is that of the mask."""
+    rank = q.type.rank
+    when(rank == kt.type.rank == v.type.rank == axis + 1 >= 2)
+    scores = (*broadcast_shapes(q.type.shape[:-2], kt.type.shape[:-2]), q.type.shape[-2], kt.type.shape[-1])
+    when(broadcast_shapes(scores, shape) == scores)
+    scale = 1.0 if c is None else float(scalar(c))
+    if d is not None:
+        when(scalar(d) != 0)
+        scale = 1 / float(scalar(d))
+    k = transpose(kt, perm=(*range(rank - 2), rank - 1, rank - 2))
+    return attention(q, k, v, mask, scale=scale)
 
 
-def _swapped(x: Value):
-    """A term: x with its last two axes swapped."""
-    rank = x.type.rank
-    return transpose(x, perm=(*range(rank - 2), rank - 1, rank - 2))
+_QKV = dict(q="f32[2, 3, 5, 8]", kt="f32[2, 3, 8, 7]", v="f32[2, 3, 7, 4]", m="f32[2, 1, 1, 7]", c=0.25, d=4.0, axis=3)
+_READY = dict(q="f32[2, 3, 5, 8]", k="f32[2, 3, 7, 8]", v="f32[2, 3, 7, 4]", m=0.0, scale=0.5)
 
 
-def _attention(q: Value, kt: Value, v: Value, mask: Any, c: Value | None, divided: bool, axis: int):
-    when(q.type.rank == kt.type.rank == v.type.rank == axis + 1 >= 2)
-    factor = 1.0 if c is None else float(scalar(c))
-    when(not divided or factor != 0)
-    return attention(q, _swapped(kt), v, mask, scale=1 / factor if divided else factor)
+@rule(*[lambda q, kt, v, c, d, *, axis, k=k: matmul(softmax(_scores(q, kt, c, d)[k], axis=axis), v) for k in range(3)],
+      *[lambda q, kt, v, m, c, d, *, axis, k=k: matmul(softmax(add(_scores(q, kt, c, d)[k], m), axis=axis), v) for k in range(3)], examples=[_QKV])
+def attention_parts(q, kt, v, axis, m=None, c=None, d=None):
+    """softmax(scale · q·kᵀ + mask) · v"""
+    return _attention(q, kt, v, 0.0, (), c, d, axis) if m is None else _attention(q, kt, v, m, m.type.shape, c, d, axis)
 
 
-@rule(*[lambda q, kt, c, v, k=k: matmul(softmax(_scores(q, kt, c)[k], axis=ANY), v) for k in range(3)], examples=[_QKV])
-def attention_parts(q, kt, v, axis, node, c=None):
-    """softmax(scale · q·kᵀ) · v"""
-    return _attention(q, kt, v, 0.0, c, _divides(node, 1), axis)
+@rule(*[lambda q, kt, v, keep, low, c, d, *, axis, k=k: matmul(softmax(where(keep, _scores(q, kt, c, d)[k], low), axis=axis), v) for k in range(3)],
+      inexact=True, examples=[dict(_QKV, keep=np.tri(5, 7, dtype=bool), low=-1e9)], refusals=[(dict(_QKV, keep="bool[5, 7]", low=-3.0), "too small")])
+def attention_where(q, kt, v, keep, low, axis, c=None, d=None):
+    """What is masked by a choice is masked by adding: e to the power of so little is nothing."""
+    require(scalar(low) <= LITTLE, f"a mask of {scalar(low)} is too small to leave nothing")
+    return _attention(q, kt, v, where(keep, np.zeros_like(elements(low)), low), keep.type.shape, c, d, axis)
+
+
+@rule(*[lambda q, k, v, m, c, at=at, **how: attention(*at(q, k, c), v, m, **how) for at in (
+          lambda q, k, c: (mul(q, c), k), lambda q, k, c: (q, mul(k, c)), lambda q, k, c: (q, transpose(mul(k, c), perm=ANY)))],
+      examples=[dict(_READY, c=0.5), dict(_READY, c=0.5, perm=(0, 1, 2, 3))])
+def attention_scale(q, k, v, m, c, scale, causal, perm=None):
+    """A factor of the queries or the keys is one of the scores."""
+    return attention(q, transpose(k, perm=perm) if perm else k, v, m, scale=scale * float(scalar(c)), causal=causal)
+
+
+@rule(lambda q, k, v, m, *, scale: attention(q, k, v, m, scale=scale), inexact=True,
+      examples=[dict(_READY, k="f32[2, 3, 5, 8]", v="f32[2, 3, 5, 4]", m=np.triu(np.full((1, 5, 5), -1e9, np.float32), 1))])
+def attention_causal(q, k, v, m, scale):
+    """A constant mask that hides what lies ahead, and nothing else."""
+    rows, columns = q.type.shape[-2], k.type.shape[-2]
+    when(constant(m) and rows == columns > 1 and m.type.shape[-2:] == (rows, columns))
+    mask, behind = array(m), np.tri(rows, columns, dtype=bool)
+    when((mask[..., behind] == 0).all() and (mask[..., ~behind] <= LITTLE).all())
+    return attention(q, k, v, 0.0, scale=scale, causal=True)

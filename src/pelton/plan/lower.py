@@ -116,7 +116,7 @@ def lower(placed: Placed, chosen: Sequence[Chosen], code: bytes, *, name: str, t
                 return Tensor(operand(v), v.type.dtype.value, v.type.shape, places[v].strides)
             steps.append(Step(name=str(c.info.get("name", "")), symbol="", args=(), dims=(), tiles=0, grain=1, wave=c.wave, scratch=0, host=node_text(node),
                               inputs=tuple(map(tensor, node.inputs)), outputs=tuple(map(tensor, node.outputs)), info=dict(c.info)))
-    buffers += [Buffer("constant", at, size) for at, size in blob.offsets]
+    buffers += [Buffer("table" if p.dtype.kind in "iub" else "constant", at, size) for (at, size), p in zip(blob.offsets, blob.pieces)]
     def port(v: Value, label: str) -> Port:
         return Port(label, v.type.dtype.value, v.type.shape)
     meta = {**meta, "constants": [sources[i] for i in range(len(blob.pieces))]}

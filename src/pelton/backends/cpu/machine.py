@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 import ctypes
+import platform
+import sys
 from collections.abc import Mapping
 from functools import lru_cache
 from types import MappingProxyType
@@ -75,3 +77,8 @@ def describe() -> dict[str, Any]:
     caches (bytes of "l1d", "l1i", "l2", "l3" as one core sees them) and cores (CPUs this process may use)."""
     known = _identity()
     return {**known, "caches": dict(known["caches"]), "cores": cores()}
+
+
+def target(isa: str) -> dict[str, Any]:
+    """What an engine built here for an ISA level says about where it runs."""
+    return {"os": sys.platform, "arch": platform.machine(), "isa": isa, "features": list(LEVELS[isa]), "cpu": _identity()["model"]}

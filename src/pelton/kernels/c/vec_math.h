@@ -44,17 +44,18 @@
 FLOAT(f32, i32)
 FLOAT(f64, i64)
 
-// Remainders are exact: each step takes away a multiple of b that leaves less than a 2^-50th, and no step rounds.
+// Remainders are exact: each step takes away a multiple of b that leaves less than an ulp of the quotient times b, which no step has to round. Without FMA
+// the multiple is a power of two. What is left may be negative until the end.
 AI vf64 f64_fmod(vf64 a, vf64 b) {
     vf64 r = f64_abs(a), d = f64_abs(b);
-    vi64 proper = (r < INFINITY) & (d > 0) & (d == d), going = proper & (r >= d);
+    vi64 proper = (r < INFINITY) & (d > 0), going = proper & (r >= d);
     while (any(CONVERT(going, i32))) {
-        vf64 step = r / d == INFINITY ? d * 0x1p600 : d;
-        vf64 rest = vec_fma(-f64_trunc(r / step), step, r);
-        r = going ? (rest < 0 ? rest + step : rest) : r;
-        going = proper & (r >= d);
+        vf64 step = f64_abs(r / d) == INFINITY ? d * 0x1p600 : d, q = r / step;
+        q = FUSED ? f64_trunc(q) : (vf64)((vu64)q & 0xfff0000000000000);
+        r = going ? vec_fma(-q, step, r) : r;
+        going = proper & (f64_abs(r) >= d);
     }
-    return proper ? f64_copysign(r, a) : (vf64)NAN;
+    return proper ? f64_copysign(r < 0 ? r + d : r, a) : (vf64)NAN;
 }
 AI vf64 f64_mod(vf64 a, vf64 b) {
     vf64 r = f64_fmod(a, b);
@@ -314,7 +315,7 @@ INVERSE_TRIGONOMETRY(f64, ATAN_F64, ASIN_F64)
     } \
     AI v##T T##_acosh(v##T x) { \
         v##T t = x - 1; \
-        return x > HUGE ? T##_log(x) + (T)0.69314718055994531 : T##_log1p(t + T##_sqrt(t * (t + 2))); \
+        return x > HUGE ? T##_log(x) + (T)0.69314718055994531 : T##_log1p(t + T##_sqrt(t) * T##_sqrt(t + 2)); \
     } \
     AI v##T T##_atanh(v##T x) { \
         v##T a = T##_abs(x); \

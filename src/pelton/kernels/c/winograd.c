@@ -15,7 +15,6 @@ enum : long { F = 4, MR = 6, NV = 2, TB = 12, NB = 1 << 20 };
 enum : long { NR = NV * VL, E = F + 2, POINTS = E * E, TH = (OH + F - 1) / F, TW = (OW + F - 1) / F, TILES = TH * TW, PANELS = (OC + NR - 1) / NR, OCP = PANELS * NR,
               WIDTH = NB < OCP ? NB : OCP, NBS = (OCP + WIDTH - 1) / WIDTH, TBS = (TILES + TB - 1) / TB, CP = (C + VL - 1) / VL * VL,
               VS = CP % 256 ? CP : CP + VL };                              // a row of V; off powers of two, whose lines would fall into the same cache sets
-static const float zeros[VL];
 
 // Bᵀ d, points 0, ±1, ±2, ∞ (or 0, ±1, ∞)
 AI void input_row(vf32 *o, const vf32 *d, int so, int sd) {
@@ -42,43 +41,40 @@ AI void output_row(vf32 *o, const vf32 *m, int so, int sm) {
     }
 }
 
-AI void spread(vf32 *d, float *v, long tb) {                               // d: the E × E points of one tile, VL channels
-    vf32 half[POINTS], o[POINTS];
+// One tile, VL channels, from E × E pixels `down` and `right` apart.
+static __attribute__((noinline)) void transform_input(const float *x, long down, long right, float *v, long point) {
+    vf32 d[POINTS], half[POINTS], o[POINTS];
+    unroll (int i = 0; i < POINTS; i++) d[i] = ld_f32(x + i / E * down + i % E * right);
     unroll (int i = 0; i < E; i++) input_row(half + i, d + i, E, E);
     unroll (int i = 0; i < E; i++) input_row(o + i * E, half + i * E, 1, 1);
-    unroll (int i = 0; i < POINTS; i++) st_f32(v + i * tb * VS, o[i]);
+    unroll (int i = 0; i < POINTS; i++) st_f32(v + i * point, o[i]);
 }
 
-AI void transform_input(const float *x, float *v, long tb, long ty, long tx) {
+// The pixels of a tile that reaches over an edge, or of a last part of a vector, zeros in place of what is not there.
+AI void gather_input(const float *x, long top, long left, int lanes, float *patch) {
+    for (long i = 0; i < E; i++)
+        for (long j = 0; j < E; j++) {
+            const bool in = (unsigned long)(top + i) < H && (unsigned long)(left + j) < W;
+            st_f32(patch + (i * E + j) * VL, in ? ldn_f32(x + (top + i) * XH + (left + j) * XW, lanes) : bc_f32(0));
+        }
+}
+
+AI void spread(const float *x, float *v, long ty, long tx) {
     const long top = ty * F - PT, left = tx * F - PL;
-    vf32 d[POINTS];
-    if (top >= 0 && left >= 0 && top + E <= H && left + E <= W) {
-        const float *at = x + top * XH + left * XW;
-        long c = 0;
-        for (; c + VL <= C; c += VL) {
-            unroll (int i = 0; i < POINTS; i++) d[i] = ld_f32(at + i / E * XH + i % E * XW + c);
-            spread(d, v + c, tb);
+    const bool inside = top >= 0 && left >= 0 && top + E <= H && left + E <= W;
+    float patch[POINTS * VL];
+    long c = 0;
+    for (; c + VL <= C; c += VL) {
+        if (inside) {
+            transform_input(x + top * XH + left * XW + c, XH, XW, v + c, TB * VS);
+        } else {
+            gather_input(x + c, top, left, VL, patch);
+            transform_input(patch, E * VL, VL, v + c, TB * VS);
         }
-        if (C % VL) {
-            unroll (int i = 0; i < POINTS; i++) d[i] = ldn_f32(at + i / E * XH + i % E * XW + c, C % VL);
-            spread(d, v + c, tb);
-        }
-    } else {
-        const float *at[POINTS];
-        bool in[POINTS];
-        unroll (int i = 0; i < POINTS; i++) {
-            const long y = top + i / E, z = left + i % E;
-            in[i] = (unsigned long)y < H && (unsigned long)z < W;
-            at[i] = in[i] ? x + y * XH + z * XW : zeros;
-        }
-        for (long c = 0; c < C; c += VL) {
-            if (c + VL <= C) {
-                unroll (int i = 0; i < POINTS; i++) d[i] = ld_f32(at[i] + (in[i] ? c : 0));
-            } else {
-                unroll (int i = 0; i < POINTS; i++) d[i] = ldn_f32(at[i] + (in[i] ? c : 0), C % VL);
-            }
-            spread(d, v + c, tb);
-        }
+    }
+    if (C % VL) {
+        gather_input(x + c, top, left, C % VL, patch);
+        transform_input(patch, E * VL, VL, v + c, TB * VS);
     }
 }
 
@@ -112,20 +108,20 @@ AI void products(long n, const float *v, const float *u, float *m, long panels) 
     }
 }
 
-AI void transform_output(const tail *t, const float *m, long tb, long b, long ty, long tx, long c, int lanes) {
+static __attribute__((noinline)) void transform_output(const float *m, float *pixels) {
     vf32 d[POINTS], half[F * E], o[F * F];
-    unroll (int i = 0; i < POINTS; i++) d[i] = ld_f32(m + i * tb * WIDTH);
+    unroll (int i = 0; i < POINTS; i++) d[i] = ld_f32(m + i * TB * WIDTH);
     unroll (int i = 0; i < E; i++) output_row(half + i, d + i, E, E);
     unroll (int i = 0; i < F; i++) output_row(o + i * F, half + i * E, 1, 1);
-    const long y = ty * F, x = tx * F;
-    if (y + F <= OH && x + F <= OW) {
-        unroll (int i = 0; i < F; i++)
-            unroll (int j = 0; j < F; j++) finish(t, o[i * F + j], b, (y + i) * OW + x + j, c, lanes);
-    } else {
-        unroll (int i = 0; i < F; i++)
-            unroll (int j = 0; j < F; j++)
-                if (y + i < OH && x + j < OW) finish(t, o[i * F + j], b, (y + i) * OW + x + j, c, lanes);
-    }
+    unroll (int i = 0; i < F * F; i++) st_f32(pixels + i * VL, o[i]);
+}
+
+AI void gather(const tail *t, const float *m, long b, long ty, long tx, long c, int lanes) {
+    float pixels[F * F * VL];
+    transform_output(m, pixels);
+    const long y = ty * F, x = tx * F, rows = y + F <= OH ? F : OH - y, columns = x + F <= OW ? F : OW - x;
+    for (long i = 0; i < rows; i++)
+        for (long j = 0; j < columns; j++) finish(t, ld_f32(pixels + (i * F + j) * VL), b, (y + i) * OW + x + j, c, lanes);
 }
 
 void KERNEL(const args *a, long begin, long end, void *scratch) {
@@ -135,13 +131,13 @@ void KERNEL(const args *a, long begin, long end, void *scratch) {
         const long nb = t % NBS, block = t / NBS % TBS, b = t / (NBS * TBS);
         const long t0 = block * TB, n = t0 + TB < TILES ? TB : TILES - t0, c0 = nb * WIDTH, c1 = c0 + WIDTH < OCP ? c0 + WIDTH : OCP;
         const float *x = (const float *)a[0].p + b * XN, *u = a[1].p;
-        for (long i = 0; i < n; i++) transform_input(x, v + i * VS, TB, (t0 + i) / TW, (t0 + i) % TW);
+        for (long i = 0; i < n; i++) spread(x, v + i * VS, (t0 + i) / TW, (t0 + i) % TW);
         for (long i = 0; i < POINTS; i++) products(n, v + i * TB * VS, u + (i * OCP + c0) * C, m + i * TB * WIDTH, (c1 - c0) / NR);
         for (long i = 0; i < n; i++) {
             const float *from = m + i * WIDTH;
             long c = c0;
-            for (; c + VL <= c1 && c + VL <= OC; c += VL) transform_output(&T, from + c - c0, TB, b, (t0 + i) / TW, (t0 + i) % TW, c, VL);
-            if (OC % VL && c < c1 && c < OC) transform_output(&T, from + c - c0, TB, b, (t0 + i) / TW, (t0 + i) % TW, c, OC % VL);
+            for (; c + VL <= c1 && c + VL <= OC; c += VL) gather(&T, from + c - c0, b, (t0 + i) / TW, (t0 + i) % TW, c, VL);
+            if (OC % VL && c < c1 && c < OC) gather(&T, from + c - c0, b, (t0 + i) / TW, (t0 + i) % TW, c, OC % VL);
         }
     }
 }

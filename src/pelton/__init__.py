@@ -1,0 +1,43 @@
+"""Pelton: an open deep-learning inference optimizer and runtime."""
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from .errors import BuildError, Cancelled, EngineError, Error, InputError, ModelError
+
+if TYPE_CHECKING:
+    from .build import build
+    from .options import Options
+    from .runtime import Context, Engine, load
+
+__version__ = "0.1.0"
+__all__ = ["BuildError", "Cancelled", "Context", "Engine", "EngineError", "Error", "InputError", "ModelError", "Options", "build", "load"]
+
+# Loaded when first asked for: a program that runs engines never imports the compiler.
+_HOMES = {"build": "build", "Options": "options", "Engine": "runtime", "Context": "runtime", "load": "runtime"}
+
+
+class _Package(ModuleType):
+    """A package in which `build` is always the function, also after the module of that name has been imported."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name != "build" or not isinstance(value, ModuleType):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'pelton' has no attribute {name!r}")
+    from importlib import import_module
+    value = getattr(import_module(f"pelton.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,70 @@
+"""Arguments that several commands share, and the options they make."""
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterable
+
+from pelton.errors import InputError
+
+SHAPE_HELP = "sizes of an input whose dimensions the model leaves open, such as x=1x3x224x224 (repeat, or separate by commas)"
+
+
+def whole(least: int, most: int, what: str) -> Callable[[str], int]:
+    """A parser of whole numbers in a range."""
+    def read(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            number = least - 1
+        if not least <= number <= most:
+            raise argparse.ArgumentTypeError(f"expected {what}: a whole number from {least} to {most}, got {text!r}")
+        return number
+    return read
+
+
+def seconds(text: str) -> float:
+    """A number of seconds, not negative."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < 1e6:
+        raise argparse.ArgumentTypeError(f"expected a number of seconds, got {text!r}")
+    return number
+
+
+def named(pairs: Iterable[str], what: str, example: str) -> dict[str, str]:
+    """["x=1", "y=2"] as a mapping; InputError for what is no pair or is given twice."""
+    out: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, value = pair.rpartition("=")
+        if not equals or not name or not value:
+            raise InputError(f"{what} is written NAME=VALUE, such as {example}, got {pair!r}")
+        if name in out:
+            raise InputError(f"{what} gives {name!r} twice")
+        out[name] = value
+    return out
+
+
+def add_threads(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--threads", type=whole(1, 256, "threads"), metavar="N", help="threads to use (all that this process may use, if not given)")
+
+
+def add_build(command: argparse.ArgumentParser) -> None:
+    """What steers a build."""
+    group = command.add_argument_group("how the engine is built")
+    group.add_argument("--level", type=whole(0, 5, "level"), default=3, metavar="N",
+                       help="0: no timing, seconds; 1–2: few candidates; 3: the default; 4–5: many, all")
+    group.add_argument("--budget", type=seconds, metavar="S", help="seconds for timing kernels; then the best guess is taken")
+    group.add_argument("--strict", action="store_true", help="only arithmetic that differs from the model's by the order of sums (no Winograd)")
+    group.add_argument("--shapes", action="append", default=[], metavar="NAME=SIZES", help=SHAPE_HELP)
+    group.add_argument("--outputs", action="append", default=[], metavar="NAME", help="return these tensors, inner ones too, instead of the model's outputs (repeat)")
+    group.add_argument("--timing-cache", metavar="FILE", help="remember times here: the same file gives the same engine, byte for byte")
+    group.add_argument("--cache-dir", metavar="DIR", help="compiled kernels and times are kept here (~/.cache/pelton if not given)")
+
+
+def build_options(args: argparse.Namespace) -> dict:
+    """The fields of pelton.Options that `add_build` and `add_threads` ask for."""
+    shapes = named((pair for given in args.shapes for pair in given.split(",")), "--shapes", "x=1x3x224x224")
+    return {"level": args.level, "budget": args.budget, "strict": args.strict, "shapes": shapes or None, "outputs": tuple(args.outputs) or None,
+            "timing_cache": args.timing_cache, "cache_dir": args.cache_dir, "threads": args.threads}

@@ -1,0 +1,123 @@
+"""Arrays from files and pictures, arrays made up for timing, and arrays into files."""
+from __future__ import annotations
+
+import os
+import secrets
+import zipfile
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pelton import pictures
+from pelton.errors import InputError
+
+if TYPE_CHECKING:
+    from pelton.runtime import Engine
+
+
+def given(engine: Engine, pairs: Sequence[str], image: str | None = None) -> dict[str, np.ndarray]:
+    """Input name → array for arguments like x=cat.npy, x=cat.jpg, all.npz, or a file alone where the engine has one input.
+
+    Pictures for one input are joined to a batch. InputError for what is missing, unknown or cannot be read.
+    """
+    names = [p.name for p in engine.inputs]
+    arrays: dict[str, np.ndarray] = {}
+    files: dict[str, list[str]] = {}
+    for pair in pairs:
+        name, path = _split(pair, names)
+        if name is None:
+            arrays.update(_load_all(path, names))
+        elif pictures.is_picture(path):
+            files.setdefault(name, []).append(path)
+        elif name in arrays:
+            raise InputError(f"input {name!r} is given twice")
+        else:
+            arrays[name] = _load(path)
+    for port in engine.inputs:
+        if port.name in files:
+            arrays[port.name] = _batch(port, files[port.name], image or engine.meta.get("image"))
+    missing = [f"{p.name} {p}" for p in engine.inputs if p.name not in arrays]
+    if missing:
+        raise InputError(f"the engine needs {', '.join(missing)}: give --input NAME=FILE (.npy, .npz or a picture)")
+    return arrays
+
+
+def _split(pair: str, names: Sequence[str]) -> tuple[str | None, str]:
+    """(input, path); no input for an .npz file that names its arrays itself."""
+    for name in sorted(names, key=len, reverse=True):
+        if pair.startswith(name + "="):
+            return name, pair[len(name) + 1:]
+    if not os.path.exists(pair) and "=" in pair:
+        raise InputError(f"the engine has no input {pair.partition('=')[0]!r}; it has {', '.join(names)}")
+    if pair.lower().endswith(".npz"):
+        return None, pair
+    if len(names) != 1:
+        raise InputError(f"say which input is {pair!r}: the engine has {', '.join(names)}; write --input {names[0]}={pair}" if names else "the engine has no inputs")
+    return names[0], pair
+
+
+def _batch(port, paths: Sequence[str], how: str | None) -> np.ndarray:
+    if how is None:
+        raise InputError(f"the engine does not say how pictures become its input {port.name} {port}; say it with --image, {pictures.EXAMPLES}")
+    picture = pictures.parse(how)
+    arrays = [picture.array(path, port.shape, port.numpy_dtype) for path in paths]
+    if len(arrays) != port.shape[0]:
+        raise InputError(f"input {port.name} takes {port.shape[0]} pictures at once, got {len(arrays)}; give --input {port.name}=FILE as many times")
+    return np.concatenate(arrays)
+
+
+def _load(path: str) -> np.ndarray:
+    """The array in an .npy file, or the only one in an .npz file."""
+    found = _read(path)
+    if isinstance(found, np.ndarray):
+        return found
+    if len(found) != 1:
+        raise InputError(f"{path} has {len(found)} arrays ({', '.join(found)}); give it without the name of an input, or a file with one array")
+    return next(iter(found.values()))
+
+
+def _load_all(path: str, names: Sequence[str]) -> dict[str, np.ndarray]:
+    found = _read(path)
+    if isinstance(found, np.ndarray) or (len(found) == 1 and len(names) == 1):
+        return {names[0]: found if isinstance(found, np.ndarray) else next(iter(found.values()))}
+    unknown = [k for k in found if k not in names]
+    if unknown:
+        raise InputError(f"{path} has arrays {', '.join(found)}; the inputs are {', '.join(names)}")
+    return dict(found)
+
+
+def _read(path: str) -> np.ndarray | dict[str, np.ndarray]:
+    try:
+        found = np.load(path, allow_pickle=False)
+        return found if isinstance(found, np.ndarray) else {k: found[k] for k in found.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as e:
+        raise InputError(f"{path} cannot be read as an array: {getattr(e, 'strerror', None) or e}; expected a file of numpy.save or numpy.savez "
+                         f"(pictures end in {', '.join(pictures.SUFFIXES[:3])} …)") from None
+
+
+def made_up(engine: Engine, seed: int = 0) -> dict[str, np.ndarray]:
+    """Inputs to time an engine with: floats from a normal distribution, integers and bools 0 or 1 (indices that fit any table)."""
+    rng = np.random.default_rng(seed)
+    return {p.name: (rng.standard_normal(p.shape) if p.numpy_dtype.kind not in "iub" else rng.integers(0, 2, p.shape)).astype(p.numpy_dtype) for p in engine.inputs}
+
+
+def write(path: str, arrays: Mapping[str, np.ndarray]) -> None:
+    """Writes arrays whole or not at all: all of them to an .npz file, the only one to any other. InputError where that cannot be."""
+    if not path.lower().endswith(".npz") and len(arrays) != 1:
+        raise InputError(f"the engine has {len(arrays)} outputs ({', '.join(arrays)}): name a file that ends in .npz, or one of them with --output NAME={path}")
+    part = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.{secrets.token_hex(4)}.part")
+    keep: Any = {k: np.asarray(v) for k, v in arrays.items()}
+    try:
+        try:
+            with open(part, "xb") as f:
+                if path.lower().endswith(".npz"):
+                    np.savez(f, **keep)
+                else:
+                    np.save(f, next(iter(keep.values())))
+            os.replace(part, path)
+        finally:
+            if os.path.lexists(part):
+                os.unlink(part)
+    except OSError as e:
+        raise InputError(f"{path} cannot be written: {e.strerror or e}") from None

@@ -1,0 +1,100 @@
+"""`pelton build`: an engine file from a model, and what became of the model in a few lines."""
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+from pelton.errors import BuildError, InputError
+
+from . import arguments, progress, text
+
+if TYPE_CHECKING:
+    from pelton.runtime import Engine
+
+EXAMPLES = """examples:
+  pelton build resnet50.onnx                                    writes resnet50.pelton
+  pelton build resnet50.onnx --level 0                          in seconds: no kernel is timed
+  pelton build bert.onnx -o bert.pelton --shapes input_ids=1x128,attention_mask=1x128
+  pelton build resnet50.onnx --timing-cache times.json          the same times give the same engine
+  pelton build resnet50.onnx --image "224x224 mean=0.485,0.456,0.406 std=0.229,0.224,0.225 rgb" --labels imagenet.txt
+                                                                then: pelton run resnet50.pelton --input cat.jpg --top 5
+
+An engine is made for this kind of machine and this number of threads. It holds machine code: run only engines you trust."""
+
+
+def add(commands) -> argparse.ArgumentParser:
+    command = commands.add_parser("build", help="make an engine file from an ONNX model", description="Makes an engine file from an ONNX model.", epilog=EXAMPLES)
+    command.add_argument("model", help="an ONNX file")
+    command.add_argument("-o", "--output", metavar="FILE", help="the engine file (the model's name with .pelton, here, if not given)")
+    arguments.add_threads(command)
+    arguments.add_build(command)
+    pictures = command.add_argument_group("pictures as inputs (kept in the engine, used by `pelton run`)")
+    pictures.add_argument("--image", metavar="HOW", help='how pictures are prepared: "HEIGHTxWIDTH mean=R,G,B std=R,G,B rgb|bgr|gray scale=F crop=F stretch"')
+    pictures.add_argument("--labels", metavar="FILE", help="names of the classes, one per line")
+    return command
+
+
+def main(args: argparse.Namespace) -> None:
+    options = arguments.build_options(args)
+    if args.image is not None:
+        from pelton import pictures
+
+        pictures.parse(args.image)
+        options["image"] = args.image
+    if args.labels is not None:
+        from pelton import pictures
+
+        options["labels"] = pictures.read_labels(args.labels)
+    target = args.output or os.path.splitext(os.path.basename(args.model))[0] + ".pelton"
+    folder = os.path.dirname(os.path.abspath(target))
+    if not os.path.isdir(folder) or os.path.isdir(target):
+        raise InputError(f"the engine cannot be written to {target}: " + (f"there is no folder {folder}" if not os.path.isdir(folder) else "it is a folder"))
+    start = time.monotonic()
+    engine = made(args.model, options, quiet=args.quiet)
+    engine.save(target)
+    if not args.quiet:
+        print(f"{target}: {text.size(os.path.getsize(target))}, built in {time.monotonic() - start:.1f} s")
+        print(summary(engine))
+
+
+def made(model: str | bytes, options: dict[str, Any], *, quiet: bool) -> Engine:
+    """The engine of a model, with progress shown; BuildError where Pelton is installed without what building needs."""
+    import pelton
+
+    with progress.shown(not quiet) as tell:
+        try:
+            return pelton.build(model, **options, progress=tell)
+        except ModuleNotFoundError as e:
+            if e.name not in ("onnx", "ml_dtypes", "ziglang", "google"):
+                raise
+            raise BuildError(f'building engines needs the package {e.name}: pip install "pelton[build]"') from None
+
+
+def summary(engine: Engine) -> str:
+    """What an engine consists of, for people."""
+    kernels = [s for s in engine.steps if not s.host]
+    copies, hosts = engine.meta.get("copies") or [], engine.meta.get("host_steps") or []
+    tactics = {s.info.get("tactic") for s in kernels}
+    timed = sum(len(s.info.get("times_ns") or {}) for s in kernels)
+    layers = sum(len(s.info.get("layers") or ()) for s in engine.steps)
+    fused = sum(len(s.info.get("layers") or ()) > 1 for s in kernels)
+    rows = [("inputs", ports(engine.inputs)), ("outputs", ports(engine.outputs)),
+            ("steps", f"{len(engine.steps)} for {text.count(layers, 'layer')}; {text.count(fused, 'step')} {'do' if fused != 1 else 'does'} several layers at once"),
+            ("tactics", f"{len(tactics)} different, chosen among {timed} timed" if timed else f"{len(tactics)} different, guessed, none timed"),
+            ("copies", f"{len(copies)} because of layouts (`pelton explain` gives the reasons)" if copies else "none because of layouts"),
+            ("host steps", f"{len(hosts)} without a kernel, run by their reference: {', '.join(hosts)}" if hosts else "none: every layer has a kernel"),
+            ("made for", made_for(engine))]
+    return text.table([(f"{name}:", value) for name, value in rows], "ll", indent="  ")
+
+
+def ports(of) -> str:
+    return ", ".join(f"{p.name} {p}" for p in of)
+
+
+def made_for(engine: Engine) -> str:
+    """The machine, threads and effort that an engine was tuned for."""
+    target, meta = engine.target, engine.meta
+    return (f"{target.get('isa', 'any CPU')} ({target.get('cpu', 'unknown CPU')}), {text.count(meta.get('threads', 1), 'thread')}, "
+            f"{meta.get('precision', 'fp32')}, level {meta.get('level', '?')}{', strict' if meta.get('strict') else ''}")

@@ -1,0 +1,56 @@
+"""Progress of long work on stderr: bars on a terminal with rich, plain lines elsewhere."""
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+Progress = Callable[[str, int, int], None]
+STAGES = {"import": "reading the model", "optimize": "optimizing", "tune": "tuning", "check": "checking", "link": "linking", "done": "done"}
+PATIENCE = 5.0                                    # seconds between two plain lines of one stage
+
+
+@contextmanager
+def shown(wanted: bool = True) -> Iterator[Progress]:
+    """A function (stage, done, total) for `pelton.build`; what it shows is gone from a terminal afterwards."""
+    if not wanted:
+        yield lambda stage, done, total: None
+        return
+    if sys.stderr.isatty():
+        try:
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+            from rich.progress import Progress as Bars
+        except ImportError:
+            pass                                  # part of pelton[build]; without it lines do
+        else:
+            columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+            with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
+                yield _bar(bars)
+            return
+    yield _lines()
+
+
+def _bar(bars) -> Progress:
+    tasks: dict[str, int] = {}
+
+    def tell(stage: str, done: int, total: int) -> None:
+        if stage not in tasks:
+            for earlier in tasks.values():
+                bars.update(earlier, visible=False)
+            tasks[stage] = bars.add_task(STAGES.get(stage, stage), total=total)
+        bars.update(tasks[stage], completed=done, total=total)
+    return tell
+
+
+def _lines() -> Progress:
+    last = ["", 0.0]
+
+    def tell(stage: str, done: int, total: int) -> None:
+        now = time.monotonic()
+        if stage == "done" or (stage == last[0] and (now - last[1] < PATIENCE or done == total)):
+            return
+        last[:] = stage, now
+        print(STAGES.get(stage, stage) + (f", {done} of {total}" if total > 1 else "") + " …", file=sys.stderr, flush=True)
+    return tell

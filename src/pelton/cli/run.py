@@ -1,0 +1,108 @@
+"""`pelton run`: one run of an engine on arrays or pictures, its outputs into files or as the likeliest classes."""
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pelton.errors import InputError
+
+from . import arguments, arrays, text
+
+if TYPE_CHECKING:
+    from pelton.runtime import Engine
+
+EXAMPLES = """examples:
+  pelton run model.pelton --input x=input.npy --output y.npy
+  pelton run model.pelton --input inputs.npz --output outputs.npz            several inputs and outputs, by their names
+  pelton run resnet50.pelton --input x=cat.jpg --top 5                       an engine built with --image and --labels
+  pelton run resnet50.pelton --input cat.jpg --image "224x224 rgb" --top 5   the same for an engine that was not
+
+Without --output and --top the outputs are described in a line each."""
+SHOWN = 8                                         # rows of a batch that --top prints
+
+
+def add(commands) -> argparse.ArgumentParser:
+    command = commands.add_parser("run", help="run an engine once", description="Runs an engine once, on arrays or pictures.", epilog=EXAMPLES)
+    command.add_argument("engine", help="an engine file")
+    command.add_argument("--input", action="append", default=[], metavar="NAME=FILE", help=".npy, .npz or a picture; NAME= may go where there is one input (repeat)")
+    command.add_argument("--output", action="append", default=[], metavar="[NAME=]FILE", help=".npy for one output, .npz for all of them (repeat)")
+    command.add_argument("--top", type=arguments.whole(1, 1 << 20, "classes to print"), metavar="K", help="print the K likeliest classes along the last axis")
+    command.add_argument("--image", metavar="HOW", help="how pictures are prepared, instead of what the engine says")
+    arguments.add_threads(command)
+    return command
+
+
+def main(args: argparse.Namespace) -> None:
+    import pelton
+
+    engine = pelton.load(args.engine)
+    inputs = arrays.given(engine, args.input, args.image)
+    files = targets(args.output, [p.name for p in engine.outputs])
+    outputs = engine.context(threads=args.threads).run(inputs)
+    for path, names in files:
+        arrays.write(path, {n: outputs[n] for n in names})
+    if args.top is not None:
+        print("\n".join(likeliest(outputs[engine.outputs[0].name], args.top, engine.meta.get("labels"))))
+    elif not files and not args.quiet:
+        print("\n".join(described(engine, outputs)))
+
+
+def targets(given: Sequence[str], names: Sequence[str]) -> list[tuple[str, list[str]]]:
+    """(path, outputs) for arguments like y.npy, logits=y.npy and all.npz."""
+    out = []
+    for pair in given:
+        name = next((n for n in sorted(names, key=len, reverse=True) if pair.startswith(n + "=")), None)
+        path = pair if name is None else pair[len(name) + 1:]
+        if not path.lower().endswith((".npy", ".npz")):
+            raise InputError(f"outputs go to .npy or .npz files, got {pair!r}; the outputs are {', '.join(names)}")
+        if path.lower().endswith(".npy") and name is None and len(names) > 1:
+            raise InputError(f"the engine has {len(names)} outputs ({', '.join(names)}): name a file that ends in .npz, or one of them, "
+                             f"such as --output {names[0]}={path}")
+        out.append((path, list(names) if name is None else [name]))
+    return out
+
+
+def likeliest(values: np.ndarray, k: int, labels: Sequence[str] | None) -> list[str]:
+    """Lines with the likeliest classes of every row of the last axis (trailing axes of one do not count)."""
+    shape = list(values.shape)
+    while len(shape) > 1 and shape[-1] == 1:
+        shape.pop()
+    if not shape or values.dtype.kind not in "fiu" or not values.size:
+        raise InputError(f"--top needs an output of numbers with classes along its last axis, got {values.dtype} {list(values.shape)}")
+    rows = values.reshape(-1, shape[-1]).astype(np.float64)
+    probable, said = probabilities(rows)
+    lines = [said]
+    if labels and len(labels) != shape[-1]:
+        lines.append(f"(the engine has {len(labels)} labels for {shape[-1]} classes)")
+    for r, row in enumerate(probable[:SHOWN]):
+        if len(probable) > 1:
+            lines.append(f"row {r}:")
+        for c in np.argsort(-row, kind="stable")[:k]:
+            lines.append(f"  {row[c]:7.4f}  {labels[c] if labels and c < len(labels) else f'class {c}'}")
+    if len(probable) > SHOWN:
+        lines.append(f"… and {len(probable) - SHOWN} more rows; --output keeps them all")
+    return lines
+
+
+def probabilities(rows: np.ndarray) -> tuple[np.ndarray, str]:
+    """Rows as probabilities and how they became so: softmax only where they are none already."""
+    if np.isfinite(rows).all() and (rows >= 0).all() and np.allclose(rows.sum(-1), 1, atol=1e-3):
+        return rows, "probabilities, as the model gives them:"
+    shifted = np.exp(rows - rows.max(-1, keepdims=True))
+    return shifted / shifted.sum(-1, keepdims=True), "probabilities, by softmax of what the model gives:"
+
+
+def described(engine: Engine, outputs: dict[str, np.ndarray]) -> list[str]:
+    """A line on each output."""
+    lines = []
+    for port in engine.outputs:
+        x = np.asarray(outputs[port.name])
+        line = f"{port.name} {port}"
+        if x.size and x.dtype.kind in "fiu":
+            flat = x.astype(np.float64).ravel()
+            line += f": min {flat.min():.6g}, mean {flat.mean():.6g}, max {flat.max():.6g}; begins {', '.join(f'{v:.6g}' for v in flat[:4])}"
+        lines.append(text.shortened(line, 200))
+    return lines

@@ -1,0 +1,37 @@
+"""Numbers and tables as people read them."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def size(count: float) -> str:
+    """Bytes: 512 B, 1.1 MB."""
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.2f} GB"
+
+
+def duration(ns: float) -> str:
+    """Nanoseconds in the unit that suits them: 850 ns, 12.3 µs, 4.56 ms, 1.20 s."""
+    for unit, factor, digits in (("s", 1e9, 2), ("ms", 1e6, 3), ("µs", 1e3, 1)):
+        if ns >= factor:
+            return f"{ns / factor:.{digits}f} {unit}"
+    return f"{ns:.0f} ns"
+
+
+def count(n: int, noun: str, nouns: str = "") -> str:
+    """1 step, 2 steps."""
+    return f"{n} {noun if n == 1 else nouns or noun + 's'}"
+
+
+def shortened(text: str, width: int) -> str:
+    return text if len(text) <= width else text[:width - 1] + "…"
+
+
+def table(rows: Sequence[Sequence[str]], align: str, indent: str = "") -> str:
+    """Rows in columns, the first row the heading. `align`: one character per column, l or r."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(align))]
+    cells = [[c.ljust(w) if a == "l" else c.rjust(w) for c, w, a in zip(row, widths, align)] for row in rows]
+    return "\n".join((indent + "  ".join(row)).rstrip() for row in cells)

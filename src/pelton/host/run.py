@@ -1,0 +1,58 @@
+"""Runs one node by its reference: floats computed in float64 and rounded once, foreign nodes by the onnx package in their own types."""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from pelton.errors import EngineError, InputError
+from pelton.ir.evaluate import evaluate_node
+from pelton.ir.graph import Node
+from pelton.ir.text import parse_node
+from pelton.ir.types import DType, TensorType
+
+# what the references of ops, numpy's and those of the onnx package, raise for data they cannot take
+_RAISED = (ArithmeticError, AttributeError, ImportError, LookupError, MemoryError, RuntimeError, TypeError, ValueError)
+
+
+def run_node(node: Node, arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+    """The outputs of a node for arrays of its input types, contiguous. InputError where they do not fit, EngineError where the reference fails."""
+    given = tuple(map(np.asarray, arrays))
+    expected = tuple(v.type for v in node.inputs)
+    if tuple(map(_type, given)) != expected:
+        raise InputError(f"step {_where(node)} takes {_listed(expected)}, got {_listed(map(_type, given))}")
+    try:
+        found = evaluate_node(node, given)
+    except EngineError as e:
+        raise EngineError(f"{e} (step {_where(node)})") from None
+    except _RAISED as e:
+        raise EngineError(f"step {_where(node)} failed on the host: {type(e).__name__}: {e}") from e
+    return tuple(np.asarray(a, order="C") for a in found)
+
+
+def run_text(text: str) -> Callable[..., tuple[np.ndarray, ...]]:
+    """The function of arrays that a node's text (`pelton.ir.text.node_text`) describes; EngineError where the text is none."""
+    try:
+        node = parse_node(text)
+    except (InputError, ValueError) as e:
+        raise EngineError(f"a host step of this engine cannot be read: {e}; it is damaged or made by another version, build it again") from None
+
+    def run(*arrays: np.ndarray) -> tuple[np.ndarray, ...]:
+        return run_node(node, arrays)
+
+    return run
+
+
+def _type(array: np.ndarray) -> TensorType | None:
+    try:
+        return TensorType(DType.of(array), array.shape)
+    except TypeError:
+        return None
+
+
+def _listed(types) -> str:
+    return ", ".join(map(str, types)) or "nothing"
+
+
+def _where(node: Node) -> str:
+    return f"{node.op.name} {node.name!r}" if node.name else node.op.name

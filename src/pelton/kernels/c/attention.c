@@ -1,0 +1,141 @@
+// Attention, softmax(scale · Q·Kᵀ + mask) · V: a block of queries against the keys and values of its head, which are packed into panels of NR once for
+// consecutive blocks. Many keys go in blocks of KB with a running maximum and sum (Milakov and Gimelshein 2018, Dao et al. 2022), so that scores stay in L2.
+#include "attention.h"
+
+// <region>
+enum : long { SQ = 37, SK = 29, D = 19, DV = 21, QR = 19, KR = 19, VR = 21, CAUSAL = 0, MASKED = 1 };
+#define SCALE 0.25f
+#define Q_AT(b) ((b) * SQ * D)
+#define K_AT(b) ((b) * SK * D)
+#define V_AT(b) ((b) * SK * DV)
+#define MASK(m, b, r, c, n) ldn_f32((m) + (r) * SK + (c), n)
+typedef struct { float *y; } tail;
+AI tail tail_open(const args *a) { return (tail){ a[4].p }; }
+AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t->y + (b * SQ + r) * DV + c, x, n); }
+// </region>
+// <tactic>
+enum : long { MR = 6, NV = 2, MB = 48, KB = 256 };
+// </tactic>
+
+enum : long { NR = NV * VL, MBS = (SQ + MB - 1) / MB, KEYS = (SK + NR - 1) / NR * NR, COLS = (DV + NR - 1) / NR * NR, RUNNING = SK > KB,
+              BLOCK = RUNNING ? KB : KEYS, ROW = BLOCK + (BLOCK % 256 ? 0 : VL) };      // rows a power of two apart would share their place in L1
+
+AI vf32 piece(const float *p, long left) { return left >= VL ? ld_f32(p) : left > 0 ? ldn_f32(p, left) : bc_f32(0); }
+
+// Keys as [panel][d][NR], columns past SK zero: VL × VL elements turned at a time.
+static void pack_keys(const float *k, float *to) {
+    for (long n = 0; n < KEYS; n += VL)
+        for (long d = 0; d < D; d += VL) {
+            float *panel = to + n / NR * NR * D + n % NR;
+            vf32 v[VL];
+            unroll (int i = 0; i < VL; i++) v[i] = n + i >= SK ? bc_f32(0) : piece(k + (n + i) * KR + d, D - d);
+            transpose_f32(v);
+            unroll (int i = 0; i < VL; i++) if (D % VL == 0 || d + i < D) st_f32(panel + (d + i) * NR, v[i]);
+        }
+}
+
+// Values as [panel][key][NR], columns past DV zero.
+static void pack_values(const float *v, float *to) {
+    for (long c = 0; c < COLS; c += VL)
+        for (long n = 0; n < SK; n++) st_f32(to + c / NR * NR * SK + n * NR + c % NR, piece(v + n * VR + c, DV - c));
+}
+
+// acc += rows of `a`, `stride` apart, times a panel of NR columns.
+AI void product(int rows, const float *a, long stride, const float *p, long n, vf32 (*acc)[NV]) {
+    for (long k = 0; k < n; k++) {
+        vf32 w[NV];
+        unroll (int j = 0; j < NV; j++) w[j] = ld_f32(p + k * NR + j * VL);
+        unroll (int i = 0; i < rows; i++) {
+            const vf32 x = bc_f32(a[i * stride + k]);
+            unroll (int j = 0; j < NV; j++) acc[i][j] = vec_fma(x, w[j], acc[i][j]);
+        }
+    }
+}
+
+// Scores of queries m … and keys n …: what a row does not read becomes minus infinity.
+AI void score(int rows, bool edge, const float *mask, const float *q, const float *k, float *s, long b, long m, long n) {
+    vf32 acc[MR][NV];
+    unroll (int i = 0; i < rows; i++)
+        unroll (int j = 0; j < NV; j++) acc[i][j] = bc_f32(0);
+    product(rows, q, D, k, D, acc);
+    const bool cut = edge || (CAUSAL && n + NR > m + 1);
+    unroll (int i = 0; i < rows; i++)
+        unroll (int j = 0; j < NV; j++) {
+            const long c = n + j * VL, limit = CAUSAL && m + i + 1 < SK ? m + i + 1 : SK;
+            const int lanes = !edge || SK % NR >= (j + 1) * VL ? VL : SK % NR > j * VL ? SK % NR - j * VL : 0;
+            vf32 x = acc[i][j];
+            if (MASKED && lanes) x += MASK(mask, b, m + i, c, lanes);
+            st_f32(s + i * ROW + j * VL, cut ? hide(x, c, limit) : x);
+        }
+}
+
+// Exponentials times values: the part of the result that `n` keys add to what went before, faded; the last part is divided by the row's sum and goes through the tail.
+AI void weigh(int rows, bool edge, const tail *t, const float *s, const float *v, float *part, const float *fade, const float *sum, long n, bool first, bool last,
+              long b, long m, long c) {
+    vf32 acc[MR][NV];
+    unroll (int i = 0; i < rows; i++)
+        unroll (int j = 0; j < NV; j++) acc[i][j] = RUNNING && !first ? ld_f32(part + i * NR + j * VL) * bc_f32(fade[i]) : bc_f32(0);
+    product(rows, s, ROW, v, n, acc);
+    unroll (int i = 0; i < rows; i++) {
+        const vf32 whole = RUNNING && !last ? bc_f32(1) : bc_f32(1 / sum[i]);
+        unroll (int j = 0; j < NV; j++) {
+            const int lanes = !edge || DV % NR >= (j + 1) * VL ? VL : DV % NR - j * VL;
+            if (RUNNING && !last) st_f32(part + i * NR + j * VL, acc[i][j]);
+            else if (lanes > 0) finish(t, acc[i][j] * whole, b, m + i, c + j * VL, lanes);
+        }
+    }
+}
+
+void KERNEL(const args *a, long begin, long end, void *scratch) {
+    const tail T = tail_open(a);
+    const float *mask = MASKED ? a[3].p : 0, *packed_k = 0, *packed_v = 0;
+    float *keys = scratch, *values = keys + KEYS * D, *queries = values + SK * COLS, *scores = queries + MB * D, *part = scores + MB * ROW;
+    float *top = part + (RUNNING ? MB * COLS : 0), *sum = top + MB, *fade = sum + MB;
+    for (long t = begin; t < end; t++) {
+        const long b = t / MBS, m0 = t % MBS * MB, m1 = m0 + MB < SQ ? m0 + MB : SQ, seen = CAUSAL && m1 < SK ? m1 : SK;
+        const float *q = (const float *)a[0].p + Q_AT(b) + m0 * QR, *k = (const float *)a[1].p + K_AT(b), *v = (const float *)a[2].p + V_AT(b);
+        if (packed_k != k) pack_keys(packed_k = k, keys);
+        if (packed_v != v) pack_values(packed_v = v, values);
+        for (long i = 0; i < m1 - m0; i++) {
+            for (long d = 0; d < D; d++) queries[i * D + d] = q[i * QR + d] * SCALE;
+            top[i] = -__FLT_MAX__, sum[i] = 0;                             // finite: a block of which nothing is read adds nothing
+        }
+        for (long k0 = 0; k0 < seen; k0 += BLOCK) {
+            const long kn = k0 + BLOCK < seen ? BLOCK : seen - k0;
+            const bool first = k0 == 0, last = k0 + kn == seen;
+            for (long n = k0; n < k0 + kn; n += NR) {
+                const float *p = keys + n * D;
+                float *s = scores + n - k0;
+                long m = m0;
+                if (n + NR <= SK) {
+                    for (; m + MR <= m1; m += MR) score(MR, false, mask, queries + (m - m0) * D, p, s + (m - m0) * ROW, b, m, n);
+                    if (SQ % MR && m < m1) score(SQ % MR, false, mask, queries + (m - m0) * D, p, s + (m - m0) * ROW, b, m, n);
+                } else {
+                    for (; m + MR <= m1; m += MR) score(MR, true, mask, queries + (m - m0) * D, p, s + (m - m0) * ROW, b, m, n);
+                    if (SQ % MR && m < m1) score(SQ % MR, true, mask, queries + (m - m0) * D, p, s + (m - m0) * ROW, b, m, n);
+                }
+            }
+            for (long i = 0; i < m1 - m0; i++) {
+                const float before = top[i], added = exponentials(scores + i * ROW, (kn + NR - 1) / NR * NV, top + i);
+                fade[i] = RUNNING ? f32_exp(bc_f32(before - top[i]))[0] : 1;
+                sum[i] = sum[i] * fade[i] + added;
+            }
+            for (long c = 0; c < DV; c += NR) {
+                const float *p = values + c * SK + k0 * NR;
+                float *o = part + c * MB;
+                long m = m0;
+                if (c + NR <= DV) {
+                    for (; m + MR <= m1; m += MR)
+                        weigh(MR, false, &T, scores + (m - m0) * ROW, p, o + (m - m0) * NR, fade + m - m0, sum + m - m0, kn, first, last, b, m, c);
+                    if (SQ % MR && m < m1)
+                        weigh(SQ % MR, false, &T, scores + (m - m0) * ROW, p, o + (m - m0) * NR, fade + m - m0, sum + m - m0, kn, first, last, b, m, c);
+                } else {
+                    for (; m + MR <= m1; m += MR)
+                        weigh(MR, true, &T, scores + (m - m0) * ROW, p, o + (m - m0) * NR, fade + m - m0, sum + m - m0, kn, first, last, b, m, c);
+                    if (SQ % MR && m < m1)
+                        weigh(SQ % MR, true, &T, scores + (m - m0) * ROW, p, o + (m - m0) * NR, fade + m - m0, sum + m - m0, kn, first, last, b, m, c);
+                }
+            }
+        }
+    }
+}

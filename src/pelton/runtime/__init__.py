@@ -1,0 +1,5 @@
+"""Running engines: load, engine, context."""
+from .context import Context
+from .engine import Engine, load
+
+__all__ = ["Context", "Engine", "load"]

@@ -1,0 +1,99 @@
+"""Arrays of the caller: what fits a port, what is copied to fit, and the sentences for what does not."""
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from pelton.engine.engine import Port
+from pelton.errors import InputError
+
+
+def fit(port: Port, given: Any) -> np.ndarray:
+    """`given` as an array of the port's type, shape and native byte order, contiguous and aligned: itself where it is that, else a copy of equal values.
+
+    InputError, saying what to do, where it would take more than a copy.
+    """
+    what = f"input {port.name!r} needs {port}"
+    dtype = port.numpy_dtype
+    if isinstance(given, np.generic):
+        given = np.asarray(given)                          # a numpy scalar knows its type
+    if not isinstance(given, np.ndarray):
+        raise InputError(f"{what} as a numpy array, given {_kind(given)}; np.asarray(value, dtype=np.{dtype.name}) makes one")
+    if isinstance(given, np.ma.MaskedArray):
+        raise InputError(f"{what}, given a masked array, whose mask would be lost; fill it with {port.name}.filled(value)")
+    if given.dtype.hasobject:
+        raise InputError(f"{what} (numpy {dtype.name}), given an array of Python objects, shape {list(given.shape)}; make an array of numbers with "
+                         f"np.asarray(value.tolist(), dtype=np.{dtype.name})")
+    if given.dtype.newbyteorder("=") != dtype:
+        raise InputError(f"{what} (numpy {dtype.name}), given {given.dtype.name}; convert it with .astype(np.{dtype.name})")
+    check_shape(port, given.shape, what)
+    if type(given) is np.ndarray and given.dtype == dtype and given.flags.c_contiguous and given.flags.aligned:
+        return given
+    return np.array(given, dtype=dtype, order="C", copy=True, subok=False)
+
+
+def check_shape(port: Port, shape: tuple[int, ...], what: str) -> None:
+    if shape == port.shape:
+        return
+    advice = ""
+    if len(shape) == len(port.shape):
+        axis = next(i for i, (a, b) in enumerate(zip(shape, port.shape)) if a != b)
+        named = port.dims[axis] if port.dims else None
+        detail = f"shape {list(shape)}: axis {axis}" + (f" ({named})" if named else "") + f" has {shape[axis]} instead of {port.shape[axis]}"
+        if sorted(shape) == sorted(port.shape):
+            advice = "; are the axes in another order (see .transpose)?"
+    else:
+        detail = f"{len(shape)} dimensions instead of {len(port.shape)}: {list(shape)}"
+        if port.shape[:1] == (1,) and shape == port.shape[1:]:
+            advice = "; add the first axis with [None]"
+    raise InputError(f"{what}, given {detail}{advice}")
+
+
+def check_out(ports: Sequence[Port], out: Any) -> None:
+    """InputError for an `out` that is no mapping from names of outputs."""
+    if not isinstance(out, Mapping):
+        raise InputError(f"out needs a mapping from output names to arrays, given {_kind(out)}")
+    check_names("output", ports, out, all_of_them=False)
+
+
+def refuse_out(port: Port, given: Any) -> NoReturn:
+    """InputError that says why results cannot be written straight into `given`."""
+    what = f"out[{port.name!r}] needs {port}"
+    if type(given) is not np.ndarray:
+        raise InputError(f"{what} as a numpy array, given {_kind(given)}")
+    if given.dtype != port.numpy_dtype:
+        swapped = " in the other byte order" if given.dtype.newbyteorder("=") == port.numpy_dtype else ""
+        raise InputError(f"{what} (numpy {port.numpy_dtype.name}), given {given.dtype.name}{swapped}; results are not converted")
+    check_shape(port, given.shape, what)
+    lacks = next(wanted for flag, wanted in (("writeable", "that can be written"), ("c_contiguous", "contiguous in C order"), ("aligned", "aligned to its elements"))
+                 if not getattr(given.flags, flag))
+    raise InputError(f"{what} {lacks}, given one that is not; leave it out, or make it with np.empty(shape, dtype)")
+
+
+def refuse_shared(inputs: Sequence[Port], outputs: Sequence[Port], one: int, other: int) -> NoReturn:
+    """InputError for an output that has memory in common with another port, both counted inputs first."""
+    names = [f"input {p.name!r}" for p in inputs] + [f"out[{p.name!r}]" for p in outputs]
+    raise InputError(f"{names[one]} shares memory with {names[other]}; a run reads inputs while it writes outputs, so give it memory of its own")
+
+
+def check_names(kind: str, ports: Sequence[Port], given: Mapping[str, Any], *, all_of_them: bool) -> None:
+    """InputError for names that no port has, and for ports that are missing."""
+    has = f"the engine's {kind}s are " + (", ".join(f"{p.name!r} {p}" for p in ports) or "none")
+    unknown = [n for n in given if n not in {p.name for p in ports}]
+    if unknown:
+        raise InputError(f"there is no {kind} {unknown[0]!r}; {has}")
+    missing = [p.name for p in ports if p.name not in given]
+    if missing and all_of_them:
+        raise InputError(f"{kind} {missing[0]!r} is missing; {has}")
+
+
+def refuse_mapping(ports: Sequence[Port], given: Any) -> NoReturn:
+    example = ports[0].name if ports else "x"
+    raise InputError(f"run needs a mapping from input names to arrays, like {{{example!r}: array}}, given {_kind(given)}; arrays in order go to engine(array, …)")
+
+
+def _kind(value: Any) -> str:
+    kind = type(value)
+    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"

@@ -1,0 +1,119 @@
+"""The public engine: a plan with its code loaded and its constants in place, run through contexts."""
+from __future__ import annotations
+
+import logging
+import os
+import weakref
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from pelton.backends.cpu import load_code
+from pelton.backends.cpu.memory import aligned
+from pelton.engine import engine as plain_engine
+from pelton.engine import file
+from pelton.engine.check import check
+from pelton.engine.engine import Port, Step
+
+from .context import Context
+from .host import HostStep
+from .machine import check_machine
+
+log = logging.getLogger("pelton.runtime")
+
+
+class Engine:
+    """A network built for this kind of machine. One engine serves many threads: every run takes a context of its own.
+
+    Raises EngineError where the plain engine does not hang together or does not run on this machine.
+    """
+
+    def __init__(self, plain: plain_engine.Engine):
+        check(plain)
+        check_machine(plain.name, plain.target)
+        self.plain = plain
+        self.constants = aligned(plain.constants)
+        self.symbols: dict[str, int] = {}
+        if plain.code:
+            code = load_code(plain.code)
+            weakref.finalize(self, code.close).atexit = False        # at exit a thread may still be running it
+            self.symbols = {s.symbol: 0 for s in plain.steps if s.symbol}
+            self.symbols = {name: code.symbol(name) for name in self.symbols}
+        self.host = {i: HostStep(s) for i, s in enumerate(plain.steps) if s.host}
+        if self.host:
+            log.warning("engine %r runs %d of its %d steps on the host, by their reference: %s", plain.name, len(self.host), len(plain.steps),
+                        ", ".join(plain.steps[i].name for i in self.host))
+        self._contexts: deque[Context] = deque()                     # those that no run is using
+
+    @property
+    def name(self) -> str:
+        return self.plain.name
+
+    @property
+    def inputs(self) -> tuple[Port, ...]:
+        return self.plain.inputs
+
+    @property
+    def outputs(self) -> tuple[Port, ...]:
+        return self.plain.outputs
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        return self.plain.steps
+
+    @property
+    def meta(self) -> Mapping[str, Any]:
+        return self.plain.meta
+
+    def context(self, threads: int | None = None) -> Context:
+        """A context of its own memory, for one run at a time. `threads`: as many as there are CPUs for this process, unless said otherwise."""
+        return Context(self, threads)
+
+    def run(self, inputs: Mapping[str, np.ndarray], out: Mapping[str, np.ndarray] | None = None) -> dict[str, np.ndarray]:
+        """Outputs by name, in fresh arrays or those given as `out`. From any thread. InputError for arrays that do not fit."""
+        try:
+            context = self._contexts.pop()
+        except IndexError:
+            context = Context(self)
+        try:
+            return context.run(inputs, out)
+        finally:
+            self._contexts.append(context)
+
+    def __call__(self, *arrays: np.ndarray) -> np.ndarray | tuple[np.ndarray, ...]:
+        """Inputs in order; gives the output, or a tuple where there are several."""
+        try:
+            context = self._contexts.pop()
+        except IndexError:
+            context = Context(self)
+        try:
+            return context(*arrays)
+        finally:
+            self._contexts.append(context)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the engine file, whole or not at all."""
+        file.write(self.plain, path)
+
+    def tobytes(self) -> bytes:
+        """The engine file as bytes; equal engines give equal bytes."""
+        return file.to_bytes(self.plain)
+
+    def __reduce__(self):
+        return load, (self.tobytes(),)
+
+    def __repr__(self) -> str:
+        def side(ports: tuple[Port, ...]) -> str:
+            return ", ".join(f"{p.name}: {p}" for p in ports)
+        return f"<pelton.Engine {self.name!r} ({side(self.inputs)}) -> ({side(self.outputs)}), {len(self.steps)} steps>"
+
+
+def load(source: str | os.PathLike[str] | bytes, verify: bool = False) -> Engine:
+    """The engine in a file (mapped, not read) or in bytes. `verify` checks the weights, too.
+
+    An engine holds machine code: load only what you would run as a program. Raises EngineError, saying what to do, for what is no engine,
+    is damaged, or does not run on this machine.
+    """
+    return Engine(file.read(source, verify))

@@ -1,0 +1,39 @@
+"""Steps that no kernel takes: a node's text, run by the reference on views of the engine's memory."""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from pelton.engine.engine import SIZES, Step, Tensor, numpy_dtype
+from pelton.errors import EngineError
+
+
+class HostStep:
+    """A host step with its function; EngineError where what the function needs is not installed."""
+
+    def __init__(self, step: Step):
+        try:
+            from pelton import host      # only engines with host steps need what it imports
+            self._function: Callable[..., Sequence[np.ndarray]] = host.run_text(step.host)
+        except ImportError as e:
+            raise EngineError(f'step {step.name!r} runs on the host, which needs {e.name or "more packages"}: pip install "pelton[build]"') from e
+        self.step = step
+
+    def run(self, memory: Callable[[int], np.ndarray]) -> None:
+        """Reads and writes the buffers that `memory` gives as bytes."""
+        results = self._function(*(view(t, memory(t.slice.buffer)) for t in self.step.inputs))
+        if len(results) != len(self.step.outputs):
+            raise EngineError(f"host step {self.step.name!r} gave {len(results)} results, expected {len(self.step.outputs)}")
+        for t, result in zip(self.step.outputs, results):
+            if result.shape != t.shape or result.dtype != numpy_dtype(t.dtype):
+                raise EngineError(f"host step {self.step.name!r} gave {result.dtype.name}{list(result.shape)}, expected {t.dtype}{list(t.shape)}")
+            view(t, memory(t.slice.buffer))[...] = result
+
+
+def view(t: Tensor, memory: np.ndarray) -> np.ndarray:
+    """A tensor's elements where they lie."""
+    size = SIZES[t.dtype]
+    if 0 in t.shape:
+        return np.empty(t.shape, numpy_dtype(t.dtype))
+    return np.ndarray(t.shape, numpy_dtype(t.dtype), memory, t.slice.offset, tuple(s * size for s in t.strides))

@@ -1,0 +1,100 @@
+"""Engines made by hand for the tests of the runtime: small kernels compiled out of C, and plans written down."""
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+from functools import lru_cache
+from pathlib import Path
+
+from pelton.engine.engine import Buffer, Engine, Port, Slice, Step
+
+KERNELS = """
+typedef union { void *p; long d; } args;
+
+/* z = x + y, tiles of `dims[0]` elements, dims[1] in all */
+void add(const args *a, long begin, long end, void *scratch) {
+    const float *x = a[0].p, *y = a[1].p; float *z = a[2].p;
+    long n = a[4].d, to = end * a[3].d;
+    for (long i = begin * a[3].d; i < (to < n ? to : n); i++) z[i] = x[i] + y[i];
+}
+
+/* z = x * dims[0], one element per tile */
+void scale(const args *a, long begin, long end, void *scratch) {
+    const float *x = a[0].p; float *z = a[1].p;
+    for (long i = begin; i < end; i++) z[i] = x[i] * (float)a[2].d;
+}
+
+/* the same, but a tile takes dims[1] thousand rounds */
+void slow(const args *a, long begin, long end, void *scratch) {
+    for (long i = begin; i < end; i++) {
+        volatile float v = ((const float *)a[0].p)[i];
+        for (volatile long k = 0; k < a[3].d * 1000; k++) {}
+        ((float *)a[1].p)[i] = v * (float)a[2].d;
+    }
+}
+
+/* z = the sum of dims[0] elements before and at i (serial in a tile), through scratch: wrong if two workers share it */
+void window(const args *a, long begin, long end, void *scratch) {
+    const float *x = a[0].p; float *z = a[1].p, *s = scratch; long n = a[2].d;
+    for (long i = begin; i < end; i++) {
+        for (long k = 0; k < n; k++) s[k] = i - k >= 0 ? x[i - k] : 0;
+        float sum = 0;
+        for (long k = 0; k < n; k++) sum += ((volatile float *)s)[k];
+        z[i] = sum;
+    }
+}
+
+/* z = x / 2^20 * 2^20: denormal in between */
+void denormal(const args *a, long begin, long end, void *scratch) {
+    const float *x = a[0].p; float *z = a[1].p;
+    for (long i = begin; i < end; i++) { volatile float t = x[i] * 0x1p-100f; t = t * 0x1p-40f; z[i] = t; }
+}
+"""
+
+
+@lru_cache(maxsize=None)
+def compiled(source: str = KERNELS) -> bytes:
+    """Machine code of C kernels as one shared object, as engines hold it."""
+    import ziglang
+    zig = os.path.join(os.path.dirname(ziglang.__file__), "zig")
+    kept = Path(tempfile.gettempdir(), f"pelton-tests-{os.getuid()}")
+    kept.mkdir(mode=0o700, exist_ok=True)
+    out = kept / (hashlib.sha256(source.encode()).hexdigest()[:24] + ".so")
+    if not out.exists():
+        with tempfile.TemporaryDirectory() as d:
+            env = {**os.environ, "ZIG_GLOBAL_CACHE_DIR": d, "ZIG_LOCAL_CACHE_DIR": d}
+            Path(d, "k.c").write_text(source)
+            subprocess.run([zig, "clang", "-target", "x86_64-linux-gnu", "-O2", "-fPIC", "-ffreestanding", "-c", "k.c", "-o", "k.o"], cwd=d, env=env, check=True)
+            subprocess.run([zig, "ld.lld", "-shared", "-nostdlib", "-z", "noexecstack", "k.o", "-o", "k.so"], cwd=d, env=env, check=True)
+            os.replace(os.path.join(d, "k.so"), out)
+    return out.read_bytes()
+
+
+def engine(inputs, outputs, buffers, steps, *, arena=0, constants=b"", code=None, name="handmade", target=None, meta=None) -> Engine:
+    return Engine(name, tuple(inputs), tuple(outputs), tuple(buffers), tuple(steps), arena, constants, compiled() if code is None else code,
+                  {"os": sys.platform, "arch": "x86_64", "isa": "x86_64"} if target is None else target, meta or {})
+
+
+def chain(n: int = 1000, constant: bytes | None = None, grain: int = 1) -> Engine:
+    """y = 3 (2 x + c), z = 2 x + c: three steps, an arena, a constant, two outputs."""
+    import numpy as np
+    c = np.arange(n, dtype=np.float32).tobytes() if constant is None else constant
+    size = 4 * n
+    tile = 16
+    tiles = -(-n // tile)
+    return engine(
+        [Port("x", "f32", (n,), ("N",))], [Port("y", "f32", (n,)), Port("z", "f32", (n,))],
+        [Buffer("input", 0, size), Buffer("output", 0, size), Buffer("output", 1, size), Buffer("arena", 64, size), Buffer("constant", 0, size)],
+        [Step("double", "scale", (Slice(0, 0), Slice(3, 0)), (2,), n, grain, 0, 0, info={"tactic": "plain", "flops": n}),
+         Step("add", "add", (Slice(3, 0), Slice(4, 0), Slice(2, 0)), (tile, n), tiles, grain, 1, 0),
+         Step("triple", "scale", (Slice(2, 0), Slice(1, 0)), (3,), n, grain, 2, 0)],
+        arena=64 + size, constants=c, meta={"threads": 2, "labels": ["a", "b"]})
+
+
+def expected(x, c=None):
+    import numpy as np
+    z = 2 * x + (np.arange(len(x), dtype=np.float32) if c is None else c)
+    return {"y": 3 * z, "z": z}
