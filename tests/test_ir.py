@@ -22,7 +22,9 @@ graph main(%x: f32[2, 3]) {
   %half = constant f32[] 0.5
   %y: f32[2, 3] = mul(%x, %half) "layer1/mul"
   %shift = constant f32[3] [0.1, -0.0, inf]
-  %z: f32[2, 3] = add(%y, %shift)
+  %zeros = constant f32[1, 3] 0.0
+  %s: f32[1, 3] = sub(%shift, %zeros)
+  %z: f32[2, 3] = add(%y, %s)
   %values: f32[2, 1], %where: i64[2, 1] = top_k(%z) {k=1, axis=1}
   %small: f16[2, 3] = cast(%z) {to=f16}
   return %values, %where, %y
@@ -34,7 +36,7 @@ def test_text_parses_back_to_itself():
     graph = parse(TEXT)
     verify(graph)
     assert to_text(graph, data=True) == TEXT
-    assert graph.nodes[0].name == "layer1/mul" and graph.nodes[2].attrs == {"k": 1, "axis": 1, "largest": True, "sorted": True}
+    assert graph.nodes[0].name == "layer1/mul" and graph.nodes[3].attrs == {"k": 1, "axis": 1, "largest": True, "sorted": True}
 
 
 @pytest.mark.parametrize("name, op, types, attrs", list(examples()), ids=[name for name, *_ in examples()])

@@ -31,8 +31,8 @@ REDUCTIONS = {"sum": np.sum, "prod": np.prod, "max": np.max, "min": np.min}
 # Largest errors allowed relative to the wanted value, in float32 and float64; those not named here are exact up to the last rounding.
 LIMITS = {"exp": (2.5e-7, 1e-15), "log": (2.5e-7, 1e-15), "erf": (5e-7, 2e-15), "tanh": (4e-7, 2e-15), "sigmoid": (4e-7, 1e-15), "pow": (1.2e-7, 1e-14),
           "sin": (2e-7, 1e-15), "cos": (2e-7, 1e-15), "tan": (4e-7, 2e-15), "asin": (3e-7, 1e-15), "acos": (3e-7, 2e-15), "atan": (3e-7, 1e-15),
-          "sinh": (5e-7, 2e-15), "cosh": (5e-7, 2e-15), "asinh": (5e-7, 2e-15), "acosh": (5e-7, 2e-15), "atanh": (5e-7, 2e-15),
-          "log1p": (4e-7, 1e-15), "expm1": (4e-7, 1e-15)}
+          "sinh": (8e-7, 2e-15), "cosh": (5e-7, 2e-15), "asinh": (5e-7, 2e-15), "acosh": (5e-7, 2e-15), "atanh": (5e-7, 2e-15),
+          "log1p": (4e-7, 1e-15), "expm1": (8e-7, 1e-15)}
 REFERENCES = {**PRIMITIVES, "sigmoid": lambda x: 1 / (1 + np.exp(-x)), "log1p": np.log1p, "expm1": np.expm1}
 ROUNDING_ONLY = ("abs", "sign", "sqrt", "floor", "ceil", "rint", "trunc")
 FLOAT_UNARY = (*ROUNDING_ONLY, "isnan", "isinf", "exp", "log", "erf", "tanh", "sigmoid", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh",
@@ -42,6 +42,9 @@ INTEGER_UNARY = ("abs", "sign", "not")
 
 def to_bool(name: str) -> bool:
     return name in COMPARISONS or name in ("isnan", "isinf")
+
+
+PRELUDE = '#include "vec.h"\n#define rolled _Pragma("nounroll")\n'
 
 
 # ---- one C file with a loop around every function --------------------------------------------------------------------------------------
@@ -135,7 +138,7 @@ def vec(request, tmp_path_factory) -> Library:
     march, lanes = request.param
     where = tmp_path_factory.mktemp("vec")
     target = ["-target", "x86_64-linux-gnu", f"-march={march}", f"-DVL={lanes}", "-c"]
-    clang(target, '#include "vec.h"\n' + functions() + accesses(lanes), where / "test.o", where)
+    clang(target, PRELUDE + functions() + accesses(lanes), where / "test.o", where)
     clang(target, (SOURCES / "freestanding.c").read_text(), where / "freestanding.o", where)
     run([zig(), "ld.lld", "-shared", "-nostdlib", "--no-undefined", "-o", str(where / "test.so"), str(where / "test.o"), str(where / "freestanding.o")], where)
     return Library(where / "test.so", lanes)
@@ -385,7 +388,7 @@ TARGETS = {"aarch64": ["-target", "aarch64-linux-gnu"], "wasm": ["-target", "was
 def test_other_targets_need_no_library(target, tmp_path):
     """Every function compiles without warnings, and nothing is called that the file does not define."""
     arguments = [a for a in TARGETS[target]] + ["-S"]
-    assembly = clang(arguments, '#include "vec.h"\n' + functions(), tmp_path / "test.s", tmp_path)
+    assembly = clang(arguments, PRELUDE + functions(), tmp_path / "test.s", tmp_path)
     called = set(re.findall(r"^\s+(?:callq?|bl|b|jmp)\s+([A-Za-z_]\w*)", assembly, re.M))
     defined = set(re.findall(r"^(\w+):", assembly, re.M))
     assert called - defined <= {"memcpy", "memset", "memmove"}
@@ -398,7 +401,7 @@ def test_instructions(expression, most, tmp_path):
     text = f'#include "vec.h"\nvoid f(f32 *p) {{ vf32 x = ld_f32(p); st_f32(p, {expression}); }}\n'
     assembly = clang([*TARGETS["avx2"], "-S"], text, tmp_path / "test.s", tmp_path)
     body = re.findall(r"^\t([a-z]\w+)(.*)$", assembly[assembly.index("f:"):assembly.index(".Lfunc_end")], re.M)
-    assert not [line for _, line in body if "%rsp" in line]
+    assert not [line for _, line in body if "%rsp" in line] and "vmaskmov" not in assembly
     assert len([op for op, _ in body if not op.startswith(("vmov", "vbroadcast", "vzeroupper", "ret", "vxorps"))]) <= most
 
 

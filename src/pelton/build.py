@@ -54,7 +54,7 @@ def build(model, *, options: Options | None = None, **given) -> Engine:
     host = [c.info["name"] for c in chosen if c.kernel is None]
     for name in host:
         log.warning("%s runs as a host step by its reference: no kernel takes it", name)
-    meta = {"threads": target.threads, "level": options.level, "strict": options.strict, "precision": options.precision, "report": report.to_json(),
+    meta = {"threads": target.threads, "level": options.level, "strict": options.strict, "precision": options.precision, "report": {"fired": report.fired(), "refused": report.refused()},
             "fusion_refusals": [f"{n.node}: {n.reason}" for n in fused.notes], "copies": placed.copies, "host_steps": host, "model": {k: v for k, v in asdict(imported.info).items() if k != "path"},
             "checked": checked, "image": options.image, "labels": list(options.labels) if options.labels else None}
     plain = lower.lower(placed, chosen, code, name=imported.graph.name, target=runs_on(target.isa), meta=meta,

@@ -10,6 +10,7 @@ from pelton.ir.evaluate import evaluate_node
 from pelton.ir.graph import Node
 from pelton.ir.text import parse_node
 from pelton.ir.types import DType, TensorType
+from pelton.ops.foreign import evaluator
 
 # what the references of ops, numpy's and those of the onnx package, raise for data they cannot take
 _RAISED = (ArithmeticError, AttributeError, ImportError, LookupError, MemoryError, RuntimeError, TypeError, ValueError)
@@ -36,11 +37,23 @@ def run_text(text: str) -> Callable[..., tuple[np.ndarray, ...]]:
         node = parse_node(text)
     except (InputError, ValueError) as e:
         raise EngineError(f"a host step of this engine cannot be read: {e}; it is damaged or made by another version, build it again") from None
+    if node.op.kind == "foreign":
+        _prepare(node)
 
     def run(*arrays: np.ndarray) -> tuple[np.ndarray, ...]:
         return run_node(node, arrays)
 
     return run
+
+
+def _prepare(node: Node) -> None:
+    """Finds out now, not in the middle of a run, whether the onnx package is there and knows the node."""
+    try:
+        evaluator(node.attrs["model"])
+    except EngineError as e:
+        raise EngineError(f"{e} (step {_where(node)})") from None
+    except _RAISED as e:
+        raise EngineError(f"step {_where(node)} cannot run on the onnx package installed here: {type(e).__name__}: {e}") from e
 
 
 def _type(array: np.ndarray) -> TensorType | None:

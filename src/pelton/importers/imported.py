@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import logging
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -42,9 +43,13 @@ def parse_shape(name: str, given: Shape) -> tuple[int, ...]:
             return tuple(_optimum(part) for part in given.strip().split("x")) if given.strip() else ()
         except ValueError:
             raise InputError(f"{expected}, got {given!r}") from None
-    if not isinstance(given, Sequence) or not all(hasattr(d, "__index__") and d.__index__() >= 0 for d in given):
+    try:
+        sizes = tuple(map(operator.index, given))
+    except TypeError:
+        raise InputError(f"{expected}, got {given!r}") from None
+    if min(sizes, default=0) < 0:
         raise InputError(f"{expected}, got {given!r}")
-    return tuple(d.__index__() for d in given)
+    return sizes
 
 
 def _optimum(part: str) -> int:

@@ -13,8 +13,8 @@ from pelton.ir.types import TensorType
 from pelton.ops import get
 from pelton.ops.foreign import DTYPES
 
-from . import (onnx_ops_attention, onnx_ops_control, onnx_ops_conv, onnx_ops_image, onnx_ops_index, onnx_ops_linear, onnx_ops_math,  # noqa: F401
-               onnx_ops_norm, onnx_ops_quant, onnx_ops_reduce, onnx_ops_rnn, onnx_ops_shape)                       # (they fill the table of readers)
+from . import onnx_ops_attention, onnx_ops_control, onnx_ops_conv, onnx_ops_image, onnx_ops_index, onnx_ops_linear  # noqa: F401  (readers)
+from . import onnx_ops_math, onnx_ops_norm, onnx_ops_quant, onnx_ops_reduce, onnx_ops_rnn, onnx_ops_shape  # noqa: F401  (readers)
 from .imported import Imported, Info, Shape, parse_shape
 from .onnx_file import read
 from .onnx_program import BROKEN, Program, Scope, domain_of
@@ -79,7 +79,8 @@ def _inputs(program: Program, scope: Scope, shapes: Mapping[str, tuple[int, ...]
     if len({i.name for i in declared}) < len(declared):
         raise ModelError(f"every input needs a name of its own, got {[i.name for i in declared]} ({program.source.name})")
     sizes = _named_sizes(declared, shapes)
-    inputs, defaulted = [], []
+    inputs: list[Value] = []
+    defaulted: list[str] = []
     for i in declared:
         try:
             inputs.append(Value(_input_type(program, i, shapes.get(i.name), sizes, defaulted), i.name))
@@ -186,4 +187,4 @@ def _program(program: Program, inputs: list[Value], results: Mapping[str, Value]
 
     kept = {rename(v): a for v, a in graph.constants.items()}
     nodes = tuple(Node(n.op, tuple(map(rename, n.inputs)), n.attrs, tuple(map(rename, n.outputs)), n.name) for n in graph.nodes)
-    return Graph(graph.inputs, kept, nodes, tuple(map(rename, graph.outputs)))
+    return Graph(graph.inputs, kept, nodes, tuple(map(rename, graph.outputs)), program.source.model.graph.name or "main")

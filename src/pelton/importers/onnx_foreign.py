@@ -36,7 +36,7 @@ def schema_body(n: Reading) -> onnx.FunctionProto | None:
     if plain:
         return onnx.FunctionProto.FromString(schema.get_function_with_opset_version(max(plain)))
     if contextual and not any(isinstance(t, Items) for t in n.things):
-        types = [onnx.TypeProto() if t is None else _type(t) for t in n.things]
+        types = [_type(t) if isinstance(t, Value) else onnx.TypeProto() for t in n.things]
         body = schema.get_context_dependent_function_with_opset_version(
             max(contextual), n.node.SerializeToString(), [t.SerializeToString() for t in types])
         return onnx.FunctionProto.FromString(body) if body else None
@@ -47,7 +47,7 @@ def _type(value: Value) -> onnx.TypeProto:
     return onnx.helper.make_tensor_type_proto(ops_foreign.CODES[value.type.dtype.value], value.type.shape)
 
 
-def step(program: "Program", n: Reading) -> tuple[Value | None, ...]:
+def step(program: Program, n: Reading) -> tuple[Value | None, ...]:
     """The node as one foreign op. Names that its subgraphs take from around them become inputs."""
     node = onnx.NodeProto()
     node.CopyFrom(n.node)
@@ -94,7 +94,7 @@ def _evaluated(n: Reading, run) -> list[np.ndarray]:
     return [np.asarray(a) for a in found]
 
 
-def _model(program: "Program", n: Reading, node: onnx.NodeProto, inputs: dict[str, Value], baked: dict[str, np.ndarray],
+def _model(program: Program, n: Reading, node: onnx.NodeProto, inputs: dict[str, Value], baked: dict[str, np.ndarray],
            outputs: list[str]) -> onnx.ModelProto:
     graph = onnx.GraphProto(name=n.op, node=[node])
     graph.input.extend(onnx.ValueInfoProto(name=name, type=_type(v)) for name, v in inputs.items())

@@ -45,10 +45,10 @@ def ordered(nodes: Sequence[onnx.NodeProto], outputs: Iterable[str], known: Call
     needed: set[int] = set()
     open_names = list(outputs)
     while open_names:
-        i = maker.get(open_names.pop())
-        if i is not None and i not in needed:
-            needed.add(i)
-            open_names.extend(reads[i])
+        made_by = maker.get(open_names.pop())
+        if made_by is not None and made_by not in needed:
+            needed.add(made_by)
+            open_names.extend(reads[made_by])
     waiting = {i: {maker[name] for name in reads[i] if name in maker} for i in needed}
     users: dict[int, list[int]] = {}
     for i, before in waiting.items():

@@ -10,7 +10,6 @@ from pelton.ir.types import BOOL
 
 from .onnx_reading import MICROSOFT, Reading, Thing, reads
 
-
 _PLAIN = {"is_causal", "kv_num_heads", "q_num_heads", "qk_matmul_output_mode", "scale", "softcap", "softmax_precision"}
 
 

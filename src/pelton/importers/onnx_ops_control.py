@@ -101,7 +101,7 @@ def sequence_construct(n: Reading) -> Thing:
 
 
 def _position(n: Reading, i: int, count: int, default: int) -> int:
-    given = n.integers(i, "position")
+    given = n.some_integers(i, "position")
     at = default if given is None else given[0]
     if not -count <= at < count:
         raise n.refuse(f"{n.op} needs a position between {-count} and {count - 1}, got {at}")
@@ -138,7 +138,7 @@ def split_to_sequence(n: Reading) -> Thing:
     """By a size (the last part may be shorter), by sizes, or one by one."""
     x = n.input(0)
     axis = n.axis(n.attr("axis"), x.type.rank)
-    whole, split = x.type.shape[axis], n.number(1, "sizes")
+    whole, split = x.type.shape[axis], None if n.optional(1) is None else n.numbers(1, "sizes")
     if split is not None and split.ndim:
         ends = np.cumsum(split).tolist()
     else:

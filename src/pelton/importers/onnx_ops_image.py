@@ -46,8 +46,9 @@ def _mode(n: Reading) -> str:
 
 def _floats(n: Reading, i: int) -> list[float] | None:
     """A constant input of numbers; None where it is absent or empty."""
-    array = n.number(i, "scales or sizes")
-    return None if array is None or not array.size else [float(v) for v in array.reshape(-1)]
+    if n.optional(i) is None:
+        return None
+    return [float(v) for v in n.numbers(i, "scales or sizes").reshape(-1)] or None
 
 
 @reads("Resize")
@@ -67,8 +68,7 @@ def resize(n: Reading) -> Thing | tuple[Thing, ...]:
     if given is not None:
         for axis, scale in zip(axes, given):
             scales[axis], shape[axis] = scale, math.floor(x.type.shape[axis] * scale)
-    else:
-        assert sizes is not None
+    elif sizes is not None:
         policy = n.attr("keep_aspect_ratio_policy", "stretch")
         factors = [size / x.type.shape[axis] for axis, size in zip(axes, sizes)]
         for axis, size, factor in zip(axes, sizes, factors):

@@ -55,8 +55,8 @@ def scatter_nd(n: Reading) -> Thing:
 def one_hot(n: Reading) -> Thing:
     """Indices may be floats; those outside of the depth give "off" everywhere."""
     indices, values = n.cast(n.input(0), I64), n.input(2)
-    depth = n.number(1, "depth")
-    if depth is None or depth.size != 1:
+    depth = n.numbers(1, "depth")
+    if depth.size != 1:
         raise n.refuse("OneHot needs one number as its depth")
     return n.emit("one_hot", indices, values, depth=int(depth.item()), axis=n.axis(n.attr("axis"), indices.type.rank + 1))
 
@@ -64,8 +64,7 @@ def one_hot(n: Reading) -> Thing:
 @reads("Compress")
 def compress(n: Reading) -> Thing:
     x, axis = n.input(0), n.attr("axis")
-    condition = n.number(1, "condition")
-    assert condition is not None
+    condition = n.numbers(1, "condition")
     if axis is None:
         x, axis = n.reshape(x, (x.type.size,)), 0
     axis = n.axis(axis, x.type.rank)

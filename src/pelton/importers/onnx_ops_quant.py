@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from pelton.ir.graph import Value
-from pelton.ir.types import F32, DType, I32
+from pelton.ir.types import F32, I32, DType
 
 from .onnx_ops_conv import convolution
 from .onnx_reading import Reading, Thing, reads

@@ -27,7 +27,7 @@ def reduction(n: Reading) -> Thing:
     """The axes are an attribute until opset 17 (ReduceSum: 12), an input after. None means all, unless noop_with_empty_axes."""
     x = n.input(0)
     by_input = n.opset >= (13 if n.op == "ReduceSum" else 18)
-    axes = n.integers(1, "axes") if by_input else n.attr("axes")
+    axes = n.some_integers(1, "axes") if by_input else n.attr("axes")
     if not axes and n.flag("noop_with_empty_axes"):
         return x
     return reduced(n, REDUCTIONS[n.op], x, n.axes(axes or range(x.type.rank), x.type.rank), n.flag("keepdims"))
@@ -51,13 +51,13 @@ def arg_extremum(n: Reading) -> Thing:
 
 @reads("CumSum")
 def cumsum(n: Reading) -> Thing:
-    x, axis = n.input(0), n.integers(1, "axis") or (0,)
-    return n.emit("cumsum", x, axis=n.axis(axis[0], x.type.rank), exclusive=n.flag("exclusive"), reverse=n.flag("reverse"))
+    x, (axis,) = n.input(0), n.integers(1, "axis")
+    return n.emit("cumsum", x, axis=n.axis(axis, x.type.rank), exclusive=n.flag("exclusive"), reverse=n.flag("reverse"))
 
 
 @reads("TopK")
 def top_k(n: Reading) -> tuple[Thing, ...]:
     """k is an attribute before opset 10, an input since."""
     x = n.input(0)
-    k = n.attr("k") if n.opset < 10 else (n.integers(1, "k") or (0,))[0]
+    (k,) = (n.attr("k"),) if n.opset < 10 else n.integers(1, "k")
     return n.emit_all("top_k", x, k=k, axis=n.axis(n.attr("axis", -1), x.type.rank), largest=n.flag("largest", 1), sorted=n.flag("sorted", 1))

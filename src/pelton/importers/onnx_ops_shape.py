@@ -5,7 +5,6 @@ import math
 
 import numpy as np
 
-from pelton.ir.graph import Value
 from pelton.ir.types import I64, broadcast_shapes
 
 from .onnx_file import array_of, dense
@@ -33,7 +32,7 @@ def constant(n: Reading) -> Thing:
 def constant_of_shape(n: Reading) -> Thing:
     shape, value = n.integers(0, "shape"), n.attr("value")
     fill = np.zeros((), np.float32) if value is None or not value.dims and not value.ByteSize() else array_of(value, n.program.source)
-    if fill.size != 1 or shape is None or min(shape, default=0) < 0:
+    if fill.size != 1 or min(shape, default=0) < 0:
         raise n.refuse(f"ConstantOfShape needs one value and sizes of at least 0, got {fill.size} values and shape {shape}")
     return n.expand(n.constant(fill.reshape(())), shape)
 
@@ -51,8 +50,8 @@ def size(n: Reading) -> Thing:
 
 @reads("Range")
 def range_(n: Reading) -> Thing:
-    start, limit, delta = (n.number(i, what) for i, what in enumerate(("start", "limit", "delta")))
-    if start is None or limit is None or delta is None or not start.size == limit.size == delta.size == 1 or delta.item() == 0:
+    start, limit, delta = (n.numbers(i, what) for i, what in enumerate(("start", "limit", "delta")))
+    if not start.size == limit.size == delta.size == 1 or delta.item() == 0:
         raise n.refuse("Range needs a start, a limit and a delta other than 0, one number each")
     first, last, step = (np.asarray(a, np.float64 if n.input(0).type.dtype.is_float else None).item() for a in (start, limit, delta))
     count = max(0, math.ceil((last - first) / step)) if isinstance(first, float) else len(range(first, last, step))
@@ -66,7 +65,7 @@ def eye_like(n: Reading) -> Thing:
     x, to = n.input(0), n.attr("dtype")
     if x.type.rank != 2 or x.type.size > HUGE:
         raise n.refuse(f"EyeLike needs a matrix of at most {HUGE} elements, got {x.type}")
-    return n.constant(np.eye(*x.type.shape, k=n.attr("k")), x.type.dtype if to is None else n.dtype(to))
+    return n.constant(np.eye(x.type.shape[0], x.type.shape[1], n.attr("k")), x.type.dtype if to is None else n.dtype(to))
 
 
 # --- one shape to another
@@ -75,7 +74,6 @@ def eye_like(n: Reading) -> Thing:
 def reshape(n: Reading) -> Thing:
     """0 keeps the size at that place (unless allowzero), −1 takes what is left."""
     x, wanted = n.input(0), n.integers(1, "shape")
-    assert wanted is not None
     sizes = list(wanted)
     for i, d in enumerate(sizes):
         if d == 0 and not n.flag("allowzero"):
@@ -104,7 +102,7 @@ def flatten(n: Reading) -> Thing:
 @reads("Squeeze")
 def squeeze(n: Reading) -> Thing:
     x = n.input(0)
-    given = n.integers(1, "axes") if n.opset >= 13 else n.attr("axes")
+    given = n.some_integers(1, "axes") if n.opset >= 13 else n.attr("axes")
     axes = n.axes(given, x.type.rank) if given is not None else tuple(i for i, d in enumerate(x.type.shape) if d == 1)
     if any(x.type.shape[a] != 1 for a in axes):
         raise n.refuse(f"Squeeze needs axes of size 1, got axes {list(axes)} of {x.type}")
@@ -114,16 +112,10 @@ def squeeze(n: Reading) -> Thing:
 @reads("Unsqueeze")
 def unsqueeze(n: Reading) -> Thing:
     x, given = n.input(0), n.integers(1, "axes") if n.opset >= 13 else n.attr("axes")
-    axes = n.axes(given or (), x.type.rank + len(given or ()))
-    return n.reshape(x, unsqueezed(x, axes))
-
-
-def unsqueezed(x: Value, axes: tuple[int, ...]) -> list[int]:
-    """The shape of x with axes of size 1 put in, in ascending order."""
     sizes = list(x.type.shape)
-    for axis in axes:
+    for axis in n.axes(given, x.type.rank + len(given)):
         sizes.insert(axis, 1)
-    return sizes
+    return n.reshape(x, sizes)
 
 
 @reads("Transpose")
@@ -136,14 +128,12 @@ def transpose(n: Reading) -> Thing:
 def expand(n: Reading) -> Thing:
     """Both ways: a 1 in the wanted shape keeps the size there is."""
     x, wanted = n.input(0), n.integers(1, "shape")
-    assert wanted is not None
     return n.expand(x, broadcast_shapes(x.type.shape, wanted))
 
 
 @reads("Tile")
 def tile(n: Reading) -> Thing:
-    repeats = n.integers(1, "repeats")
-    return n.emit("tile", n.input(0), repeats=repeats)
+    return n.emit("tile", n.input(0), repeats=n.integers(1, "repeats"))
 
 
 # --- joining and cutting
@@ -161,7 +151,7 @@ def split(n: Reading) -> tuple[Thing, ...]:
     x = n.input(0)
     axis = n.axis(n.attr("axis", 0), x.type.rank)
     whole, parts = x.type.shape[axis], len(n.node.output)
-    sizes = n.attr("split") if n.opset < 13 else n.integers(1, "sizes")
+    sizes = n.attr("split") if n.opset < 13 else n.some_integers(1, "sizes")
     if not sizes:
         parts = n.attr("num_outputs") or parts
         chunk = -(-whole // parts)
@@ -182,7 +172,8 @@ def slice_(n: Reading) -> Thing:
     if n.opset < 10:
         starts, ends, axes, steps = n.attr("starts"), n.attr("ends"), n.attr("axes"), None
     else:
-        starts, ends, axes, steps = (n.integers(i, what) for i, what in enumerate(("starts", "ends", "axes", "steps"), 1))
+        starts, ends = n.integers(1, "starts"), n.integers(2, "ends")
+        axes, steps = n.some_integers(3, "axes"), n.some_integers(4, "steps")
     axes = axes if axes is not None else tuple(range(len(starts)))
     steps = steps or (1,) * len(starts)
     if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
@@ -206,7 +197,7 @@ def pad(n: Reading) -> Thing:
     if n.opset < 11:
         pads, value, axes = n.attr("pads"), n.like(x, n.attr("value")), None
     else:
-        pads, axes = n.integers(1, "pads"), n.integers(3, "axes")
+        pads, axes = n.integers(1, "pads"), n.some_integers(3, "axes")
         given = n.optional(2)
         value = n.like(x, 0) if given is None else n.reshape(given, ())
     axes = tuple(range(x.type.rank)) if axes is None else tuple(n.axis(a, x.type.rank) for a in axes)
@@ -220,5 +211,5 @@ def pad(n: Reading) -> Thing:
 
 @reads("Trilu")
 def trilu(n: Reading) -> Thing:
-    k = n.integers(1, "diagonal") or (0,)
-    return n.emit("trilu", n.input(0), k=k[0], upper=n.flag("upper"))
+    (k,) = n.some_integers(1, "diagonal") or (0,)
+    return n.emit("trilu", n.input(0), k=k, upper=n.flag("upper"))

@@ -20,6 +20,7 @@ from .onnx_file import Source, array_of, dense
 from .onnx_reading import READERS, Reading, Reported, Thing, schema_of
 
 SMALL = 1 << 20                        # constants up to this many elements may grow out of smaller ones
+DEEPEST = 64                           # functions within functions
 _MOVES = {"reshape", "transpose", "slice", "concat", "gather", "expand", "tile", "pad", "gather_elements", "gather_nd"}
 _HEAVY = {"matmul", "convolution", "conv_transpose", "attention", "lstm", "gru", "rnn"}      # left to the build: slow by reference
 _RAISED = (ValueError, TypeError, IndexError, KeyError, OverflowError, ZeroDivisionError, MemoryError)
@@ -37,7 +38,7 @@ class Scope:
     """The names that the nodes of one graph, branch or function body see."""
 
     opsets: Mapping[str, int]
-    outer: "Scope | None" = None                           # a branch sees the names around it, a function body does not
+    outer: Scope | None = None                             # a branch sees the names around it, a function body does not
     title: str = ""                                        # for messages: "function Gelu, called by 'node 5'"
     calls: tuple[str, ...] = ()                            # the functions being expanded
     bound: dict[str, Thing | Broken] = field(default_factory=dict)
@@ -89,7 +90,7 @@ class Program:
         """Binds everything that the outputs need. Problems are noted, not raised."""
         outputs = tuple(outputs)
         try:
-            ordered = onnx_names.ordered(nodes, outputs, scope.sees)
+            ordered = onnx_names.ordered(nodes, outputs, scope.bound.__contains__)
         except ModelError as e:
             raise ModelError(f"{e} ({', '.join(p for p in (scope.title, self.source.name) if p)})") from None
         scope.wanted = frozenset(outputs).union(*map(onnx_names.read_by, ordered))
@@ -144,9 +145,9 @@ class Program:
 
     def call(self, n: Reading, function: onnx.FunctionProto, defaults: Mapping[str, onnx.AttributeProto] = {}) -> tuple[Thing, ...]:
         """A function body written in place of the node that calls it."""
-        key = f"{function.domain}::{function.name}"
-        if key in n.scope.calls:
-            raise n.refuse(f"function {function.name} calls itself")
+        key = f"{function.domain}::{function.name}:{function.overload}"
+        if key in n.scope.calls or len(n.scope.calls) >= DEEPEST:
+            raise n.refuse(f"function {function.name} calls itself, or functions call each other more than {DEEPEST} deep")
         attributes = {**defaults, **{a.name: a for a in function.attribute_proto}, **n.attributes}
         opsets = {**n.scope.opsets, **{domain_of(o.domain): o.version for o in function.opset_import}}
         given = {name: n.things[i] if i < len(n.things) else None for i, name in enumerate(function.input)}
@@ -159,17 +160,15 @@ class Program:
 
     def _node(self, node: onnx.NodeProto, scope: Scope) -> Sequence[Thing | Broken]:
         broken = (BROKEN,) * len(node.output)
-        things = []
-        for name in node.input:
-            if name and not scope.sees(name):
+        read = onnx_names.read_by(node)
+        for name in sorted(read):
+            if not scope.sees(name):
                 self.problems.append(f"{node.op_type} reads {name!r}, which is no input, no constant and no output of a node ({self.where(node, scope)})")
                 return broken
-            things.append(scope.find(name) if name else None)
-        captured = [scope.find(name) for name in onnx_names.read_by(node) if scope.sees(name)]
-        if any(t is BROKEN for t in (*things, *captured)):
+        if any(scope.find(name) is BROKEN for name in read):
             return broken
         try:
-            return self._translate(node, scope, cast(tuple[Thing, ...], tuple(things)))
+            return self._translate(node, scope, tuple(cast(Thing, scope.find(name)) if name else None for name in node.input))
         except ModelError as e:
             self.problems.append(str(e))
         except Reported:
@@ -185,8 +184,8 @@ class Program:
         if local is not None:
             return self.call(n, local)
         reader = READERS.get((domain, node.op_type))
-        if not n.opset and reader is None:
-            raise n.refuse(f"{node.op_type} is of domain {domain!r}, which the model does not import; its opset_import should list it")
+        if not n.opset and (reader is None or not domain):
+            raise n.refuse(f"{node.op_type} is of domain {domain or 'ai.onnx'!r}, which the model does not import; its opset_import should list it")
         n = replace(n, schema=schema_of(node.op_type, n.opset, domain))
         if n.schema is not None and n.schema.since_version > n.opset:
             self.warn(f"{n.op} exists from opset {n.schema.since_version} on, but the model imports {n.opset}; "
@@ -228,7 +227,7 @@ class Program:
     def emit(self, n: Reading, op: str | Op, inputs: Sequence[Value], attrs: Mapping[str, Any]) -> tuple[Value, ...]:
         """Appends a node, or evaluates it where all its inputs are constants and the result is not out of proportion."""
         op = get(op) if isinstance(op, str) else op
-        name, hint = _name(n.node), f"{n.node.output[0]}.{op.name}"
+        name, hint = _name(n.node), f"{next(filter(None, n.node.output), '')}.{op.name}"
         try:
             complete = op.complete(attrs)
             types = op.infer_types(tuple(v.type for v in inputs), complete)
@@ -243,8 +242,8 @@ class Program:
         node = Node(op, tuple(inputs), complete, tuple(Value(t, hint) for t in types), name)
         arrays = tuple(constants[v] for v in inputs)
         try:
-            found = op.evaluate(arrays, complete) if op.name in _MOVES or op.kind == "foreign" else evaluate_node(node, arrays)
-        except (*_RAISED, RuntimeError) as e:
+            found = op.evaluate(arrays, complete) if op.name in _MOVES else evaluate_node(node, arrays)
+        except _RAISED as e:
             raise n.refuse(f"{op.name} of constants failed: {e}") from None
         return tuple(self._hold(np.asarray(a, v.type.dtype.numpy, order="C"), v.name) for a, v in zip(found, node.outputs))
 

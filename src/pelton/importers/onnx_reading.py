@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .onnx_program import Program, Scope
 
 MICROSOFT = "com.microsoft"
+Schema = Any                           # onnx.defs.OpSchema, of which the stubs of onnx lack half
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ Thing = Value | Items | None            # what a name stands for; None is an abs
 
 
 class Reader(Protocol):
-    def __call__(self, n: "Reading") -> Thing | tuple[Thing, ...]: ...
+    def __call__(self, n: Reading) -> Thing | tuple[Thing, ...]: ...
 
 
 READERS: dict[tuple[str, str], Reader] = {}
@@ -52,7 +53,7 @@ def reads(*ops: str, domain: str = "") -> Callable[[Reader], Reader]:
 
 
 @functools.cache
-def schema_of(op: str, opset: int, domain: str) -> onnx.defs.OpSchema | None:
+def schema_of(op: str, opset: int, domain: str) -> Schema | None:
     """The schema in force at an opset, else the oldest there is (an op used before its time), else None."""
     try:
         return onnx.defs.get_schema(op, opset, domain)
@@ -70,7 +71,7 @@ class Reading:
     node: onnx.NodeProto
     domain: str
     opset: int
-    schema: onnx.defs.OpSchema | None
+    schema: Schema | None
     things: tuple[Thing, ...]
 
     @property
@@ -121,20 +122,20 @@ class Reading:
         """The array of a constant, None for everything else."""
         return None if value is None else self.program.constants.get(value)
 
-    def number(self, i: int, what: str) -> np.ndarray | None:
-        """The constant that input i has to be; None where it is absent."""
-        value = self.optional(i)
-        if value is None:
-            return None
-        array = self.known(value)
+    def numbers(self, i: int, what: str) -> np.ndarray:
+        """The constant that input i has to be."""
+        array = self.known(self.input(i))
         if array is None:
             raise self.refuse(f"{self.op} needs a constant as its {what}, but it depends on the data; give the model fixed sizes")
         return array
 
-    def integers(self, i: int, what: str) -> tuple[int, ...] | None:
-        """A constant input as integers; None where it is absent."""
-        array = self.number(i, what)
-        return None if array is None else tuple(int(d) for d in array.reshape(-1))
+    def integers(self, i: int, what: str) -> tuple[int, ...]:
+        """A constant input as integers."""
+        return tuple(int(d) for d in self.numbers(i, what).reshape(-1))
+
+    def some_integers(self, i: int, what: str) -> tuple[int, ...] | None:
+        """The same for an input that may be absent."""
+        return None if self.optional(i) is None else self.integers(i, what)
 
     def wants(self, i: int) -> bool:
         """Whether anybody reads the i-th output."""

@@ -27,7 +27,7 @@ from .types import DType, TensorType
 if TYPE_CHECKING:
     from pelton.ops.op import Op
 
-INLINE = 256   # constants of up to so many elements are small: `data=True` prints them
+INLINE = 64   # constants of up to so many elements are small: `data=True` prints them
 
 _PLAIN_NAME = re.compile(r"[\w./]+", re.ASCII)
 _PLAIN_WORD = re.compile(r"[A-Za-z_]\w*", re.ASCII)
@@ -187,12 +187,13 @@ def _attribute(x: Any) -> str:
 
 
 def _literal(array: np.ndarray, dtype: DType) -> str:
-    """A number for a scalar, else all elements in row-major order; complex numbers are two numbers each."""
+    """One number where all elements are equal, else all of them in row-major order; complex numbers are two numbers each."""
     array = np.asarray(array)
     if dtype in (DType.C64, DType.C128):
         array = np.ascontiguousarray(array).reshape(-1).view(np.float32 if dtype is DType.C64 else np.float64)
     elements = [_element(x, dtype) for x in array.reshape(-1)]
-    return elements[0] if array.ndim == 0 else "[" + ", ".join(elements) + "]"
+    uniform = len(set(elements)) == 1 and dtype not in (DType.C64, DType.C128)
+    return elements[0] if uniform else "[" + ", ".join(elements) + "]"
 
 
 def _element(x: Any, dtype: DType) -> str:
@@ -376,7 +377,7 @@ class _Reader:
             self.take("mark", "[")
             elements = [self.attribute() for _ in self.separated("]")]
         elif self.at("number") or self.at("string") or self.at("word", "true") or self.at("word", "false"):
-            elements = [self.attribute()]
+            elements = [self.attribute()] * value.type.size
         else:
             array = constants.get(value.name)
             return value, np.zeros(shape, dtype.numpy) if array is None else array

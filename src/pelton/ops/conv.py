@@ -70,7 +70,7 @@ class convolution:
         expect(x.dtype is w.dtype is b.dtype, "needs operands of one element type")
         expect(w.rank == x.rank, "needs weights of the rank of the input")
         check_window(x, w.shape[2:], strides, pads, dilations)
-        expect(group >= 1 and w.shape[1] * group == x.shape[1],
+        expect(group >= 1 and w.shape[1] >= 1 and w.shape[1] * group == x.shape[1],
                f"needs {w.shape[1]} · {group} input channels (weights · groups), got {x.shape[1]}")
         expect(w.shape[0] % group == 0, f"needs output channels divisible by the {group} groups, got {w.shape[0]}")
         expect(b.shape == w.shape[:1], f"needs a bias of shape [{w.shape[0]}]")
@@ -81,9 +81,12 @@ class convolution:
         sizes = window_sizes(x.shape[2:], kernel, strides, pads, dilations)
         x, w = pad_space(x, pads), w.reshape(group, m // group, w.shape[1], *kernel)
         y = np.zeros((n, group, m // group, math.prod(sizes)), np.result_type(x, w))
-        for at, window in taps(kernel, strides, dilations, sizes):
-            part = x[window].reshape(n, group, w.shape[2], math.prod(sizes))
-            y += w[at] * part if w.shape[2] == 1 else w[at] @ part
+        places = list(taps(kernel, strides, dilations, sizes))
+        together = max(1, 64 // w.shape[2])                    # few channels: several places of the kernel in one product
+        for first in range(0, len(places), together):
+            some = places[first:first + together]
+            met = np.concatenate([x[window].reshape(n, group, w.shape[2], math.prod(sizes)) for _, window in some], 2)
+            y += np.concatenate([w[at] for at, _ in some], -1) @ met
         return y.reshape(n, m, *sizes) + b.reshape(m, *[1] * len(sizes))
 
     def flops(x: TensorType, w: TensorType, b: TensorType, *, strides: Ints, pads: Ints, dilations: Ints, group: int = 1) -> int:

@@ -31,13 +31,13 @@ def foreign(name: str) -> Op:
     return Op(name, "foreign", infer=_infer, reference=_reference, doc=f"{name}, run by the onnx package's reference evaluator.")
 
 
-def packed(model: "ModelProto") -> str:
+def packed(model: ModelProto) -> str:
     """The model as the attribute of a foreign node."""
     return base64.b64encode(model.SerializeToString(deterministic=True)).decode("ascii")
 
 
 @functools.lru_cache(maxsize=256)
-def unpacked(model: str) -> "ModelProto":
+def unpacked(model: str) -> ModelProto:
     """The model that an attribute holds; EngineError without the onnx package or where the text is damaged."""
     try:
         import onnx
@@ -53,7 +53,7 @@ def unpacked(model: str) -> "ModelProto":
 
 
 @functools.lru_cache(maxsize=256)
-def evaluator(model: str) -> "ReferenceEvaluator":
+def evaluator(model: str) -> ReferenceEvaluator:
     """What runs the node; the onnx package raises NotImplementedError or RuntimeError where it has no reference for it."""
     found = unpacked(model)
     from onnx.reference import ReferenceEvaluator

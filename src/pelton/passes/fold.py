@@ -53,8 +53,8 @@ def merge_equal(graph: Graph, report: PassReport, strict: bool = False) -> Graph
         inputs = tuple(to.get(v, v) for v in node.inputs)
         if inputs != node.inputs:
             node = Node(node.op, inputs, node.attrs, node.outputs, node.name)
-        key = None if node.op.kind == "foreign" else _key(node)           # foreign ops may be random
-        if key is None or key not in met or any(v in graph.outputs for v in node.outputs):
+        key = _key(node)
+        if key not in met or any(v in graph.outputs for v in node.outputs):
             met.setdefault(key, len(nodes))
             nodes.append(node)
             continue
@@ -68,6 +68,9 @@ def merge_equal(graph: Graph, report: PassReport, strict: bool = False) -> Graph
 
 
 def _key(node: Node) -> Any:
+    """Equal for nodes that give the same. Foreign ops may be random: each is like itself alone."""
+    if node.op.kind == "foreign":
+        return node
     operands = frozenset(node.inputs) if node.op.commutative else node.inputs
     return node.op, operands, tuple((k, repr(v)) for k, v in sorted(node.attrs.items()))
 

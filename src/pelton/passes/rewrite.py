@@ -85,8 +85,8 @@ def rule(*patterns: Callable, stage: str = "", inexact: bool = False, shared: bo
 
 
 def rules(*stages: str) -> tuple[Rule, ...]:
-    """The rules of these stages, in the order of their declaration."""
-    return tuple(r for r in RULES.values() if r.stage in stages)
+    """The rules of these stages, in this order and that of their declaration: the first one that applies is taken."""
+    return tuple(r for stage in stages for r in RULES.values() if r.stage == stage)
 
 
 # --- what a rule may ask and say
@@ -209,9 +209,9 @@ def _fire(node: Node, draft: Draft, index: _Index, report: PassReport, refused: 
         for bound in matches(pattern.root, node, draft):
             met = [draft.producer[v] for k, v in bound.items() if isinstance(k, Applied)] + [node]
             try:
+                new = r.apply(bound, node)
                 if not r.shared:
                     _check_inner(met, draft)
-                new = r.apply(bound, node)
                 name = joined(n.name for n in sorted(met, key=draft.place))
                 if not draft.replace(node, new, name):
                     refuse(f"%{node.outputs[0].name} is a graph output and would become another name of an input, a constant or an output")

@@ -133,11 +133,11 @@ class Context:
 
     def _bind(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
         """Puts the addresses of all arrays into the table of ports, and gives the outputs. The common case is one pass without a call per check."""
-        if not isinstance(inputs, Mapping):
+        if type(inputs) is not dict and not isinstance(inputs, Mapping):
             refuse_mapping(self.engine.inputs, inputs)
         if inputs.keys() != self._names:
             check_names("input", self.engine.inputs, inputs, all_of_them=True)
-        ports, bound, i = self._ports, self._bound, 0
+        bound, places = self._bound, []
         for port, name, dtype, shape, alignment in self._inputs:
             array = inputs[name]
             if type(array) is not np.ndarray or array.dtype != dtype or array.shape != shape:
@@ -148,8 +148,7 @@ class Context:
                 array = fit(port, array)
                 place = address(array)
             bound.append(array)
-            ports[i] = place
-            i += 1
+            places.append(place)
         if out is not None and (not isinstance(out, Mapping) or not out.keys() <= self._output_names):
             check_out(self.engine.outputs, out)
         results, own = {}, []
@@ -165,14 +164,15 @@ class Context:
                 place, read_only = interface["data"]
                 if read_only or place % alignment or interface["strides"] is not None:
                     refuse_out(port, array)
-                own.append(i)
+                own.append(len(places))
             results[name] = array
             bound.append(array)
-            ports[i] = place
-            i += 1
-        for k in own:                                            # its memory may be that of no input and of no other output
-            start, size = ports[k] or 0, self._sizes[k]
-            for other in range(i):
-                if other != k and (ports[other] or 0) < start + size and start < (ports[other] or 0) + self._sizes[other] and size:
-                    refuse_shared(self.engine.inputs, self.engine.outputs, k, other)
+            places.append(place)
+        sizes = self._sizes
+        for one in own:                                          # its memory may be that of no input and of no other output
+            start, end = places[one], places[one] + sizes[one]
+            for other, place in enumerate(places):
+                if place < end and start < place + sizes[other] and other != one and start < end:
+                    refuse_shared(self.engine.inputs, self.engine.outputs, one, other)
+        self._ports[:] = places
         return results

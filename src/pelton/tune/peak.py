@@ -9,12 +9,12 @@ from pelton.kernels.template import source
 
 CHAINS, TURNS = 12, 2048                          # as in peak.c
 LANES = {"x86_64_v3": 8, "x86_64_v4": 16}
-ROUNDS = 30
+ROUNDS, TILES = 40, 400                          # rounds of some 1.5 ms
 
 
 def peak(isa: str, threads: int, cc: str | None = None) -> float:
     """f32 operations per nanosecond (GFLOP/s) of `threads` at once in a loop of fused multiply-adds. BuildError where there is no compiler."""
-    tiles = 40 * threads
+    tiles = TILES * threads
     numbers = np.array([0.5, 1.0], np.float32)
     out = np.empty(tiles * LANES[isa], np.float32)
     with Compiler(isa, cc=cc) as compiler:

@@ -8,7 +8,7 @@ enum : long { SQ = 37, SK = 29, D = 19, DV = 21, QR = 19, KR = 19, VR = 21, CAUS
 #define Q_AT(b) ((b) * SQ * D)
 #define K_AT(b) ((b) * SK * D)
 #define V_AT(b) ((b) * SK * DV)
-#define MASK(m, b, r, c, n) ldn_f32((m) + (r) * SK + (c), n)
+AI vf32 mask_at(const float *mask, long b, long r, long c, int n) { return ldn_f32(mask + r * SK + c, n); }
 typedef struct { float *y; } tail;
 AI tail tail_open(const args *a) { return (tail){ a[4].p }; }
 AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t->y + (b * SQ + r) * DV + c, x, n); }
@@ -62,35 +62,45 @@ AI void score(int rows, bool edge, const float *mask, const float *q, const floa
     unroll (int i = 0; i < rows; i++)
         unroll (int j = 0; j < NV; j++) {
             const long c = n + j * VL, limit = CAUSAL && m + i + 1 < SK ? m + i + 1 : SK;
-            const int lanes = !edge || SK % NR >= (j + 1) * VL ? VL : SK % NR > j * VL ? SK % NR - j * VL : 0;
+            const int left = !edge ? VL : SK % NR - j * VL;
             vf32 x = acc[i][j];
-            if (MASKED && lanes) x += MASK(mask, b, m + i, c, lanes);
+            if (MASKED && left > 0) x += mask_at(mask, b, m + i, c, left < VL ? left : VL);
             st_f32(s + i * ROW + j * VL, cut ? hide(x, c, limit) : x);
         }
 }
 
-// Exponentials times values: the part of the result that `n` keys add to what went before, faded; the last part is divided by the row's sum and goes through the tail.
-AI void weigh(int rows, bool edge, const tail *t, const float *s, const float *v, float *part, const float *fade, const float *sum, long n, bool first, bool last,
-              long b, long m, long c) {
+AI void scores(bool edge, const float *mask, const float *q, const float *k, float *s, long b, long m0, long m1, long n) {
+    long m = m0;
+    for (; m + MR <= m1; m += MR, q += MR * D, s += MR * ROW) score(MR, edge, mask, q, k, s, b, m, n);
+    if (SQ % MR && m < m1) score(SQ % MR, edge, mask, q, k, s, b, m, n);
+}
+
+// Rows of exponentials times the values of n keys, on top of what went before, faded; the last part is divided by the row's sum and goes through the tail.
+typedef struct { float top, sum, fade; } row;
+AI void weigh(int rows, bool edge, const tail *t, const float *s, const float *v, float *part, const row *r, long n, bool first, bool last, long b, long m, long c) {
     vf32 acc[MR][NV];
     unroll (int i = 0; i < rows; i++)
-        unroll (int j = 0; j < NV; j++) acc[i][j] = RUNNING && !first ? ld_f32(part + i * NR + j * VL) * bc_f32(fade[i]) : bc_f32(0);
+        unroll (int j = 0; j < NV; j++) acc[i][j] = RUNNING && !first ? ld_f32(part + i * NR + j * VL) * bc_f32(r[i].fade) : bc_f32(0);
     product(rows, s, ROW, v, n, acc);
-    unroll (int i = 0; i < rows; i++) {
-        const vf32 whole = RUNNING && !last ? bc_f32(1) : bc_f32(1 / sum[i]);
+    unroll (int i = 0; i < rows; i++)
         unroll (int j = 0; j < NV; j++) {
-            const int lanes = !edge || DV % NR >= (j + 1) * VL ? VL : DV % NR - j * VL;
+            const int left = !edge ? VL : DV % NR - j * VL;
             if (RUNNING && !last) st_f32(part + i * NR + j * VL, acc[i][j]);
-            else if (lanes > 0) finish(t, acc[i][j] * whole, b, m + i, c + j * VL, lanes);
+            else if (left > 0) finish(t, acc[i][j] * bc_f32(r[i].sum), b, m + i, c + j * VL, left < VL ? left : VL);
         }
-    }
+}
+
+AI void weights(bool edge, const tail *t, const float *s, const float *v, float *part, const row *r, long n, bool first, bool last, long b, long m0, long m1, long c) {
+    long m = m0;
+    for (; m + MR <= m1; m += MR, s += MR * ROW, part += MR * NR, r += MR) weigh(MR, edge, t, s, v, part, r, n, first, last, b, m, c);
+    if (SQ % MR && m < m1) weigh(SQ % MR, edge, t, s, v, part, r, n, first, last, b, m, c);
 }
 
 void KERNEL(const args *a, long begin, long end, void *scratch) {
     const tail T = tail_open(a);
     const float *mask = MASKED ? a[3].p : 0, *packed_k = 0, *packed_v = 0;
-    float *keys = scratch, *values = keys + KEYS * D, *queries = values + SK * COLS, *scores = queries + MB * D, *part = scores + MB * ROW;
-    float *top = part + (RUNNING ? MB * COLS : 0), *sum = top + MB, *fade = sum + MB;
+    float *keys = scratch, *values = keys + KEYS * D, *queries = values + SK * COLS, *s = queries + MB * D, *part = s + MB * ROW;
+    row *rows = (row *)(part + (RUNNING ? MB * COLS : 0));
     for (long t = begin; t < end; t++) {
         const long b = t / MBS, m0 = t % MBS * MB, m1 = m0 + MB < SQ ? m0 + MB : SQ, seen = CAUSAL && m1 < SK ? m1 : SK;
         const float *q = (const float *)a[0].p + Q_AT(b) + m0 * QR, *k = (const float *)a[1].p + K_AT(b), *v = (const float *)a[2].p + V_AT(b);
@@ -98,43 +108,24 @@ void KERNEL(const args *a, long begin, long end, void *scratch) {
         if (packed_v != v) pack_values(packed_v = v, values);
         for (long i = 0; i < m1 - m0; i++) {
             for (long d = 0; d < D; d++) queries[i * D + d] = q[i * QR + d] * SCALE;
-            top[i] = -__FLT_MAX__, sum[i] = 0;                             // finite: a block of which nothing is read adds nothing
+            rows[i] = (row){ .top = -__FLT_MAX__ };                        // finite: a block of which nothing is read adds nothing
         }
         for (long k0 = 0; k0 < seen; k0 += BLOCK) {
             const long kn = k0 + BLOCK < seen ? BLOCK : seen - k0;
             const bool first = k0 == 0, last = k0 + kn == seen;
             for (long n = k0; n < k0 + kn; n += NR) {
-                const float *p = keys + n * D;
-                float *s = scores + n - k0;
-                long m = m0;
-                if (n + NR <= SK) {
-                    for (; m + MR <= m1; m += MR) score(MR, false, mask, queries + (m - m0) * D, p, s + (m - m0) * ROW, b, m, n);
-                    if (SQ % MR && m < m1) score(SQ % MR, false, mask, queries + (m - m0) * D, p, s + (m - m0) * ROW, b, m, n);
-                } else {
-                    for (; m + MR <= m1; m += MR) score(MR, true, mask, queries + (m - m0) * D, p, s + (m - m0) * ROW, b, m, n);
-                    if (SQ % MR && m < m1) score(SQ % MR, true, mask, queries + (m - m0) * D, p, s + (m - m0) * ROW, b, m, n);
-                }
+                if (n + NR <= SK) scores(false, mask, queries, keys + n * D, s + n - k0, b, m0, m1, n);
+                else scores(true, mask, queries, keys + n * D, s + n - k0, b, m0, m1, n);
             }
-            for (long i = 0; i < m1 - m0; i++) {
-                const float before = top[i], added = exponentials(scores + i * ROW, (kn + NR - 1) / NR * NV, top + i);
-                fade[i] = RUNNING ? f32_exp(bc_f32(before - top[i]))[0] : 1;
-                sum[i] = sum[i] * fade[i] + added;
+            for (row *r = rows; r < rows + (m1 - m0); r++) {
+                const float before = r->top, added = exponentials(s + (r - rows) * ROW, (kn + NR - 1) / NR * NV, &r->top);
+                if (RUNNING) r->fade = f32_exp(bc_f32(before - r->top))[0];
+                r->sum = r->sum * r->fade + added;
+                if (last) r->sum = 1 / r->sum;
             }
             for (long c = 0; c < DV; c += NR) {
-                const float *p = values + c * SK + k0 * NR;
-                float *o = part + c * MB;
-                long m = m0;
-                if (c + NR <= DV) {
-                    for (; m + MR <= m1; m += MR)
-                        weigh(MR, false, &T, scores + (m - m0) * ROW, p, o + (m - m0) * NR, fade + m - m0, sum + m - m0, kn, first, last, b, m, c);
-                    if (SQ % MR && m < m1)
-                        weigh(SQ % MR, false, &T, scores + (m - m0) * ROW, p, o + (m - m0) * NR, fade + m - m0, sum + m - m0, kn, first, last, b, m, c);
-                } else {
-                    for (; m + MR <= m1; m += MR)
-                        weigh(MR, true, &T, scores + (m - m0) * ROW, p, o + (m - m0) * NR, fade + m - m0, sum + m - m0, kn, first, last, b, m, c);
-                    if (SQ % MR && m < m1)
-                        weigh(SQ % MR, true, &T, scores + (m - m0) * ROW, p, o + (m - m0) * NR, fade + m - m0, sum + m - m0, kn, first, last, b, m, c);
-                }
+                if (c + NR <= DV) weights(false, &T, s, values + c * SK + k0 * NR, part + c * MB, rows, kn, first, last, b, m0, m1, c);
+                else weights(true, &T, s, values + c * SK + k0 * NR, part + c * MB, rows, kn, first, last, b, m0, m1, c);
             }
         }
     }

@@ -1,0 +1,154 @@
+"""Pelton beside other runtimes: each in a process of its own, all timed in turns, so that a change in the machine's speed hits all alike."""
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pelton.errors import InputError
+
+from . import text
+from .peer import PACKAGES
+from .timing import Times
+
+PEERS = tuple(p for p in PACKAGES if p != "pelton")
+PAUSE = 0.05                                      # seconds for a runtime's threads to fall asleep before the next one's turn
+# By its path, without its folder on the module path: the commands beside it have names of standard modules.
+START = "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
+
+
+@dataclass
+class Measured:
+    """One runtime: the times of its rounds, or why there are none. `off` is the largest difference from Pelton's outputs, relative to the largest of them."""
+
+    runtime: str
+    version: str = ""
+    why_not: str = ""
+    rounds: list[list[int]] = field(default_factory=list)
+    off: float = 0.0
+
+    @property
+    def median(self) -> float:
+        """Nanoseconds: the median of the rounds' medians."""
+        return statistics.median(statistics.median(r) for r in self.rounds)
+
+    @property
+    def spread(self) -> float:
+        """The slowest round's median by the fastest round's."""
+        medians = [statistics.median(r) for r in self.rounds]
+        return max(medians) / min(medians)
+
+    def json(self) -> dict[str, Any]:
+        if self.why_not:
+            return {"runtime": self.runtime, "why_not": self.why_not}
+        times = Times(np.array([ns for r in self.rounds for ns in r]))
+        return {"runtime": self.runtime, "version": self.version, "median_ms": self.median / 1e6, "spread": self.spread, "off": self.off,
+                "latency_ms": times.latency()}
+
+
+class _Process:
+    """A runtime that answers lines with lines."""
+
+    def __init__(self, python: str, runtime: str, path: str, feeds: str, threads: int):
+        environment = dict(os.environ)
+        try:
+            self._process = subprocess.Popen([python, "-c", START, str(Path(__file__).with_name("peer.py")), runtime, path, feeds, str(threads)],
+                                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+        except OSError as e:
+            raise InputError(f"the Python {python!r} does not start: {e.strerror}") from None
+
+    def ask(self, line: str = "") -> dict[str, Any]:
+        """The answer to a line (or to having been started); RuntimeError with the last thing it said where it ended instead."""
+        assert self._process.stdin and self._process.stdout and self._process.stderr
+        try:
+            if line:
+                self._process.stdin.write(line + "\n")
+                self._process.stdin.flush()
+            said = self._process.stdout.readline()
+        except BrokenPipeError:
+            said = ""
+        if not said:
+            last = [s for s in self._process.stderr.read().splitlines() if s.strip()]
+            raise RuntimeError(last[-1] if last else f"it ended with status {self._process.wait()}")
+        return json.loads(said)
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+def compare(engine: str, model: str, feeds: Mapping[str, np.ndarray], names: Sequence[str], *, threads: int, seconds: float, rounds: int,
+            folder: str, python: str | None = None) -> list[Measured]:
+    """Times an engine file and other runtimes on its model, Pelton first in the list. `seconds` for each in all; `folder` takes files in between;
+    `python` runs the others (this one, if not given)."""
+    unknown = [n for n in names if n not in PEERS]
+    if unknown:
+        raise InputError(f"{unknown[0]!r} cannot be compared with; there are {', '.join(PEERS)}")
+    feeds_file = os.path.join(folder, "feeds.npz")
+    np.savez(feeds_file, **dict(feeds))
+    found = [Measured(name) for name in dict.fromkeys(("pelton", *names))]
+    running: dict[str, _Process] = {}
+    try:
+        for m in found:
+            ours = m.runtime == "pelton"
+            process = running[m.runtime] = _Process(sys.executable if ours else python or sys.executable, m.runtime, engine if ours else model, feeds_file, threads)
+            _ask(m, process, "")
+        for turn in range(rounds):
+            for m in found[turn % len(found):] + found[:turn % len(found)]:
+                if not m.why_not:
+                    time.sleep(PAUSE)
+                    m.rounds.append(_ask(m, running[m.runtime], f"time {seconds / rounds}").get("ns", []))
+        for m in found:
+            _ask(m, running[m.runtime], "save " + os.path.join(folder, m.runtime + ".npz"))
+    finally:
+        for process in running.values():
+            process.end()
+    for m in found:
+        if not m.why_not and not found[0].why_not:
+            m.off = difference(os.path.join(folder, m.runtime + ".npz"), os.path.join(folder, "pelton.npz"))
+    return found
+
+
+def _ask(m: Measured, process: _Process, line: str) -> dict[str, Any]:
+    if m.why_not:
+        return {}
+    try:
+        answer = process.ask(line)
+    except RuntimeError as e:
+        m.why_not = text.shortened(f"failed: {e}", 200)
+        return {}
+    if "missing" in answer:
+        m.why_not = f"not installed there ({answer['missing']}): pip install {PACKAGES[m.runtime]}"
+    m.version = answer.get("version", m.version)
+    return answer
+
+
+def difference(theirs: str, ours: str) -> float:
+    """The largest difference between outputs in two files, relative to the largest value; infinite where their number or sizes differ."""
+    with np.load(theirs) as a, np.load(ours) as b:
+        pairs = [(a[k].astype(np.float64).ravel(), b[k].astype(np.float64).ravel()) for k in b.files if k in a.files]
+        if len(pairs) != len(a.files) or len(a.files) != len(b.files) or any(x.size != y.size for x, y in pairs):
+            return float("inf")
+    return max((float(np.abs(x - y).max() / max(np.abs(y).max(), 1e-30)) for x, y in pairs if x.size), default=0.0)
+
+
+def table(found: Sequence[Measured]) -> str:
+    """One row per runtime; the last column says how much faster Pelton is."""
+    rows: list[tuple[str, ...]] = [("runtime", "version", "median ms", "spread", "off by", "Pelton is")]
+    ours = found[0]
+    for m in found:
+        if m.why_not:
+            rows.append((m.runtime, m.why_not, "", "", "", ""))
+        else:
+            faster = "" if m is ours or ours.why_not else f"{m.median / ours.median:.2f}× as fast"
+            rows.append((m.runtime, m.version, f"{m.median / 1e6:.3f}", f"{m.spread:.2f}", "" if m is ours else f"{m.off:.1e}", faster))
+    return text.table(rows, "llrrrr")

@@ -1,0 +1,114 @@
+"""Attention: softmax(scale · Q·Kᵀ + mask) · V as one kernel, with heads read and written where they lie."""
+from __future__ import annotations
+
+import numpy as np
+
+from pelton.ir.graph import Value
+from pelton.plan.layout import Order, Strides, broadcast, order_of, row_major
+from pelton.plan.region import Region
+
+from .emit import Grid, constants, fill, grid_of, tail
+from .grid import all_f32, constant, divide, fits_grid, tail_refusal
+from .template import Kernel, Layouts, Tactic, Target, Template, template
+
+
+def unit(shape: tuple[int, ...], strides: Strides) -> bool:
+    """Whether the last axis lies element by element."""
+    return shape[-1] == 1 or strides[-1] == 1
+
+
+class Heads:
+    """The sizes of an attention, and where its operands lie."""
+
+    def __init__(self, region: Region):
+        self.node = region.anchor
+        self.q, self.k, self.v, self.mask = self.node.inputs
+        self.out = self.node.output.type.shape
+        self.lead = self.out[:-2]
+        self.batch = int(np.prod(self.lead))
+        self.sq, self.d = self.q.type.shape[-2:]
+        self.sk, self.dv = self.v.type.shape[-2:]
+        self.grid = grid_of(self.out, "rows")
+        self.scores = grid_of((*self.lead, self.sq, self.sk), "rows")
+        self.masked = not (constant(region, self.mask) and not region.body.constants[self.mask].any())
+
+    def block(self, layouts: Layouts) -> str:
+        """The region block up to the tail: sizes, row strides, and where a head begins."""
+        rows = {name: layouts[v][-2] for name, v in (("QR", self.q), ("KR", self.k), ("VR", self.v))}
+        text = constants(BATCH=self.batch, SQ=self.sq, SK=self.sk, D=self.d, DV=self.dv, **rows, CAUSAL=self.node.attrs["causal"], MASKED=self.masked)
+        text += f"#define SCALE {float(np.float32(self.node.attrs['scale']))!r}f\n"
+        for name, v in (("Q_AT", self.q), ("K_AT", self.k), ("V_AT", self.v)):
+            shape = (*self.lead, *v.type.shape[-2:])
+            text += f"#define {name}(b) ({Grid(shape, self.grid.b, (), ()).address(broadcast(v.type.shape, layouts[v], shape))})\n"
+        strides = broadcast(self.mask.type.shape, layouts[self.mask], self.scores.shape)
+        at = f"mask + {self.scores.address(strides)}"
+        load = f"ldn_f32({at}, n)" if self.scores.step(strides) else f"bc_f32(*({at}))"
+        return text + f"AI vf32 mask_at(const float *mask, long b, long r, long c, int n) {{ return {load}; }}\n"
+
+
+class Attention(Template):
+    """What both forms share: a composite taken whole, operands of any outer strides, a pointwise tail."""
+
+    def refuses(self, region: Region) -> str | None:
+        node = region.anchor
+        if node is None or len(region.anchors) != 1 or node.op.name != "attention":
+            return "no single attention"
+        if not all_f32(*node.inputs, node.output):
+            return "not f32"
+        if 0 in node.output.type.shape or 0 in node.inputs[0].type.shape or 0 in node.inputs[1].type.shape:
+            return "nothing to compute"
+        return tail_refusal(region, node.output.type.shape)
+
+    def order(self, region: Region, value: Value, layouts: Layouts) -> Order:
+        """The queries' order of axes, so that heads which were split by a transpose are joined by a free one."""
+        q, rank = region.anchor.inputs[0], value.type.rank
+        if q.type.shape[:-1] == value.type.shape[:-1] and unit(q.type.shape, layouts[q]):
+            order = order_of(q.type.shape, layouts[q])
+            if order[-1] == rank - 1:
+                return order
+        return row_major(rank)
+
+    def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
+        h, shape, strides = Heads(region), value.type.shape, layouts[value]
+        if value in (h.q, h.k, h.v) and not unit(shape, strides):
+            return False
+        if value is h.mask and h.masked and h.scores.step(broadcast(shape, strides, h.scores.shape)) not in (0, 1):
+            return False
+        read = value in region.body.outputs or any(value in n.inputs for n in region.tail)
+        return not read or fits_grid(region, h.grid, value, strides)
+
+    def operands(self, h: Heads) -> tuple[Value, ...]:
+        return (h.q, h.k, h.v, *([h.mask] if h.masked else []))
+
+
+@template
+class Blocked(Attention):
+    name = "attention"
+
+    def tactics(self, region: Region, layouts: Layouts, target: Target):
+        h = Heads(region)
+        seen = set()
+        for mr, nv in ((6, 2), (4, 3)):
+            nr = nv * target.lanes
+            for mb, kb in ((48, 256), (96, 256), (48, 512), (96, 512), (24, 256)):
+                mr = min(mr, h.sq)
+                whole = divide(h.sk, nr) * nr
+                mb = min(divide(mb, mr) * mr, divide(h.sq, mr) * mr)
+                kb = whole if h.sk <= kb * 2 else divide(kb, nr) * nr         # two blocks cost more than they save
+                choice = (mr, nv, mb, kb)
+                if choice not in seen:
+                    seen.add(choice)
+                    yield Tactic(self.name, target.isa, tuple(zip(("MR", "NV", "MB", "KB"), choice)))
+
+    def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
+        h = Heads(region)
+        operands = self.operands(h)
+        end = tail(region, layouts, h.grid, (region.anchor.output,), first=len(operands))
+        source, symbol = fill("attention.c", region, tactic, h.block(layouts) + end.text)
+        nr, mb = tactic["NV"] * target.lanes, tactic["MB"]
+        keys, cols = divide(h.sk, nr) * nr, divide(h.dv, nr) * nr
+        running = h.sk > tactic["KB"]
+        block = tactic["KB"] if running else keys
+        row = block + (0 if block % 256 else target.lanes)
+        scratch = 4 * (keys * h.d + h.sk * cols + mb * (h.d + row + (cols if running else 0) + 3))
+        return Kernel(source, symbol, (*operands, *end.operands), h.batch * divide(h.sq, mb), scratch=scratch)

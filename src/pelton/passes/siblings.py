@@ -1,0 +1,134 @@
+"""Horizontal merging: convolutions, or matrix products, of one input become one with wider weights, and slices of it."""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from pelton.ir.graph import Graph, Node, Value
+from pelton.ops.conv import convolution
+from pelton.ops.linear import matmul
+from pelton.ops.op import Term
+from pelton.ops.shape import slice_
+
+from .draft import Draft, joined
+from .report import PassReport
+from .rewrite import called
+
+
+def sibling_convolutions(graph: Graph, report: PassReport, strict: bool = False) -> Graph:
+    """Convolutions of one input with constant weights, equal kernels and equal attributes, not grouped, are one with all their filters."""
+    def alike(node: Node, draft: Draft) -> Any:
+        if node.op is not convolution or node.attrs["group"] != 1 or any(v not in draft.constants for v in node.inputs[1:]):
+            return None
+        x, w, _ = node.inputs
+        return x, w.type.shape[2:], tuple(sorted(node.attrs.items()))
+
+    def together(nodes: Sequence[Node], draft: Draft) -> Term:
+        w, b = (np.concatenate([draft.constants[n.inputs[i]] for n in nodes]) for i in (1, 2))
+        return convolution(nodes[0].inputs[0], w, b, **nodes[0].attrs)
+
+    return _merge(graph, report, "sibling_convolutions", 1, alike, together)
+
+
+def sibling_matmuls(graph: Graph, report: PassReport, strict: bool = False) -> Graph:
+    """Products of one input with constant matrices (Q, K and V) are one with the matrices side by side."""
+    def alike(node: Node, draft: Draft) -> Any:
+        if node.op is not matmul or node.inputs[1] not in draft.constants or node.inputs[1].type.rank != 2:
+            return None
+        return node.inputs[:1]
+
+    def together(nodes: Sequence[Node], draft: Draft) -> Term:
+        return matmul(nodes[0].inputs[0], np.concatenate([draft.constants[n.inputs[1]] for n in nodes], axis=1))
+
+    return _merge(graph, report, "sibling_matmuls", -1, alike, together)
+
+
+def _merge(graph: Graph, report: PassReport, rule: str, axis: int, alike: Callable[[Node, Draft], Any],
+           together: Callable[[Sequence[Node], Draft], Term]) -> Graph:
+    """Merges the nodes that are `alike` (None: cannot be merged); `axis` is the one of their outputs along which they lie side by side."""
+    draft, families, merged = Draft(graph), dict[Any, list[Node]](), False
+    for node in draft.nodes:
+        key = alike(node, draft)
+        if key is not None:
+            families.setdefault(key, []).append(node)
+    for family in families.values():
+        if len(family) > 1:
+            name = joined(n.name for n in family)
+            (whole,) = draft.build(together(family, draft), at=family[0], name=name)
+            _place_slices(draft, *_merge_tails(draft, whole, family, axis % whole.type.rank))
+            report.fire(rule, name or called(draft.producer[whole]))
+            merged = True
+    _refuse_strangers(families, report, rule)
+    return draft.graph() if merged else graph
+
+
+def _refuse_strangers(families: dict[Any, list[Node]], report: PassReport, rule: str) -> None:
+    """Says of nodes that stay alone why they are not merged with others of their op that read the same."""
+    readers: dict[Value, int] = {}
+    for family in families.values():
+        readers[family[0].inputs[0]] = readers.get(family[0].inputs[0], 0) + 1
+    for family in families.values():
+        if len(family) == 1 and readers[family[0].inputs[0]] > 1:
+            report.refuse(rule, called(family[0]), f"what else reads %{family[0].inputs[0].name} has another kernel, stride, dilation or padding")
+
+
+def _merge_tails(draft: Draft, whole: Value, family: list[Node], axis: int) -> tuple[Value, list[Node], int]:
+    """As long as every sibling goes on with the same pointwise op and constants along the axis (a bias, an activation), that is done once, too."""
+    while True:
+        tails = [_tail(draft, node.output) for node in family]
+        first = tails[0]
+        if first is None or any(t is None or t.op is not first.op or t.attrs != first.attrs or len(t.inputs) != len(first.inputs) for t in tails):
+            return whole, family, axis
+        operands = _operands(draft, whole, [n.output for n in family], tails, axis)
+        if operands is None:
+            return whole, family, axis
+        (whole,) = draft.build(first.op(*operands, **first.attrs), at=family[0], name=joined(t.name for t in tails))
+        family = tails
+
+
+def _tail(draft: Draft, value: Value) -> Node | None:
+    """The pointwise node that is all that reads a value, and gives the same shape."""
+    if draft.uses(value) != 1 or value in draft.outputs:
+        return None
+    (user,) = draft.users[value]
+    return user if user.op.kind == "pointwise" and user.output.type.shape == value.type.shape else None
+
+
+def _operands(draft: Draft, whole: Value, values: list[Value], tails: Sequence[Node], axis: int) -> list[Any] | None:
+    """What one node in the place of several reads: the whole, and constants side by side; None where that cannot be."""
+    operands: list[Any] = []
+    rows = [_value_first(t, v) for t, v in zip(tails, values)]
+    for column in zip(*rows):
+        if all(c is v for c, v in zip(column, values)):
+            operands.append(whole)
+            continue
+        vectors = [_along(draft, c, v, axis) for c, v in zip(column, values)]
+        if any(vector is None for vector in vectors) or len({c.type.dtype for c in column}) > 1:
+            return None
+        numbers = {c.type.rank == 0 and draft.constants[c].tobytes() for c in column}
+        joint = column[0] if len(numbers) == 1 and False not in numbers else np.concatenate(vectors).reshape(-1, *[1] * (whole.type.rank - 1 - axis))
+        operands.append(joint)
+    return operands
+
+
+def _value_first(node: Node, value: Value) -> tuple[Value, ...]:
+    return node.inputs[::-1] if node.op.commutative and node.inputs[0] is not value else node.inputs
+
+
+def _along(draft: Draft, c: Value, value: Value, axis: int) -> np.ndarray | None:
+    """A constant that varies along the axis alone, as a vector of the length that the value has there."""
+    array, size = draft.constants.get(c), value.type.shape[axis]
+    if array is None or array.ndim > value.type.rank:
+        return None
+    shape = (*[1] * (value.type.rank - array.ndim), *array.shape)
+    return np.broadcast_to(array.reshape(-1), (size,)) if array.size == shape[axis] and shape[axis] in (1, size) else None
+
+
+def _place_slices(draft: Draft, whole: Value, family: Sequence[Node], axis: int) -> None:
+    begin = 0
+    for node in family:
+        end = begin + node.output.type.shape[axis]
+        draft.replace(node, slice_(whole, starts=(begin,), ends=(end,), axes=(axis,), steps=(1,)), node.name)
+        begin = end

@@ -1,0 +1,47 @@
+"""Small networks that tests build: random weights, awkward sizes, made with onnx.helper."""
+from __future__ import annotations
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+
+def model(nodes, inputs, outputs, constants, opset=17) -> onnx.ModelProto:
+    """inputs and outputs: name → shape (float32), or (shape, TensorProto type)."""
+    def info(name, what):
+        shape, kind = what if isinstance(what, tuple) and len(what) == 2 and isinstance(what[0], (tuple, list)) else (what, TensorProto.FLOAT)
+        return helper.make_tensor_value_info(name, kind, shape)
+    graph = helper.make_graph(nodes, "test", [info(*i) for i in inputs.items()], [info(*o) for o in outputs.items()],
+                              [numpy_helper.from_array(np.asarray(a), n) for n, a in constants.items()])
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    onnx.checker.check_model(made)
+    return made
+
+
+def small_cnn(seed=0, size=20) -> onnx.ModelProto:
+    """Convolutions of all kinds, a join, a residual, pooling and a classifier: x [1, 3, size, size] → y [1, 10]."""
+    rng = np.random.default_rng(seed)
+    constants, nodes = {}, []
+
+    def conv(x, y, c, oc, k, relu=True, **attrs):
+        constants[y + ".w"] = (rng.standard_normal((oc, c // attrs.get("group", 1), k, k)) * np.sqrt(2 / (c // attrs.get("group", 1) * k * k))).astype(np.float32)
+        constants[y + ".b"] = (rng.standard_normal(oc) * .1).astype(np.float32)
+        nodes.append(helper.make_node("Conv", [x, y + ".w", y + ".b"], [y + (".c" if relu else "")], name=y, **{"pads": [k // 2] * 4, **attrs}))
+        if relu:
+            nodes.append(helper.make_node("Relu", [y + ".c"], [y], name=y + ".relu"))
+
+    conv("x", "stem", 3, 13, 5, strides=[2, 2])
+    conv("stem", "a", 13, 8, 1)
+    conv("stem", "b", 13, 11, 3)
+    nodes.append(helper.make_node("Concat", ["a", "b"], ["ab"], axis=1, name="join"))
+    conv("ab", "wide", 19, 24, 3)
+    conv("wide", "dw", 24, 24, 3, group=24)
+    conv("dw", "proj", 24, 24, 1, relu=False)
+    nodes.append(helper.make_node("Add", ["proj", "wide"], ["sum"], name="residual"))
+    nodes.append(helper.make_node("Sigmoid", ["sum"], ["gate"], name="gate"))
+    nodes.append(helper.make_node("Mul", ["sum", "gate"], ["swish"], name="swish"))
+    nodes.append(helper.make_node("GlobalAveragePool", ["swish"], ["pooled"], name="pool"))
+    nodes.append(helper.make_node("Flatten", ["pooled"], ["flat"], name="flat"))
+    constants["fc.w"], constants["fc.b"] = rng.standard_normal((10, 24)).astype(np.float32), rng.standard_normal(10).astype(np.float32)
+    nodes.append(helper.make_node("Gemm", ["flat", "fc.w", "fc.b"], ["y"], transB=1, name="fc"))
+    return model(nodes, {"x": (1, 3, size, size)}, {"y": (1, 10)}, constants)

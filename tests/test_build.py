@@ -1,0 +1,141 @@
+"""Building: right answers at every level, the same bytes from the same times, equal bits for every thread count, clean cancellation."""
+import os
+import pathlib
+
+import numpy as np
+import pytest
+
+import pelton
+from compare import assert_close
+from models import small_cnn
+from pelton.importers import onnx as importer
+from pelton.ir.evaluate import evaluate
+from pelton.tune.cache import TimingCache
+
+SHARED = pathlib.Path(__file__).parents[2] / "shared" / "data"
+
+
+@pytest.fixture(scope="module")
+def cnn():
+    return small_cnn()
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return tmp_path_factory.mktemp("cache")
+
+
+def feeds(engine, seed=0):
+    rng = np.random.default_rng(seed)
+    return {p.name: rng.standard_normal(p.shape).astype(p.numpy_dtype) for p in engine.inputs}
+
+
+def reference(model, inputs):
+    return evaluate(importer.load(model).graph, inputs, round=False)
+
+
+@pytest.mark.parametrize("level, strict, tolerance", [(0, False, 1e-5), (0, True, 1e-6), (1, False, 1e-5)])
+def test_an_engine_gives_what_the_model_means(cnn, cache, level, strict, tolerance):
+    engine = pelton.build(cnn, level=level, strict=strict, cache_dir=cache)
+    x = feeds(engine)
+    got, want = engine.run(x), reference(cnn, x)
+    assert np.abs(got["y"] - want["y"]).max() <= tolerance * np.abs(want["y"]).max()
+    assert engine.meta["host_steps"] == []
+    if strict:
+        assert not any("winograd" in s.info["tactic"] for s in engine.steps)
+
+
+def test_every_region_agrees_with_its_reference(cnn, cache):
+    engine = pelton.build(cnn, options=pelton.Options(check=True, level=0, cache_dir=cache))
+    assert len(engine.meta["checked"]) == len(engine.steps) and all(error < 1e-4 for _, error in engine.meta["checked"])
+
+
+def test_the_same_bits_for_every_thread_count_and_run(cnn, cache):
+    engine = pelton.build(cnn, level=0, threads=2, cache_dir=cache)
+    x = feeds(engine)
+    first = engine.context(threads=1).run(x)["y"]
+    for threads in (1, 2, 3):
+        context = engine.context(threads=threads)
+        for _ in range(3):
+            assert context.run(x)["y"].tobytes() == first.tobytes()
+
+
+def test_the_same_timing_cache_gives_the_same_bytes(cnn, tmp_path):
+    times = tmp_path / "times.json"
+    first = pelton.build(cnn, level=1, threads=2, timing_cache=times, cache_dir=tmp_path / "a").tobytes()
+    again = pelton.build(cnn, level=1, threads=2, timing_cache=times, cache_dir=tmp_path / "b").tobytes()
+    assert first == again
+
+
+def test_inner_tensors_can_be_asked_for(cnn, cache):
+    engine = pelton.build(cnn, level=0, outputs=["ab", "y"], cache_dir=cache)
+    x = feeds(engine)
+    got, want = engine.run(x), evaluate(importer.load(cnn, outputs=["ab", "y"]).graph, x, round=False)
+    assert list(got) == ["ab", "y"]
+    for name in got:
+        assert np.abs(got[name] - want[name]).max() < 1e-5 * np.abs(want[name]).max()
+
+
+def test_progress_is_told_and_can_cancel(cnn, cache):
+    told = []
+    pelton.build(cnn, level=0, cache_dir=cache, progress=lambda *a: told.append(a))
+    assert [s for s, *_ in told if s != "tune"] == ["import", "optimize", "link", "done"] and told[-1] == ("done", 1, 1)
+    with pytest.raises(pelton.Error, match="cancelled"):
+        pelton.build(cnn, level=0, cache_dir=cache, progress=lambda stage, *_: stage != "tune")
+
+
+def test_a_budget_of_nothing_times_nothing(cnn, tmp_path):
+    engine = pelton.build(cnn, level=3, budget=0, cache_dir=tmp_path)
+    assert all(not s.info["times_ns"] for s in engine.steps)
+
+
+def test_an_unwritable_cache_costs_time_not_the_build(cnn, tmp_path):
+    blocked = tmp_path / "file"
+    blocked.write_text("a file where the cache directory should be")
+    engine = pelton.build(cnn, level=0, cache_dir=blocked)
+    assert engine.run(feeds(engine))["y"].shape == (1, 10)
+
+
+def test_a_named_timing_cache_that_cannot_be_written_is_an_error(cnn, tmp_path, cache):
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    with pytest.raises(pelton.Error, match="timing cache"):
+        pelton.build(cnn, level=1, timing_cache=blocked / "times.json", cache_dir=cache)
+    with pytest.raises(pelton.Error, match="no timing cache"):
+        pelton.build(cnn, level=1, timing_cache=blocked, cache_dir=cache)
+
+
+def test_a_timing_cache_is_merged_with_what_others_wrote(tmp_path):
+    path = tmp_path / "times.json"
+    ours, theirs = TimingCache("here", path), TimingCache("there", path)
+    ours.put("task", {"a": 1})
+    theirs.put("task", {"b": 2})
+    ours.save()
+    theirs.save()
+    assert TimingCache("here", path).get("task") == {"a": 1} and TimingCache("there", path).get("task") == {"b": 2}
+    assert os.listdir(tmp_path) == ["times.json"]
+
+
+@pytest.mark.parametrize("given, words", [({"level": 6}, "level"), ({"threads": 0}, "threads"), ({"target": "tpu"}, "target"), ({"precision": "int3"}, "precision"),
+                                          ({"budget": -1}, "budget"), ({"colour": 1}, "colour"), ({"shapes": {"nope": (1,)}}, "nope"),
+                                          ({"outputs": ["nope"]}, "nope")])
+def test_options_that_do_not_fit_are_refused(cnn, cache, given, words):
+    with pytest.raises(pelton.Error, match=words):
+        pelton.build(cnn, cache_dir=cache, **given)
+
+
+@pytest.mark.parametrize("name, least", [("resnet20", .8565), ("mobile", .8490)])
+@pytest.mark.skipif(not SHARED.exists(), reason="the CIFAR-10 sample lies beside the repository, not in it")
+def test_trained_networks_keep_their_classes(cache, name, least):
+    data = np.load(SHARED / "cifar10_test.npz")
+    engine = pelton.build(SHARED / f"{name}_cifar10.onnx", level=0, cache_dir=cache)
+    context = engine.context()
+    said = np.array([context.run({"image": x.transpose(2, 0, 1)[None].astype(np.float32)})["logits"].argmax() for x in data["x"]])
+    assert abs((said == data["y"]).mean() - least) <= 1 / 2000
+
+
+def test_a_comparison_of_outputs_can_fail(cnn, cache):
+    engine = pelton.build(cnn, level=0, cache_dir=cache)
+    a, b = engine.run(feeds(engine, 0))["y"], engine.run(feeds(engine, 1))["y"]
+    with pytest.raises(AssertionError):
+        assert_close(a, b)
