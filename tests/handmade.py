@@ -6,8 +6,11 @@ import os
 import subprocess
 import sys
 import tempfile
+import textwrap
 from functools import lru_cache
 from pathlib import Path
+
+import numpy as np
 
 from pelton.engine.engine import Buffer, Engine, Port, Slice, Step
 
@@ -55,14 +58,19 @@ void denormal(const args *a, long begin, long end, void *scratch) {
 """
 
 
+def _kept() -> Path:
+    """What tests compile, kept from run to run by its content."""
+    path = Path(tempfile.gettempdir(), f"pelton-tests-{os.getuid()}")
+    path.mkdir(mode=0o700, exist_ok=True)
+    return path
+
+
 @lru_cache(maxsize=None)
 def compiled(source: str = KERNELS) -> bytes:
     """Machine code of C kernels as one shared object, as engines hold it."""
     import ziglang
     zig = os.path.join(os.path.dirname(ziglang.__file__), "zig")
-    kept = Path(tempfile.gettempdir(), f"pelton-tests-{os.getuid()}")
-    kept.mkdir(mode=0o700, exist_ok=True)
-    out = kept / (hashlib.sha256(source.encode()).hexdigest()[:24] + ".so")
+    out = _kept() / (hashlib.sha256(source.encode()).hexdigest()[:24] + ".so")
     if not out.exists():
         with tempfile.TemporaryDirectory() as d:
             env = {**os.environ, "ZIG_GLOBAL_CACHE_DIR": d, "ZIG_LOCAL_CACHE_DIR": d}
@@ -80,7 +88,6 @@ def engine(inputs, outputs, buffers, steps, *, arena=0, constants=b"", code=None
 
 def chain(n: int = 1000, constant: bytes | None = None, grain: int = 1) -> Engine:
     """y = 3 (2 x + c), z = 2 x + c: three steps, an arena, a constant, two outputs."""
-    import numpy as np
     c = np.arange(n, dtype=np.float32).tobytes() if constant is None else constant
     size = 4 * n
     tile = 16
@@ -95,6 +102,23 @@ def chain(n: int = 1000, constant: bytes | None = None, grain: int = 1) -> Engin
 
 
 def expected(x, c=None):
-    import numpy as np
     z = 2 * x + (np.arange(len(x), dtype=np.float32) if c is None else c)
     return {"y": 3 * z, "z": z}
+
+
+def python(code: str, *arguments: object, **environment: str) -> subprocess.CompletedProcess:
+    """Runs Python code in a process of its own, with what this one can import."""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *map(os.path.abspath, sys.path)]), **environment}
+    return subprocess.run([sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)], capture_output=True, text=True, env=env, timeout=120)
+
+
+def zig_cc(sources: list[str], flags: list[str]) -> Path:
+    """A program compiled out of C files, headers beside them included in what it is known by."""
+    text = [Path(f).read_bytes() for s in sources for f in (s, *sorted(Path(s).parent.glob("*.h")))]
+    out = _kept() / hashlib.sha256(b"\0".join([*text, *(f.encode() for f in flags)])).hexdigest()[:24]
+    if not out.exists():
+        cache = str(_kept() / "zig")
+        env = {**os.environ, "ZIG_GLOBAL_CACHE_DIR": cache, "ZIG_LOCAL_CACHE_DIR": cache}
+        subprocess.run([sys.executable, "-m", "ziglang", "cc", *sources, *flags, "-o", f"{out}.part"], env=env, check=True)
+        os.replace(f"{out}.part", out)
+    return out

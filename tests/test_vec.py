@@ -19,7 +19,7 @@ from pelton.kernels.template import SOURCES
 from pelton.ops.scalar import PRIMITIVES
 
 NATIVE, PLAIN = "x86-64-v3", "x86-64-v2"                 # with and without FMA, F16C and masked loads
-BUILDS = [(NATIVE, 8), (NATIVE, 4), (NATIVE, 16), (PLAIN, 4)]
+BUILDS = [(NATIVE, 8), (NATIVE, 16), (PLAIN, 4)]
 FLOATS, INTEGERS = (F32, F64), (I64, I32, I16, I8, U64, U32, U16, U8)
 NUMBERS = FLOATS + INTEGERS
 MEMORY = (*NUMBERS, F16, BF16, BOOL)
@@ -28,11 +28,12 @@ FLOAT_BINARY = ("div", "mod", "fmod", "pow", "minimum", "maximum", *COMPARISONS)
 INTEGER_BINARY = ("div", "mod", "fmod", "pow", "minimum", "maximum", "shl", "shr", "and", "or", "xor", *COMPARISONS)
 REDUCTIONS = {"sum": np.sum, "prod": np.prod, "max": np.max, "min": np.min}
 
-# Largest errors allowed relative to the wanted value, in float32 and float64; those not named here are exact up to the last rounding.
-LIMITS = {"exp": (2.5e-7, 1e-15), "log": (2.5e-7, 1e-15), "erf": (5e-7, 2e-15), "tanh": (4e-7, 2e-15), "sigmoid": (4e-7, 1e-15), "pow": (1.2e-7, 1e-14),
-          "sin": (2e-7, 1e-15), "cos": (2e-7, 1e-15), "tan": (4e-7, 2e-15), "asin": (3e-7, 1e-15), "acos": (3e-7, 2e-15), "atan": (3e-7, 1e-15),
-          "sinh": (8e-7, 2e-15), "cosh": (5e-7, 2e-15), "asinh": (5e-7, 2e-15), "acosh": (5e-7, 2e-15), "atanh": (5e-7, 2e-15),
-          "log1p": (4e-7, 1e-15), "expm1": (8e-7, 1e-15)}
+# Largest errors allowed relative to the wanted value, in float32 and float64; functions not named here are exact up to the last rounding.
+LIMITS = {"exp": (1.9e-7, 4e-16), "log": (1.9e-7, 4e-16), "erf": (4e-7, 4e-16), "tanh": (3e-7, 6e-16), "sigmoid": (2.6e-7, 6e-16), "pow": (6e-8, 1e-14),
+          "sin": (1.9e-7, 6e-16), "cos": (1.9e-7, 6e-16), "tan": (2.6e-7, 7e-16), "asin": (2.6e-7, 1e-15), "acos": (1.9e-7, 7e-16), "atan": (2.2e-7, 4e-16),
+          "sinh": (7e-7, 6e-16), "cosh": (4e-7, 6e-16), "asinh": (2.4e-7, 6e-16), "acosh": (2.6e-7, 7e-16), "atanh": (2.5e-7, 6e-16),
+          "log1p": (2.2e-7, 4e-16), "expm1": (8e-7, 5e-16)}
+WITHOUT_FMA = {"pow": 10}                                # times as much; 1.5 times for all others
 REFERENCES = {**PRIMITIVES, "sigmoid": lambda x: 1 / (1 + np.exp(-x)), "log1p": np.log1p, "expm1": np.expm1}
 ROUNDING_ONLY = ("abs", "sign", "sqrt", "floor", "ceil", "rint", "trunc")
 FLOAT_UNARY = (*ROUNDING_ONLY, "isnan", "isinf", "exp", "log", "erf", "tanh", "sigmoid", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh",
@@ -97,6 +98,9 @@ def accesses(lanes: int) -> str:
         for n in range(lanes + 1):
             text.append(f"void t_{t}_copy_{n}(const args *a) {{ stn_{t}({at}a[0].p, ldn_{t}({at}a[1].p, {n}), {n}); }}\n")
             text.append(f"void t_{t}_fill_{n}(const args *a) {{ st_{t}({at}a[0].p, ldn_{t}({at}a[1].p, {n})); }}\n")
+    for name in ("memcpy", "memmove", "memset"):
+        source = "(int)(long)a[1].p" if name == "memset" else "a[1].p"
+        text.append(f"void t_{name}(const args *a, long n) {{ __builtin_{name}(a[0].p, {source}, n); }}\n")
     return "".join(text)
 
 
@@ -110,15 +114,15 @@ def clang(arguments: list[str], text: str, out: Path, cache: Path) -> str:
 
 def run(command: list[str], cache: Path) -> None:
     env = dict(os.environ, ZIG_GLOBAL_CACHE_DIR=str(cache), ZIG_LOCAL_CACHE_DIR=str(cache))
-    done = subprocess.run(command, capture_output=True, text=True, env=env)
+    done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
     assert done.returncode == 0, done.stderr[:4000]
 
 
 class Library:
     """The test functions, loaded; arrays go in by address."""
 
-    def __init__(self, path: Path, lanes: int):
-        self.lanes = lanes
+    def __init__(self, path: Path, march: str, lanes: int):
+        self.march, self.lanes = march, lanes
         self._functions = ctypes.CDLL(str(path))
 
     def __call__(self, name: str, *arrays: np.ndarray | int, n: int = 0, stride: int = 1) -> int:
@@ -141,7 +145,7 @@ def vec(request, tmp_path_factory) -> Library:
     clang(target, PRELUDE + functions() + accesses(lanes), where / "test.o", where)
     clang(target, (SOURCES / "freestanding.c").read_text(), where / "freestanding.o", where)
     run([zig(), "ld.lld", "-shared", "-nostdlib", "--no-undefined", "-o", str(where / "test.so"), str(where / "test.o"), str(where / "freestanding.o")], where)
-    return Library(where / "test.so", lanes)
+    return Library(where / "test.so", march, lanes)
 
 
 # ---- samples -------------------------------------------------------------------------------------------------------------------------
@@ -153,7 +157,7 @@ def floats(d: DType, count: int, seed: int) -> np.ndarray:
              float(info.max), float(info.tiny), float(info.smallest_subnormal), float(info.eps), math.inf, math.nan, 3.9, 8.3, 127.5, 255.5, 32767.5, 65535.5]
     with np.errstate(over="ignore"):
         special = np.array([s * e for e in edges for s in (1, -1)], d.numpy)
-    special = np.concatenate([special, np.nextafter(special, d.numpy.type(math.inf)), np.nextafter(special, d.numpy.type(-math.inf))])
+        special = np.concatenate([special, np.nextafter(special, d.numpy.type(math.inf)), np.nextafter(special, d.numpy.type(-math.inf))])
     bits = rng.integers(0, 1 << (8 * d.size - 1), count, np.uint64).astype(f"u{d.size}") | (rng.integers(0, 2, count).astype(f"u{d.size}") << (8 * d.size - 1))
     middle = np.concatenate([rng.uniform(-s, s, count) for s in (1, 10, 100, 2e4)] + [1 + rng.normal(0, 1e-3, count)]).astype(d.numpy)
     return np.concatenate([special, middle, bits.view(d.numpy)])
@@ -182,7 +186,7 @@ def pairs(d: DType, count: int = 2000) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate([a, np.repeat(head, head.size)]), np.concatenate([b[order], np.tile(head, head.size)])
 
 
-def error(name: str, got: np.ndarray, want: np.ndarray, d: DType) -> float:
+def error(got: np.ndarray, want: np.ndarray, d: DType) -> float:
     """The largest error relative to the wanted value; misplaced NaNs and infinities are errors of infinity. Results near underflow may be zero."""
     info = np.finfo(d.numpy)
     with np.errstate(all="ignore"):
@@ -193,6 +197,11 @@ def error(name: str, got: np.ndarray, want: np.ndarray, d: DType) -> float:
         off = np.abs(got.astype(np.float64) - want) / np.maximum(np.abs(want), float(info.tiny))
     off = np.where(same, 0.0, np.where(np.isfinite(off), off, math.inf))
     return float(off.max())
+
+
+def limit(vec: Library, name: str, d: DType) -> float:
+    allowed = LIMITS[name][d is F64] if name in LIMITS else float(np.finfo(d.numpy).eps)
+    return allowed if vec.march == NATIVE else allowed * WITHOUT_FMA.get(name, 1.5)
 
 
 def reference(name: str, *inputs: np.ndarray) -> np.ndarray:
@@ -214,22 +223,18 @@ def test_float_functions(vec, d, name):
     if to_bool(name):
         assert np.array_equal(got, want)
     else:
-        limit = LIMITS.get(name, (0.0, 0.0))[d is F64] or float(np.finfo(d.numpy).eps)
-        assert error(name, got, want, d) <= limit
+        assert error(got, want, d) <= limit(vec, name, d)
 
 
 @pytest.mark.parametrize("d", FLOATS, ids=lambda d: d.value)
 @pytest.mark.parametrize("name", FLOAT_BINARY)
 def test_float_functions_of_two(vec, d, name):
     a, b = pairs(d)
-    if name == "pow" and d is F64:                                          # powers of subnormals to tiny exponents need no more digits than numpy has
-        b = np.where(np.abs(b) < 1e-300, 0, b)
     got, want = vec.map(f"t_{d.value}_{name}", BOOL if to_bool(name) else d, a, b), reference(name, a, b)
     if to_bool(name):
         assert np.array_equal(got, want)
     else:
-        limit = LIMITS.get(name, (0.0, 0.0))[d is F64] or float(np.finfo(d.numpy).eps)
-        assert error(name, got, want, d) <= limit
+        assert error(got, want, d) <= limit(vec, name, d)
 
 
 @pytest.mark.parametrize("d", INTEGERS, ids=lambda d: d.value)
@@ -338,7 +343,7 @@ def test_partial_access_touches_nothing_else(vec, d):
     """n elements at both ends of guarded pages, n known at run time and at compile time; bytes around a store keep their values."""
     source, target, t, size = GuardedPages(), GuardedPages(), d.value, d.size
     x = samples(d)[60:60 + vec.lanes] if d not in (F16, BF16) else np.arange(1, vec.lanes + 1).astype(d.numpy)
-    x = np.where(x == x, x, 1).astype(x.dtype) if d.is_float else x
+    x = np.where(np.isnan(x), 1, x).astype(x.dtype) if d.is_float else x
     for n, constant, at_end in itertools.product(range(vec.lanes + 1), (False, True), (False, True)):
         suffix = f"_{n}" if constant else ""
         wanted = x[:n].tobytes()
@@ -380,27 +385,42 @@ def test_strided_access(vec, d):
     assert (whole == x[2]).all()
 
 
+def test_block_copies(vec):
+    """The engine's own memcpy, memmove and memset, overlapping both ways."""
+    for n in (0, 1, 31, 32, 33, 100, 1000):
+        for shift in (-40, -7, -1, 0, 1, 7, 40):
+            x = np.random.default_rng(n).integers(0, 256, 2000, np.uint8)
+            want = x.copy()
+            want[500 + shift:500 + shift + n] = x[500:500 + n].copy()
+            vec("t_memmove", x.ctypes.data + 500 + shift, x.ctypes.data + 500, n=n)
+            assert np.array_equal(x, want)
+        want[1000:1000 + n] = want[:n]
+        vec("t_memcpy", x.ctypes.data + 1000, x, n=n)
+        want[3:3 + n] = 0xC3
+        vec("t_memset", x.ctypes.data + 3, 0x7C3, n=n)
+        assert np.array_equal(x, want)
+
+
 TARGETS = {"aarch64": ["-target", "aarch64-linux-gnu"], "wasm": ["-target", "wasm32-freestanding", "-msimd128"],
            "avx512": ["-target", "x86_64-linux-gnu", "-march=x86-64-v4"], "avx2": ["-target", "x86_64-linux-gnu", "-march=x86-64-v3"]}
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", [t for t in TARGETS if t != "avx2"])
 def test_other_targets_need_no_library(target, tmp_path):
     """Every function compiles without warnings, and nothing is called that the file does not define."""
-    arguments = [a for a in TARGETS[target]] + ["-S"]
-    assembly = clang(arguments, PRELUDE + functions(), tmp_path / "test.s", tmp_path)
-    called = set(re.findall(r"^\s+(?:callq?|bl|b|jmp)\s+([A-Za-z_]\w*)", assembly, re.M))
-    defined = set(re.findall(r"^(\w+):", assembly, re.M))
+    assembly = clang([*TARGETS[target], "-S"], PRELUDE + functions() + accesses(16 if target == "avx512" else 4), tmp_path / "test.s", tmp_path)
+    called = set(re.findall(r"^\s+(?:callq?|bl|b|jmp)\s+([A-Za-z_]\w*)", assembly, re.MULTILINE))
+    defined = set(re.findall(r"^(\w+):", assembly, re.MULTILINE))
     assert called - defined <= {"memcpy", "memset", "memmove"}
 
 
-@pytest.mark.parametrize("expression, most", {"f32_exp(x)": 14, "f32_erf(x)": 17, "f32_tanh(x)": 15, "f32_sigmoid(x)": 17, "f32_log(x)": 25,
+@pytest.mark.parametrize("expression, most", {"f32_exp(x)": 14, "f32_erf(x)": 17, "f32_tanh(x)": 15, "f32_sigmoid(x)": 17, "f32_log(x)": 26,
                                               "x * 0.5f * (1 + f32_erf(x * 0.70710678f))": 21, "f32_maximum(x, bc_f32(0))": 1}.items())
 def test_instructions(expression, most, tmp_path):
     """Functions of epilogues stay in registers and within a count of instructions, moves and constants aside."""
     text = f'#include "vec.h"\nvoid f(f32 *p) {{ vf32 x = ld_f32(p); st_f32(p, {expression}); }}\n'
     assembly = clang([*TARGETS["avx2"], "-S"], text, tmp_path / "test.s", tmp_path)
-    body = re.findall(r"^\t([a-z]\w+)(.*)$", assembly[assembly.index("f:"):assembly.index(".Lfunc_end")], re.M)
+    body = re.findall(r"^\t([a-z]\w+)(.*)$", assembly[assembly.index("f:"):assembly.index(".Lfunc_end")], re.MULTILINE)
     assert not [line for _, line in body if "%rsp" in line] and "vmaskmov" not in assembly
     assert len([op for op, _ in body if not op.startswith(("vmov", "vbroadcast", "vzeroupper", "ret", "vxorps"))]) <= most
 

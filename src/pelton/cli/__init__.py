@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from pelton import __version__
 from pelton.errors import Error
 
 from . import bench, build, demo, explain, inspect, run
@@ -45,26 +46,10 @@ class Warnings(logging.Handler):
         print(f"{record.levelname.lower()}: {self.format(record)}", file=sys.stderr)
 
 
-class Version(argparse.Action):
-    """Prints the version; asks the installation only when it is wanted."""
-
-    def __init__(self, option_strings, dest, **given):
-        super().__init__(option_strings, dest, nargs=0, **given)
-
-    def __call__(self, parser, namespace, values, option_string=None):
-        from importlib.metadata import PackageNotFoundError, version
-
-        try:
-            print(f"pelton {version('pelton')}")
-        except PackageNotFoundError:
-            print("pelton (run from its source tree, not installed)")
-        raise SystemExit(0)
-
-
 def parser() -> Parser:
     """All commands. Each module of this package adds one."""
     out = Parser(prog="pelton", description=DESCRIPTION, epilog=EXAMPLES)
-    out.add_argument("--version", action=Version, help="print the version and exit")
+    out.add_argument("--version", action="version", version=f"pelton {__version__}")
     commands = out.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for module in (build, run, bench, inspect, explain, demo):
         command = module.add(commands)

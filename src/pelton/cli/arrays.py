@@ -102,8 +102,18 @@ def made_up(engine: Engine, seed: int = 0) -> dict[str, np.ndarray]:
     return {p.name: (rng.standard_normal(p.shape) if p.numpy_dtype.kind not in "iub" else rng.integers(0, 2, p.shape)).astype(p.numpy_dtype) for p in engine.inputs}
 
 
+def check_target(path: str) -> None:
+    """InputError unless a file can be put at a path: it names a folder that is there, and nothing but a file would be replaced."""
+    folder = os.path.dirname(os.path.abspath(path))
+    if not os.path.isdir(folder):
+        raise InputError(f"{path} cannot be written: there is no folder {folder}")
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise InputError(f"{path} cannot be written: it is a folder or a device, not a file")
+
+
 def write(path: str, arrays: Mapping[str, np.ndarray]) -> None:
     """Writes arrays whole or not at all: all of them to an .npz file, the only one to any other. InputError where that cannot be."""
+    check_target(path)
     if not path.lower().endswith(".npz") and len(arrays) != 1:
         raise InputError(f"the engine has {len(arrays)} outputs ({', '.join(arrays)}): name a file that ends in .npz, or one of them with --output NAME={path}")
     part = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.{secrets.token_hex(4)}.part")

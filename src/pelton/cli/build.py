@@ -6,9 +6,9 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
-from pelton.errors import BuildError, InputError
+from pelton.errors import BuildError
 
-from . import arguments, progress, text
+from . import arguments, arrays, progress, text
 
 if TYPE_CHECKING:
     from pelton.runtime import Engine
@@ -48,9 +48,7 @@ def main(args: argparse.Namespace) -> None:
 
         options["labels"] = pictures.read_labels(args.labels)
     target = args.output or os.path.splitext(os.path.basename(args.model))[0] + ".pelton"
-    folder = os.path.dirname(os.path.abspath(target))
-    if not os.path.isdir(folder) or os.path.isdir(target):
-        raise InputError(f"the engine cannot be written to {target}: " + (f"there is no folder {folder}" if not os.path.isdir(folder) else "it is a folder"))
+    arrays.check_target(target)
     start = time.monotonic()
     engine = made(args.model, options, quiet=args.quiet)
     engine.save(target)

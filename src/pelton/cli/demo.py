@@ -34,9 +34,9 @@ def main(args: argparse.Namespace) -> None:
     picture = args.picture or cat()
     data = resources.files("pelton") / "data"
     model, labels = (data / "resnet20_cifar10.onnx").read_bytes(), (data / "cifar10.txt").read_text().split()
-    options = {"level": args.level, "threads": args.threads, "image": IMAGE, "labels": tuple(labels)}
+    options = {"level": args.level, "threads": args.threads, "shapes": {"image": (1, 3, 32, 32)}, "image": IMAGE, "labels": tuple(labels)}
     engine = build.made(model, options, quiet=args.quiet)
-    print(f"ResNet-20 (CIFAR-10), {build.made_for(engine)}")
+    print("ResNet-20, trained on CIFAR-10:")
     print(build.summary(engine))
     from pelton import pictures
 

@@ -6,6 +6,7 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -59,16 +60,16 @@ class _Process:
     """A runtime that answers lines with lines."""
 
     def __init__(self, python: str, runtime: str, path: str, feeds: str, threads: int):
-        environment = dict(os.environ)
+        self._said = tempfile.TemporaryFile("w+", errors="replace")
         try:
             self._process = subprocess.Popen([python, "-c", START, str(Path(__file__).with_name("peer.py")), runtime, path, feeds, str(threads)],
-                                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+                                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._said, text=True)
         except OSError as e:
             raise InputError(f"the Python {python!r} does not start: {e.strerror}") from None
 
     def ask(self, line: str = "") -> dict[str, Any]:
         """The answer to a line (or to having been started); RuntimeError with the last thing it said where it ended instead."""
-        assert self._process.stdin and self._process.stdout and self._process.stderr
+        assert self._process.stdin and self._process.stdout
         try:
             if line:
                 self._process.stdin.write(line + "\n")
@@ -77,13 +78,16 @@ class _Process:
         except BrokenPipeError:
             said = ""
         if not said:
-            last = [s for s in self._process.stderr.read().splitlines() if s.strip()]
-            raise RuntimeError(last[-1] if last else f"it ended with status {self._process.wait()}")
+            status = self._process.wait()
+            self._said.seek(0)
+            last = [s for s in self._said.read().splitlines() if s.strip()]
+            raise RuntimeError(last[-1] if last else f"it ended with status {status}")
         return json.loads(said)
 
     def end(self) -> None:
         self._process.kill()
         self._process.communicate()
+        self._said.close()
 
 
 def compare(engine: str, model: str, feeds: Mapping[str, np.ndarray], names: Sequence[str], *, threads: int, seconds: float, rounds: int,
@@ -150,5 +154,5 @@ def table(found: Sequence[Measured]) -> str:
             rows.append((m.runtime, m.why_not, "", "", "", ""))
         else:
             faster = "" if m is ours or ours.why_not else f"{m.median / ours.median:.2f}× as fast"
-            rows.append((m.runtime, m.version, f"{m.median / 1e6:.3f}", f"{m.spread:.2f}", "" if m is ours else f"{m.off:.1e}", faster))
+            rows.append((m.runtime, text.shortened(m.version, 16), f"{m.median / 1e6:.3f}", f"{m.spread:.2f}", "" if m is ours else f"{m.off:.1e}", faster))
     return text.table(rows, "llrrrr")

@@ -61,6 +61,7 @@ def targets(given: Sequence[str], names: Sequence[str]) -> list[tuple[str, list[
         if path.lower().endswith(".npy") and name is None and len(names) > 1:
             raise InputError(f"the engine has {len(names)} outputs ({', '.join(names)}): name a file that ends in .npz, or one of them, "
                              f"such as --output {names[0]}={path}")
+        arrays.check_target(path)
         out.append((path, list(names) if name is None else [name]))
     return out
 

@@ -85,8 +85,9 @@ def _pieces(engine: Engine) -> Iterator[Any]:
     constants = memoryview(engine.constants)
     constants = constants.cast("B") if constants.nbytes else memoryview(b"")
     plan = _json({"buffers": [[b.kind, b.offset, b.size] for b in engine.buffers], "steps": [_step_to_json(s) for s in engine.steps]}, "plan")
-    contents = dict(zip(SECTIONS, (plan, bytes(engine.code), constants)))
-    sections, at = {}, 0
+    contents: dict[str, Any] = dict(zip(SECTIONS, (plan, bytes(engine.code), constants)))
+    sections: dict[str, dict[str, Any]] = {}
+    at = 0
     for name, data in contents.items():
         at = _up(at, ALIGN)
         if name == "constants":

@@ -13,7 +13,7 @@ from pelton.ir.types import DType, TensorType
 from pelton.ops.foreign import evaluator
 
 # what the references of ops, numpy's and those of the onnx package, raise for data they cannot take
-_RAISED = (ArithmeticError, AttributeError, ImportError, LookupError, MemoryError, RuntimeError, TypeError, ValueError)
+_RAISED = (ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, MemoryError, RuntimeError, TypeError, ValueError)
 
 
 def run_node(node: Node, arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:

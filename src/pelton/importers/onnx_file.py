@@ -14,6 +14,8 @@ from pelton.errors import ModelError
 from pelton.ir.types import DType
 from pelton.ops.foreign import DTYPES
 
+from .onnx_names import names_in
+
 PACKED = {DType.I4, DType.U4}                   # several elements per byte: onnx unpacks them
 
 
@@ -61,6 +63,8 @@ def _parse(data: bytes, name: str) -> onnx.ModelProto:
         model = onnx.ModelProto.FromString(data)
     except DecodeError:
         raise ModelError(f"{name} should be an ONNX model, but does not parse as one: it is truncated, damaged or of another format{looks}") from None
+    if not all(isinstance(name, str) for graph in (model.graph, *model.functions) for name in names_in(graph)):
+        raise ModelError(f"{name} is damaged: it has names that are not UTF-8")
     if not model.HasField("graph") or not model.ir_version:
         raise ModelError(f"{name} should be an ONNX model, but has no graph or no version inside{looks}")
     return model

@@ -30,7 +30,6 @@ def is_random(n: Reading) -> bool:
 def schema_body(n: Reading) -> onnx.FunctionProto | None:
     """The function body that the schema of a composite op has at this opset and for these inputs."""
     schema = n.schema
-    assert schema is not None
     plain = [v for v in schema.function_opset_versions if v <= n.opset]
     contextual = [v for v in schema.context_dependent_function_opset_versions if v <= n.opset]
     if plain:
@@ -87,7 +86,7 @@ def _evaluated(n: Reading, run) -> list[np.ndarray]:
     try:
         with np.errstate(all="ignore"):
             found = run.run(None, {})
-    except (ArithmeticError, AttributeError, ImportError, LookupError, RuntimeError, TypeError, ValueError) as e:
+    except (ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, RuntimeError, TypeError, ValueError) as e:
         raise n.refuse(f"onnx cannot evaluate {n.op} on these constants: {e}") from None
     if any(isinstance(a, (list, dict)) or a is None for a in found):
         raise n.refuse(f"{n.op} gives something that is no tensor; only sequences made and taken apart in the model are supported")

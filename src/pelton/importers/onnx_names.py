@@ -2,11 +2,26 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import onnx
 
 from pelton.errors import ModelError
+
+
+def names_in(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[str]:
+    """Every name in a graph or function, those in subgraphs included; protobuf hands out as bytes what is not UTF-8."""
+    if isinstance(graph, onnx.GraphProto):
+        yield from (graph.name, *(v.name for v in (*graph.input, *graph.output)), *(t.name for t in graph.initializer))
+        yield from (d.dim_param for v in graph.input for d in v.type.tensor_type.shape.dim)
+        yield from (t.values.name for t in graph.sparse_initializer)
+    else:
+        yield from (graph.name, graph.domain, graph.overload, *graph.input, *graph.output)
+    for node in graph.node:
+        yield from (node.name, node.op_type, node.domain, node.overload, *node.input, *node.output)
+        yield from (name for a in node.attribute for name in (a.name, a.ref_attr_name))
+        for inner in subgraphs(node):
+            yield from names_in(inner)
 
 
 def subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:

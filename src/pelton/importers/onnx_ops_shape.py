@@ -153,10 +153,9 @@ def split(n: Reading) -> tuple[Thing, ...]:
     whole, parts = x.type.shape[axis], len(n.node.output)
     sizes = n.attr("split") if n.opset < 13 else n.some_integers(1, "sizes")
     if not sizes:
-        parts = n.attr("num_outputs") or parts
+        if n.attr("num_outputs", parts) != parts or n.opset < 18 and whole % parts:
+            raise n.refuse(f"Split needs a size divisible by its {parts} outputs, or num_outputs as many, got {whole} and {n.attr('num_outputs')}")
         chunk = -(-whole // parts)
-        if n.opset < 18 and whole % parts:
-            raise n.refuse(f"Split needs a size divisible by its {parts} outputs, got {whole}")
         sizes = [min(chunk, max(0, whole - i * chunk)) for i in range(parts)]
     if sum(sizes) != whole or min(sizes, default=0) < 0 or len(sizes) < len(n.node.output):
         raise n.refuse(f"Split needs a size per output that sum up to {whole}, got {list(sizes)} for {len(n.node.output)}")

@@ -205,7 +205,6 @@ class Program:
         function = onnx_foreign.schema_body(n)
         if function is None:
             return self.foreign(n)
-        assert n.schema is not None
         return self.call(n, function, {k: a.default_value for k, a in n.schema.attributes.items() if a.default_value.type})
 
     def foreign(self, n: Reading) -> tuple[Thing, ...]:

@@ -82,6 +82,27 @@ class Attention(Template):
 
 
 @template
+class Few(Attention):
+    name = "attention_few"
+
+    def refuses(self, region: Region) -> str | None:
+        reason = super().refuses(region)
+        return reason or ("more queries than pay without packed keys" if region.anchor.output.type.shape[-2] > 4 else None)
+
+    def tactics(self, region: Region, layouts: Layouts, target: Target):
+        vectors = divide(region.anchor.output.type.shape[-1], target.lanes)
+        nv = divide(vectors, divide(vectors, 8))
+        yield Tactic(self.name, target.isa, (("NV", nv), ("PARTS", max(1, 8 // nv))))
+
+    def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
+        h = Heads(region)
+        operands = self.operands(h)
+        end = tail(region, layouts, h.grid, (region.anchor.output,), first=len(operands))
+        source, symbol = fill("attention_few.c", region, tactic, h.block(layouts) + end.text)
+        return Kernel(source, symbol, (*operands, *end.operands), h.batch * h.sq, scratch=4 * divide(h.sk, target.lanes) * target.lanes)
+
+
+@template
 class Blocked(Attention):
     name = "attention"
 

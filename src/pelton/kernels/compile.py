@@ -5,7 +5,7 @@ import hashlib
 import os
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
@@ -63,14 +63,22 @@ class Compiler:
     def __exit__(self, *_) -> None:
         self._work.cleanup()
 
-    def objects(self, sources: Mapping[str, str]) -> dict[str, bytes]:
-        """symbol → source to symbol → object code, compiled side by side."""
+    def objects(self, sources: Mapping[str, str], told: Callable[[int], None] = lambda done: None) -> dict[str, bytes]:
+        """symbol → source to symbol → object code, compiled side by side; `told` hears how many are done."""
         out = {s: o for s, text in sources.items() if (o := self._known(text)) is not None}
         missing = [s for s in sources if s not in out]
         if missing:
             self._prepare()
         with ThreadPoolExecutor(self.jobs) as pool:
-            out.update(zip(missing, pool.map(lambda s: self._compile(s, sources[s]), missing)))
+            running = [pool.submit(self._compile, s, sources[s]) for s in missing]
+            try:
+                for s, job in zip(missing, running):
+                    told(len(out))
+                    out[s] = job.result()
+            except BaseException:
+                for job in running:
+                    job.cancel()
+                raise
         return {s: out[s] for s in sources}
 
     def link(self, objects: Mapping[str, bytes]) -> bytes:

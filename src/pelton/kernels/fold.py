@@ -1,39 +1,51 @@
-"""How elements are joined into one: sums, products and extremes of every element type, in C."""
+"""What a kernel holds in registers, and how elements are joined into one: sums, products and extremes of every element type, in C."""
 from __future__ import annotations
 
 import math
 
-from pelton.ir.types import BOOL, F16, BF16, F32, DType
+from pelton.ir.types import BF16, BOOL, F16, F32, DType
 
 from .emit import computed, literal, memory, vector
 
 
-def joined(kind: str, dtype: DType, accumulator: DType | None = None) -> str:
-    """The types and macros of a fold: element, vec, scalar, LOAD, JOIN, IDENTITY (of `vec`) and WHOLE, which joins the lanes of a vector.
+def register(dtype: DType) -> DType:
+    """The element type of values in registers: narrow floats are f32 there."""
+    return F32 if dtype in (F16, BF16) else dtype
 
-    kind: sum, prod, max or min. accumulator: the element type to join in, where it is not the memory's own.
+
+def held(dtype: DType, within: DType | None = None) -> str:
+    """The types and macros of elements in registers: element (in memory), vec, scalar (a lane), LOAD(p, n), SELECT, and arrays of lanes: LANES_FROM, LANES_TO.
+
+    within: the type to compute in where it is not the element's own.
     """
-    within = accumulator or (F32 if dtype in (F16, BF16) else dtype)
-    prefix, load = computed(within), f"ldn_{dtype.value}(p, n)"
-    if computed(dtype) != prefix:
-        load = f"cast_{computed(dtype)}_{prefix}({load})"
-    if dtype is BOOL:
+    within = within or register(dtype)
+    lane = "i32" if within is BOOL else within.value
+    load = f"ldn_{dtype.value}(p, n)"
+    if computed(dtype) != computed(within):
+        load = f"cast_{computed(dtype)}_{computed(within)}({load})"
+    return (f"typedef {memory(dtype)} element;\ntypedef {vector(within)} vec;\ntypedef {lane} scalar;\n#define LOAD(p, n) {load}\n"
+            f"#define SELECT(mask, a, b) {lane}_select(mask, a, b)\n#define LANES_FROM(p) ld_{lane}(p)\n#define LANES_TO(p, v) st_{lane}(p, v)\n")
+
+
+def joined(kind: str, dtype: DType, within: DType | None = None) -> str:
+    """What `held` gives, and JOIN, its IDENTITY, and WHOLE, which joins the lanes of a vector. kind: sum, prod, max or min."""
+    within = within or register(dtype)
+    name = computed(within)
+    if within is BOOL:
         join = {"max": "((a) | (b))", "min": "((a) & (b))"}[kind]
-        whole, prefix = {"max": "-any(v)", "min": "-all(v)"}[kind], "i32"
+        whole = {"max": "-any(v)", "min": "-all(v)"}[kind]
     else:
-        join = {"sum": "((a) + (b))", "prod": "((a) * (b))", "max": f"{prefix}_maximum(a, b)", "min": f"{prefix}_minimum(a, b)"}[kind]
-        whole = f"h{kind}_{prefix}(v)"
-    return (f"typedef {memory(dtype)} element;\ntypedef {vector(within)} vec;\ntypedef {prefix} scalar;\n"
-            f"#define LOAD(p, n) {load}\n#define JOIN(a, b) {join}\n#define IDENTITY {literal(identity(kind, within), within)}\n"
-            f"#define WHOLE(v) {whole}\n#define KEEP(v, n) ONLY({prefix}, v, n, IDENTITY)\n#define PART(p) ld_{prefix}(p)\n")
+        join = {"sum": "((a) + (b))", "prod": "((a) * (b))", "max": f"{name}_maximum(a, b)", "min": f"{name}_minimum(a, b)"}[kind]
+        whole = f"h{kind}_{name}(v)"
+    return held(dtype, within) + f"#define JOIN(a, b) {join}\n#define IDENTITY {literal(identity(kind, within), within)}\n#define WHOLE(v) {whole}\n"
 
 
-def identity(kind: str, dtype: DType):
+def identity(kind: str, dtype: DType) -> float | int:
     """The element that changes nothing."""
     if kind in ("sum", "prod"):
-        return kind == "prod"
+        return int(kind == "prod")
     if dtype is BOOL:
-        return kind == "min"
+        return int(kind == "min")
     if dtype.is_float:
         return -math.inf if kind == "max" else math.inf
     bits = 8 * dtype.size

@@ -86,9 +86,45 @@ def _run(x: np.ndarray, states: tuple[np.ndarray, ...], step: Callable, prepare:
     return y, *last
 
 
+def _lstm_cell(gates: np.ndarray, c: np.ndarray, peepholes: list[np.ndarray], functions: list[Callable], clip: float, input_forget: bool) -> tuple[np.ndarray, ...]:
+    """The new states from the sums of the gates i, o, f, c; the cell itself is not limited, as in ONNX Runtime."""
+    (i, o, forget, new), (peep_i, peep_o, peep_f), (f, g, k) = np.split(gates, 4, axis=-1), peepholes, functions
+    i = f(_limited(i + peep_i * c, clip))
+    forget = 1 - i if input_forget else f(_limited(forget + peep_f * c, clip))
+    c = forget * c + i * g(_limited(new, clip))
+    return f(_limited(o + peep_o * c, clip)) * k(c), c
+
+
+def _gru_cell(given: np.ndarray, h: np.ndarray, r: np.ndarray, bias: np.ndarray, functions: list[Callable], clip: float, linear_before_reset: bool) -> tuple[np.ndarray]:
+    """The new state from the input's part of the gates z, r, n, the recurrent weights and biases."""
+    hidden, (f, g) = h.shape[-1], functions
+    z, reset = np.split(f(_limited(given[:, :2 * hidden] + h @ r[:2 * hidden].T + bias[:2 * hidden], clip)), 2, axis=-1)
+    r_new, bias_new = r[2 * hidden:].T, bias[2 * hidden:]
+    recurrent = reset * (h @ r_new + bias_new) if linear_before_reset else (reset * h) @ r_new + bias_new
+    return ((1 - z) * g(_limited(given[:, 2 * hidden:] + recurrent, clip)) + z * h,)
+
+
 def _flops(x: TensorType, r: TensorType) -> int:
     """Two products per time step: the input's and the state's with all gates."""
     return 2 * x.shape[0] * x.shape[1] * r.shape[0] * r.shape[1] * (x.shape[2] + r.shape[2])
+
+
+def _check_steps(gates: TensorType, r: TensorType, states: tuple[TensorType, ...], count: int, direction: str, clip: float) -> tuple[TensorType, TensorType]:
+    """The types of y and of a final state of the steps alone; ValueError where an operand does not fit."""
+    expect(direction in _DIRECTIONS, f"needs direction forward, reverse or bidirectional, got {direction!r}")
+    expect(clip >= 0, f"needs a clip of zero (none) and more, got {clip}")
+    expect(gates.dtype.is_float and all(t.dtype is gates.dtype for t in (r, *states)), "needs operands of one floating-point type")
+    expect(gates.rank == 3 and r.rank == 3, "needs gates of time, batch, gate and recurrent weights of direction, gate, unit")
+    n, hidden = _DIRECTIONS[direction], r.shape[2]
+    expect(r.shape == (n, count * hidden, hidden), f"needs r of shape {[n, count * hidden, hidden]}")
+    expect(gates.shape[2] == n * count * hidden, f"needs {n * count * hidden} gates")
+    state = gates.with_shape((n, gates.shape[1], hidden))
+    expect(all(s.shape == state.shape for s in states), f"needs initial states of shape {list(state.shape)}")
+    return gates.with_shape((gates.shape[0], *state.shape)), state
+
+
+def _flops_steps(gates: TensorType, r: TensorType) -> int:
+    return 2 * gates.shape[0] * gates.shape[1] * r.size
 
 
 _ALL = {"hidden": 5}
@@ -119,12 +155,8 @@ class lstm:
         functions = _functions(names, activation_alpha, activation_beta)
 
         def step(x, states, prepared):
-            (h, c), (w, r, b, (peep_i, peep_o, peep_f), (f, g, k)) = states, prepared
-            i, o, forget, new = np.split(x @ w.T + h @ r.T + b, 4, axis=-1)
-            i = f(_limited(i + peep_i * c, clip))
-            forget = 1 - i if input_forget else f(_limited(forget + peep_f * c, clip))
-            c = forget * c + i * g(_limited(new, clip))
-            return f(_limited(o + peep_o * c, clip)) * k(c), c          # the cell itself is not limited, as in ONNX Runtime
+            (h, c), (w, r, b, peepholes, functions) = states, prepared
+            return _lstm_cell(x @ w.T + h @ r.T + b, c, peepholes, functions, clip, input_forget)
 
         def prepare(d):
             return w[d], r[d], b[d, :4 * hidden] + b[d, 4 * hidden:], np.split(p[d], 3), functions[3 * d:3 * d + 3]
@@ -156,12 +188,8 @@ class gru:
         functions = _functions(names, activation_alpha, activation_beta)
 
         def step(x, states, prepared):
-            (h,), (w, r, bias_w, bias_r, (f, g)) = states, prepared
-            given = x @ w.T + bias_w
-            z, reset = np.split(f(_limited(given[:, :2 * hidden] + h @ r[:2 * hidden].T + bias_r[:2 * hidden], clip)), 2, axis=-1)
-            r_new, bias_new = r[2 * hidden:].T, bias_r[2 * hidden:]
-            recurrent = reset * (h @ r_new + bias_new) if linear_before_reset else (reset * h) @ r_new + bias_new
-            return ((1 - z) * g(_limited(given[:, 2 * hidden:] + recurrent, clip)) + z * h,)
+            (h,), (w, r, bias_w, bias_r, functions) = states, prepared
+            return _gru_cell(x @ w.T + bias_w, h, r, bias_r, functions, clip, linear_before_reset)
 
         def prepare(d):
             return w[d], r[d], b[d, :3 * hidden], b[d, 3 * hidden:], functions[2 * d:2 * d + 2]
@@ -200,3 +228,83 @@ class rnn:
 
     def flops(x: TensorType, w: TensorType, r: TensorType, b, initial_h, **attrs) -> int:
         return _flops(x, r)
+
+
+# The recurrence alone: what is left of a layer when the input's products of all time steps are one matrix product before it.
+
+@structured(domain=(-1.0, 1.0), examples=(
+    ("f32[7, 2, 20]", "f32[1, 20, 5]", "f32[1, 2, 5]", "f32[1, 2, 5]", "f32[1, 15]", {}),
+    ("f32[4, 3, 40]", "f32[2, 20, 5]", "f32[2, 3, 5]", "f32[2, 3, 5]", "f32[2, 15]", dict(direction="bidirectional")),
+    ("f32[4, 1, 72]", "f32[1, 72, 18]", "f32[1, 1, 18]", "f32[1, 1, 18]", "f32[1, 54]", dict(direction="reverse", clip=0.5, input_forget=True))))
+class lstm_steps:
+    """lstm, given X·Wᵀ + b of all time steps and directions as gates [time, batch, direction · (i, o, f, c)]; sigmoid and tanh."""
+
+    def infer(gates: TensorType, r: TensorType, initial_h: TensorType, initial_c: TensorType, p: TensorType, *, direction: str = "forward",
+              clip: float = 0.0, input_forget: bool = False) -> tuple[TensorType, TensorType, TensorType]:
+        y, state = _check_steps(gates, r, (initial_h, initial_c), 4, direction, clip)
+        want = gates.with_shape((state.shape[0], 3 * state.shape[2]))
+        expect(p == want, f"needs p of type {want}")
+        return y, state, state
+
+    def reference(gates, r, initial_h, initial_c, p, *, direction="forward", clip=0.0, input_forget=False):
+        functions, width = _functions(("Sigmoid", "Tanh", "Tanh"), (), ()), r.shape[1]
+
+        def step(given, states, prepared):
+            (h, c), (d, peepholes) = states, prepared
+            return _lstm_cell(given[:, d * width:(d + 1) * width] + h @ r[d].T, c, peepholes, functions, clip, input_forget)
+
+        return _run(gates, (initial_h, initial_c), step, lambda d: (d, np.split(p[d], 3)), direction, 0)
+
+    def flops(gates, r, initial_h, initial_c, p, **attrs) -> int:
+        return _flops_steps(gates, r)
+
+
+@structured(domain=(-1.0, 1.0), examples=(
+    ("f32[7, 2, 15]", "f32[1, 15, 5]", "f32[1, 5]", "f32[1, 2, 5]", {}),
+    ("f32[4, 3, 30]", "f32[2, 15, 5]", "f32[2, 5]", "f32[2, 3, 5]", dict(direction="bidirectional", linear_before_reset=True)),
+    ("f32[4, 1, 54]", "f32[1, 54, 18]", "f32[1, 18]", "f32[1, 1, 18]", dict(direction="reverse", clip=0.7))))
+class gru_steps:
+    """gru, given X·Wᵀ + b of all time steps and directions as gates [time, batch, direction · (z, r, n)]; b is the recurrent bias of n; sigmoid and tanh."""
+
+    def infer(gates: TensorType, r: TensorType, b: TensorType, initial_h: TensorType, *, direction: str = "forward", clip: float = 0.0,
+              linear_before_reset: bool = False) -> tuple[TensorType, TensorType]:
+        y, state = _check_steps(gates, r, (initial_h,), 3, direction, clip)
+        want = gates.with_shape((state.shape[0], state.shape[2]))
+        expect(b == want, f"needs b of type {want}")
+        return y, state
+
+    def reference(gates, r, b, initial_h, *, direction="forward", clip=0.0, linear_before_reset=False):
+        functions, (width, hidden) = _functions(("Sigmoid", "Tanh"), (), ()), r.shape[1:]
+
+        def step(given, states, prepared):
+            (h,), (d, bias) = states, prepared
+            return _gru_cell(given[:, d * width:(d + 1) * width], h, r[d], bias, functions, clip, linear_before_reset)
+
+        return _run(gates, (initial_h,), step, lambda d: (d, np.concatenate([np.zeros(2 * hidden, b.dtype), b[d]])), direction, 0)
+
+    def flops(gates, r, b, initial_h, **attrs) -> int:
+        return _flops_steps(gates, r)
+
+
+@structured(domain=(-1.0, 1.0), examples=(
+    ("f32[7, 2, 5]", "f32[1, 5, 5]", "f32[1, 2, 5]", {}),
+    ("f32[4, 3, 10]", "f32[2, 5, 5]", "f32[2, 3, 5]", dict(direction="bidirectional", activation="Relu")),
+    ("f32[4, 1, 18]", "f32[1, 18, 18]", "f32[1, 1, 18]", dict(direction="reverse", clip=0.9))))
+class rnn_steps:
+    """rnn, given X·Wᵀ + b of all time steps and directions as gates [time, batch, direction · unit]; activation Tanh or Relu."""
+
+    def infer(gates: TensorType, r: TensorType, initial_h: TensorType, *, direction: str = "forward", clip: float = 0.0,
+              activation: str = "Tanh") -> tuple[TensorType, TensorType]:
+        expect(activation in ("Tanh", "Relu"), f"needs activation Tanh or Relu, got {activation!r}")
+        return _check_steps(gates, r, (initial_h,), 1, direction, clip)
+
+    def reference(gates, r, initial_h, *, direction="forward", clip=0.0, activation="Tanh"):
+        (f,), width = _functions((activation,), (), ()), r.shape[1]
+
+        def step(given, states, d):
+            return (f(_limited(given[:, d * width:(d + 1) * width] + states[0] @ r[d].T, clip)),)
+
+        return _run(gates, (initial_h,), step, lambda d: d, direction, 0)
+
+    def flops(gates, r, initial_h, **attrs) -> int:
+        return _flops_steps(gates, r)

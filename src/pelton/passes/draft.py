@@ -129,14 +129,14 @@ class Draft:
         self._forget(node)
         for old, value in zip(node.outputs, values):
             if old is not value:
-                self.redirect(old, value)
+                self._redirect(old, value)
         self._sweep(node.inputs)
         return True
 
     def _may_be_output(self, thing: Any) -> bool:
-        return isinstance(thing, Term) or isinstance(thing, Value) and thing in self.producer and thing not in self.outputs
+        return isinstance(thing, Term) or (isinstance(thing, Value) and thing in self.producer and thing not in self.outputs)
 
-    def redirect(self, old: Value, new: Value) -> None:
+    def _redirect(self, old: Value, new: Value) -> None:
         """Every reader of `old` reads `new`; where `old` is a graph output, the maker of `new` makes `old` instead, so that it keeps its name."""
         if old in self.outputs and self._may_be_output(new):
             maker = self.producer[new]
@@ -145,18 +145,16 @@ class Draft:
             self._add(Node(maker.op, maker.inputs, maker.attrs, tuple(old if v is new else v for v in maker.outputs), maker.name), place)
             old, new = new, old
         for user in tuple(self.users.get(old, ())):
-            self.exchange(user, tuple(new if v is old else v for v in user.inputs))
+            self._exchange(user, tuple(new if v is old else v for v in user.inputs))
         self.outputs = [new if v is old else v for v in self.outputs]
         self._sweep((old,))
 
-    def exchange(self, node: Node, inputs: tuple[Value, ...], name: str | None = None) -> Node:
+    def _exchange(self, node: Node, inputs: tuple[Value, ...]) -> None:
         """The same node on other inputs (of the same types)."""
         place = self._place[node]
         self._forget(node)
-        changed = Node(node.op, inputs, node.attrs, node.outputs, node.name if name is None else name)
-        self._add(changed, place)
+        self._add(Node(node.op, inputs, node.attrs, node.outputs, node.name), place)
         self._sweep(node.inputs)
-        return changed
 
     def _sweep(self, values: Iterable[Value]) -> None:
         pending = list(values)

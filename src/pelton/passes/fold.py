@@ -93,4 +93,4 @@ def _equal_constants(graph: Graph) -> dict[Value, Value]:
 
 
 def _digest(array: np.ndarray) -> bytes:
-    return hashlib.blake2b(np.ascontiguousarray(array).reshape(-1).view(np.uint8), digest_size=20).digest()
+    return hashlib.blake2b(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data, digest_size=20).digest()

@@ -7,15 +7,11 @@ import numpy as np
 
 from pelton.ir.graph import Value
 from pelton.ir.types import broadcast_shapes
-from pelton.ops.conv import conv_transpose, convolution
-from pelton.ops.linear import matmul
-from pelton.ops.math import add, mul, neg
-from pelton.ops.norm import batch_norm
-from pelton.ops.reduce import reduce_max, reduce_mean, reduce_min, reduce_prod, reduce_sum
-from pelton.ops.shape import reshape
 
 from .pattern import ANY
 from .rewrite import array, constant, require, rule, when
+from .words import (add, batch_norm, conv_transpose, convolution, matmul, mul, neg, reduce_max, reduce_mean, reduce_min, reduce_prod, reduce_sum,
+                    reshape)
 
 WINDOW = dict(strides=(1, 2), pads=(1, 0, 0, 1), dilations=(1, 1))
 DENSE = dict(WINDOW, x="f32[2, 4, 5, 6]", w="=f32[3, 4, 3, 2]", b="=f32[3]")
@@ -138,10 +134,8 @@ def scale_conv(x, w, b, c, group, **conv):
     return convolution(x, filters.reshape(held.shape), b, group=group, **conv)
 
 
-_INSIDE = dict(pads=(0, 0, 0, 0))
-
-
-@rule(lambda x, w, b, c, **conv: convolution(add(x, c), w, b, **conv), examples=[dict(DENSE, c="=f32[4, 1, 1]", **_INSIDE), dict(GROUPED, c="=f32[4, 1, 1]", **_INSIDE)],
+@rule(lambda x, w, b, c, **conv: convolution(add(x, c), w, b, **conv), examples=[
+    dict(DENSE, c="=f32[4, 1, 1]", pads=(0, 0, 0, 0)), dict(GROUPED, c="=f32[4, 1, 1]", pads=(0, 0, 0, 0))],
       refusals=[(dict(DENSE, c="=f32[4, 1, 1]"), "the padding would be shifted")])
 def shift_conv(x, w, b, c, pads, group, **conv):
     """A shift per input channel is one of the bias, where there is no padding that it does not meet."""
@@ -163,13 +157,15 @@ def _per_column(c: Value, columns: int) -> np.ndarray:
     return array(c)
 
 
-@rule(lambda x, w, c: mul(matmul(x, w), c), examples=[dict(LINEAR, c="=f32[3]"), dict(LINEAR, c=0.3)], refusals=[(dict(LINEAR, c="=f32[5, 1]"), "within a column")])
+@rule(lambda x, w, c: mul(matmul(x, w), c), examples=[dict(LINEAR, c="=f32[3]"), dict(LINEAR, c=0.3)],
+      refusals=[(dict(LINEAR, c="=f32[5, 1]"), "within a column")])
 def matmul_scale(x, w, c):
     when(constant(w, c) and w.type.rank >= 2)
     return matmul(x, array(w) * _per_column(c, w.type.shape[-1]))
 
 
-@rule(lambda x, w, c: matmul(mul(x, c), w), examples=[dict(LINEAR, c="=f32[4]"), dict(LINEAR, c=0.3)], refusals=[(dict(LINEAR, c="=f32[5, 1]"), "within a column")])
+@rule(lambda x, w, c: matmul(mul(x, c), w), examples=[dict(LINEAR, c="=f32[4]"), dict(LINEAR, c=0.3)],
+      refusals=[(dict(LINEAR, c="=f32[5, 1]"), "within a column")])
 def scale_matmul(x, w, c):
     when(constant(w, c) and w.type.rank >= 2)
     require(broadcast_shapes(x.type.shape, c.type.shape) == x.type.shape, f"%{x.name} is broadcast by it")

@@ -205,20 +205,18 @@ def _argument(pattern: Any, value: Value, draft: Draft, bound: Bound) -> Iterato
 
 
 def is_number(array: np.ndarray | None, number: float) -> bool:
-    """Whether a constant is this number. Where the element type cannot hold the number exactly, a neighbour of it will do.
+    """Whether a constant is this number: exactly so for plain ones (1, 0.5, 6), for others (√½) as well as exporters and the type write them.
 
-    Only constants of rank 0 are numbers: they never change the shape of what they meet (the pass `numbers` makes them so).
+    Only constants of rank 0 are numbers: they never change the shape of what they meet (the rule `numbers` makes them so).
     """
-    if array is None or array.ndim:
+    if array is None or array.ndim or (array.dtype.kind == "b") != isinstance(number, bool):
         return False
-    kind = array.dtype.kind
-    if kind in "iu" or isinstance(number, bool):
-        return array.item() == number and (kind == "b") == isinstance(number, bool)
+    if array.dtype.kind in "iub" or float(np.float16(number)) == number:
+        return bool(array == number)
     try:
-        given, held = float(array), float(array.dtype.type(number))
-    except (TypeError, ValueError):
+        return abs(float(array) - number) <= 8 * abs(number) * _epsilon(array.dtype)
+    except (TypeError, ValueError):                                       # strings and complex numbers
         return False
-    return given == number if held == number else abs(given - number) <= 8 * abs(number) * _epsilon(array.dtype)
 
 
 def _equal_numbers(one: np.ndarray | None, other: np.ndarray | None) -> bool:

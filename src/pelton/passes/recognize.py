@@ -9,17 +9,13 @@ import numpy as np
 
 from pelton.ir.graph import Value
 from pelton.ir.types import broadcast_shapes
-from pelton.ops.attention import attention
-from pelton.ops.linear import matmul
-from pelton.ops.math import (add, clip, div, erf, exp, gelu, gelu_tanh, hard_sigmoid, hard_swish, leaky_relu, log, maximum, mish, mul, neg, pow_, prelu,
-                             reciprocal, sigmoid, softplus, sqrt, sub, swish, tanh, where)
-from pelton.ops.norm import group_norm, instance_norm, layer_norm, log_softmax, rms_norm, softmax
 from pelton.ops.op import Term
-from pelton.ops.reduce import reduce_max, reduce_mean, reduce_sum
-from pelton.ops.shape import expand, reshape, transpose
 
 from .pattern import ANY
 from .rewrite import array, constant, elements, everywhere, require, rule, scalar, when
+from .words import (add, attention, clip, div, erf, exp, expand, gelu, gelu_tanh, group_norm, hard_sigmoid, hard_swish, instance_norm, layer_norm,
+                    leaky_relu, log, log_softmax, matmul, maximum, mish, mul, neg, pow_, prelu, reciprocal, reduce_max, reduce_mean, reduce_sum,
+                    reshape, rms_norm, sigmoid, softmax, softplus, sqrt, sub, swish, tanh, transpose, where)
 
 X, ROW, IMAGE = "f32[2, 3, 8]", "=f32[8]", "f32[2, 4, 3, 5]"
 LITTLE = -1e4            # e to the power of this is 0, even where scores differ by thousands

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NoReturn
 
 import numpy as np
@@ -18,7 +19,7 @@ from .draft import Draft, joined
 from .pattern import Applied, Bound, Family, Pattern, matches, trace
 from .report import PassReport
 
-RULES: dict[str, "Rule"] = {}
+RULES: dict[str, Rule] = {}
 _draft: ContextVar[Draft] = ContextVar("draft")                           # what the rule that is being applied may ask about
 
 
@@ -44,11 +45,16 @@ class Rule:
     refusals: tuple[tuple[Mapping[str, Any], str], ...]
     doc: str
 
+    @cached_property
+    def _parameters(self) -> tuple[inspect.Parameter, ...]:
+        return tuple(inspect.signature(self.after).parameters.values())
+
     def apply(self, bound: Bound, node: Node) -> Any:
+        """Calls `after` with what was bound, by the names of its parameters."""
         args: list[Any] = []
         attrs: dict[str, Any] = {}
         rest: set[Any] = {k for k in bound if isinstance(k, str)}
-        for p in inspect.signature(self.after).parameters.values():
+        for p in self._parameters:
             rest.discard(p.name)
             if p.kind is p.VAR_POSITIONAL:
                 args.extend(bound[p.name])
@@ -59,7 +65,7 @@ class Rule:
             elif p.kind is p.KEYWORD_ONLY:
                 attrs.update({p.name: bound[p.name]} if p.name in bound else {})
             else:
-                args.append(bound[p.name] if p.name in bound else p.default)
+                args.append(bound.get(p.name, p.default))
         return self.after(*args, **attrs)
 
 
@@ -199,7 +205,7 @@ class _Index:
     def __getitem__(self, op: Op) -> list[tuple[Rule, Pattern]]:
         if op not in self._of:
             self._of[op] = [(r, p) for r, p in self._roots
-                            if p.root.op is op or isinstance(p.root.op, Family) and p.root.op.kind == op.kind]
+                            if p.root.op is op or (isinstance(p.root.op, Family) and p.root.op.kind == op.kind)]
         return self._of[op]
 
 

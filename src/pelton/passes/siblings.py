@@ -7,14 +7,12 @@ from typing import Any
 import numpy as np
 
 from pelton.ir.graph import Graph, Node, Value
-from pelton.ops.conv import convolution
-from pelton.ops.linear import matmul
 from pelton.ops.op import Term
-from pelton.ops.shape import slice_
 
 from .draft import Draft, joined
 from .report import PassReport
 from .rewrite import called
+from .words import clip, convolution, matmul, slice_
 
 
 def sibling_convolutions(graph: Graph, report: PassReport, strict: bool = False) -> Graph:
@@ -57,9 +55,10 @@ def _merge(graph: Graph, report: PassReport, rule: str, axis: int, alike: Callab
         if len(family) > 1:
             name = joined(n.name for n in family)
             (whole,) = draft.build(together(family, draft), at=family[0], name=name)
-            _place_slices(draft, *_merge_tails(draft, whole, family, axis % whole.type.rank))
+            merged, along = True, axis % whole.type.rank
             report.fire(rule, name or called(draft.producer[whole]))
-            merged = True
+            whole, family = _merge_tails(draft, whole, family, along)
+            _place_slices(draft, whole, family, along)
     _refuse_strangers(families, report, rule)
     return draft.graph() if merged else graph
 
@@ -74,16 +73,16 @@ def _refuse_strangers(families: dict[Any, list[Node]], report: PassReport, rule:
             report.refuse(rule, called(family[0]), f"what else reads %{family[0].inputs[0].name} has another kernel, stride, dilation or padding")
 
 
-def _merge_tails(draft: Draft, whole: Value, family: list[Node], axis: int) -> tuple[Value, list[Node], int]:
+def _merge_tails(draft: Draft, whole: Value, family: list[Node], axis: int) -> tuple[Value, list[Node]]:
     """As long as every sibling goes on with the same pointwise op and constants along the axis (a bias, an activation), that is done once, too."""
     while True:
-        tails = [_tail(draft, node.output) for node in family]
-        first = tails[0]
-        if first is None or any(t is None or t.op is not first.op or t.attrs != first.attrs or len(t.inputs) != len(first.inputs) for t in tails):
-            return whole, family, axis
+        tails = [tail for node in family if (tail := _tail(draft, node.output)) is not None]
+        if len(tails) < len(family) or any(t.op is not tails[0].op or t.attrs != tails[0].attrs for t in tails):
+            return whole, family
         operands = _operands(draft, whole, [n.output for n in family], tails, axis)
         if operands is None:
-            return whole, family, axis
+            return whole, family
+        first = tails[0]
         (whole,) = draft.build(first.op(*operands, **first.attrs), at=family[0], name=joined(t.name for t in tails))
         family = tails
 
@@ -104,12 +103,15 @@ def _operands(draft: Draft, whole: Value, values: list[Value], tails: Sequence[N
         if all(c is v for c, v in zip(column, values)):
             operands.append(whole)
             continue
-        vectors = [_along(draft, c, v, axis) for c, v in zip(column, values)]
-        if any(vector is None for vector in vectors) or len({c.type.dtype for c in column}) > 1:
+        vectors = [vector for c, v in zip(column, values) if (vector := _along(draft, c, v, axis)) is not None]
+        if len(vectors) < len(column) or len({c.type.dtype for c in column}) > 1:
             return None
-        numbers = {c.type.rank == 0 and draft.constants[c].tobytes() for c in column}
-        joint = column[0] if len(numbers) == 1 and False not in numbers else np.concatenate(vectors).reshape(-1, *[1] * (whole.type.rank - 1 - axis))
-        operands.append(joint)
+        if all(c.type.rank == 0 and draft.constants[c] == draft.constants[column[0]] for c in column):
+            operands.append(column[0])
+        elif tails[0].op is clip:                                         # its limits are numbers
+            return None
+        else:
+            operands.append(np.concatenate(vectors).reshape(-1, *[1] * (whole.type.rank - 1 - axis)))
     return operands
 
 

@@ -7,11 +7,11 @@ import numpy as np
 
 from pelton.ir.graph import Node, Value
 from pelton.ir.types import BOOL, F16, F32, F64, I32, U8, DType, broadcast_shapes
-from pelton.ops.math import (abs_, add, cast, clip, div, exp, logical_not, maximum, minimum, mul, neg, pow_, reciprocal, relu, sigmoid, softplus, sqrt,
-                             sub, where)
 
 from .pattern import ANY, Family
 from .rewrite import array, constant, elements, everywhere, made_by, rule, scalar, skip, when
+from .words import (abs_, add, cast, clip, div, exp, logical_not, maximum, minimum, mul, neg, pow_, reciprocal, relu, sigmoid, softplus, sqrt, sub,
+                    where)
 
 POINTWISE = Family("pointwise", add)
 X, C = "f32[2, 3]", "=f32[3]"
@@ -150,7 +150,7 @@ def _inverse(c: Value) -> tuple[np.ndarray, bool]:
     return inverse, bool((np.abs(whole) == 0.5).all() and (inverse.astype(np.float64) * array(c) == 1).all())
 
 
-@rule(lambda x, c: div(x, c), examples=[dict(x=X, c=8), dict(x=X, c=np.float32([0.5, 2, 4]))])
+@rule(lambda x, c: div(x, c), examples=[dict(x=X, c=8), dict(x=X, c=np.array([0.5, 2, 4], np.float32))])
 def div_power_of_two(x, c):
     when(constant(c) and not constant(x) and c.type.dtype.is_float and array(c).all())
     inverse, exact = _inverse(c)
@@ -170,7 +170,8 @@ def div_constant(x, c):
 @rule(lambda x, c, d: mul(mul(x, c), d), examples=[dict(x=X, c=C, d=0.5), dict(x=X, c=-4, d=3)])
 def mul_mul(x, c, d):
     """Two constant factors are one, where one of them is a power of two: then nothing is rounded in between."""
-    when(constant(c, d) and not constant(x) and c.type.dtype.is_float and (array(c).all() and _inverse(c)[1] or array(d).all() and _inverse(d)[1]))
+    when(constant(c, d) and not constant(x) and c.type.dtype.is_float)
+    when(any(array(f).all() and _inverse(f)[1] for f in (c, d)))
     factor = array(c) * array(d)
     held = factor.astype(elements(c).dtype)
     when(np.isfinite(held).all() and (np.abs(held) >= np.finfo(np.float16 if held.dtype.itemsize < 4 else held.dtype).tiny).all())
@@ -240,7 +241,7 @@ def _holds(dtype: DType, other: DType) -> bool:
         if dtype.is_integer and (dtype.is_signed or not other.is_signed):
             room = int(dtype.value[1:]) - (dtype.is_signed and not other.is_signed)
         return bits <= room
-    return other.is_float and (dtype is F64 or dtype is F32 and other.size <= 2)
+    return other.is_float and (dtype is F64 or (dtype is F32 and other.size <= 2))
 
 
 @rule(lambda x: cast(x, to=ANY), examples=[dict(x="f16[2, 3]", to=F16)])

@@ -7,14 +7,12 @@ import numpy as np
 
 from pelton.ir.graph import Value
 from pelton.ir.types import broadcast_shapes
-from pelton.ops.conv import convolution
-from pelton.ops.pool import average_pool, max_pool
-from pelton.ops.reduce import reduce_max, reduce_mean, reduce_min, reduce_prod, reduce_sum
-from pelton.ops.shape import concat, expand, gather, pad, reshape, slice_, tile, transpose
 
 from .pattern import ANY
 from .rewrite import constant, elements, everywhere, made_by, require, rule, skip, uses, when
 from .simplify import POINTWISE
+from .words import (average_pool, concat, convolution, expand, gather, max_pool, pad, reduce_max, reduce_mean, reduce_min, reduce_prod, reduce_sum,
+                    reshape, slice_, tile, transpose)
 
 Ints = tuple[int, ...]
 IMAGE = "f32[1, 2, 5, 6]"
@@ -158,7 +156,7 @@ def concat_concat(*xs, axis):
         maker = made_by(x)
         inner = maker is not None and maker.op is concat and maker.attrs["axis"] == axis and uses(x) == 1
         parts.extend(maker.inputs if maker is not None and inner else (x,) if x.type.shape[axis] else ())
-    when(0 < len(parts) and parts != list(xs))
+    when(bool(parts) and parts != list(xs))
     return concat(*parts, axis=axis)
 
 
@@ -182,7 +180,7 @@ def concat_slices(*xs, axis):
     dict(x="f32[2, 5, 3]", i=np.array(-1), axis=1), dict(x="f32[2, 5, 3]", i=np.array([1, 3]), axis=1), dict(x="f32[7]", i=np.array([[4, 3], [2, 1]]), axis=0)])
 def gather_known(x, i, axis, node):
     """Known indices at equal distances are a slice."""
-    when(constant(i) and not constant(x) and 0 < i.type.size)
+    when(constant(i) and not constant(x) and i.type.size > 0)
     size = x.type.shape[axis]
     at = [int(k) % size for k in elements(i).flat]
     step = at[1] - at[0] if len(at) > 1 else 1

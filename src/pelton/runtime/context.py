@@ -11,7 +11,7 @@ import numpy as np
 
 from pelton.backends.cpu import Program, allocate, default_threads
 from pelton.backends.cpu.memory import address
-from pelton.backends.cpu.program import check_threads
+from pelton.backends.cpu.program import Row, check_threads
 from pelton.engine.engine import Step
 from pelton.errors import InputError
 
@@ -43,7 +43,10 @@ class Context:
 
     def _cut(self) -> list[Program | HostStep]:
         """The steps as native programs, each as long as no host step comes between."""
-        plain, parts, rows, patches = self.engine.plain, [], [], []
+        plain = self.engine.plain
+        parts: list[Program | HostStep] = []
+        rows: list[Row] = []
+        patches: list[tuple[int, int, int, int]] = []
         bases = {"arena": address(self._arena), "constant": address(self.engine.constants), "table": address(self.engine.constants)}
         first_port = {"input": 0, "output": len(plain.inputs)}
 
@@ -58,7 +61,7 @@ class Context:
                 finish()
                 parts.append(self.engine.host[i])
                 continue
-            words = []
+            words: list[int] = []
             for s in step.args:
                 b = plain.buffers[s.buffer]
                 if b.kind in first_port:

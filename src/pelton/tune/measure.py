@@ -1,11 +1,13 @@
 """Times kernels as a network would run them: weights cold, activations warm, all threads at work, candidates taking turns."""
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Sequence
 
 import numpy as np
 
-from pelton.backends.cpu import Program, load_code
+from pelton.backends.cpu import Code, Program
 from pelton.ir.graph import Value
 from pelton.kernels.template import Kernel, Packed
 from pelton.plan.layout import span
@@ -41,9 +43,8 @@ class Stopwatch:
         self._cursor += -(-nbytes // LINE) * LINE
         return self._pool.ctypes.data + at
 
-    def time(self, task: Task, placed: Placed, kernels: Sequence[Kernel], code: bytes, rounds: int, deadline: float | None = None) -> list[int]:
+    def time(self, task: Task, placed: Placed, kernels: Sequence[Kernel], loaded: Code, rounds: int, deadline: float | None = None) -> list[int]:
         """Nanoseconds per run of each kernel: the least of several, the slow ones dropped after the first rounds."""
-        import time as clock
         arrays: dict[Value, np.ndarray] = {}
         rng = np.random.default_rng(0)
         for v in {x for k in kernels for x in k.operands if isinstance(x, Value)}:
@@ -58,24 +59,19 @@ class Stopwatch:
             else:
                 room[:] = 0
             arrays[v] = room
-        loaded = load_code(code)
-        try:
-            best = [1 << 62] * len(kernels)
-            alive = list(range(len(kernels)))
-            for turn in range(rounds):
-                for i in alive:
-                    k = kernels[i]
-                    words = [self._weights(4 * int(np.prod(x.shape))) if isinstance(x, Packed) else arrays[x].ctypes.data for x in k.operands]
-                    step = (loaded.symbol(k.symbol), [*words, *k.dims], len(words), k.tiles, k.grain, 0, k.scratch)
-                    program = Program([step], self.threads)
-                    if turn == 0:
-                        program.run()                                     # pages, code and activations come in
-                    best[i] = min(best[i], *program.time(1))
-                if turn in (0, 2):
-                    limit = min(best) * (2.0 if turn == 0 else 1.25)
-                    alive = [i for i in alive if best[i] <= limit]
-                if deadline is not None and clock.monotonic() > deadline:
-                    break
-            return best
-        finally:
-            loaded.close()
+        best = [1 << 62] * len(kernels)
+        alive = list(range(len(kernels)))
+        for turn in range(rounds):
+            for i in alive:
+                k = kernels[i]
+                words = [self._weights(4 * math.prod(x.shape)) if isinstance(x, Packed) else arrays[x].ctypes.data for x in k.operands]
+                program = Program([(loaded.symbol(k.symbol), [*words, *k.dims], len(words), k.tiles, k.grain, 0, k.scratch)], self.threads)
+                if turn == 0:
+                    program.run()                                         # pages, code and activations come in
+                best[i] = min(best[i], *program.time(1))
+            if turn in (0, 2):
+                limit = min(best) * (2.0 if turn == 0 else 1.25)
+                alive = [i for i in alive if best[i] <= limit]
+            if deadline is not None and time.monotonic() > deadline:
+                break
+        return best

@@ -3,9 +3,10 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from pelton.backends.cpu import load_code
 from pelton.kernels.compile import Compiler
 from pelton.kernels.template import TEMPLATES, Kernel, Tactic, Target, Template
 from pelton.plan.place import Placed, Task
@@ -16,8 +17,11 @@ from .candidates import candidates
 from .measure import Stopwatch
 
 ROUNDS = {1: 3, 2: 4, 3: 7, 4: 12, 5: 25}              # level → rounds of timing
-MOST = {0: 1, 1: 2, 2: 4, 3: 8, 4: 16, 5: 1000}        # level → tactics per template
+MOST = {0: 1, 1: 2, 2: 4, 3: 9, 4: 18, 5: 1000}        # level → tactics per template
 MARGIN = 0.98                                          # a challenger must be this much faster than the one before it
+NEAR = 1.15                                            # templates this close to the best one get all of their tactics timed
+
+Found = list[tuple[Template, Tactic]]
 
 
 @dataclass(frozen=True)
@@ -40,41 +44,88 @@ def task_key(task: Task) -> str:
 
 def select(placed: Placed, target: Target, compiler: Compiler, cache: TimingCache, *, level: int, strict: bool, budget: float | None,
            l3: int, progress: Callable[[str, int, int], None]) -> dict[int, Choice]:
-    """Task number → choice, for every task that is a region."""
-    deadline = None if budget is None else time.monotonic() + budget
-    watch: Stopwatch | None = None
-    known: dict[str, tuple[Template, Tactic, dict[str, int]]] = {}
-    out: dict[int, Choice] = {}
-    regions = [(i, t) for i, t in enumerate(placed.tasks) if isinstance(t.what, Region)]
-    for done, (i, task) in enumerate(regions):
-        progress("tune", done, len(regions))
-        key = task_key(task)
-        digest = hashlib.sha256(key.encode()).hexdigest()[:32]
-        if digest not in known:
-            found = candidates(task.what, task.layouts, target, strict, MOST[level])
-            if not found:
-                raise AssertionError(f"no template runs {task.what.title()} in the layouts it was given")
-            times = {name: ns for name, ns in cache.get(digest).items()}
-            names = [t.name for _, t in found]
-            late = deadline is not None and time.monotonic() > deadline
-            missing = [n for n in names if n not in times]
-            if level > 0 and len(found) > 1 and missing and not late:
-                kernels = [t.emit(task.what, task.layouts, tactic, target) for t, tactic in found]
-                code = compiler.link(compiler.objects({k.symbol: k.source for k in kernels}))
-                watch = watch or Stopwatch(target.threads, l3)
-                times = dict(zip(names, watch.time(task, placed, kernels, code, ROUNDS[level], deadline)))
-                cache.put(digest, times)
-            template, tactic = found[0]
-            best = times.get(tactic.name)
-            for t, c in found[1:]:
-                ns = times.get(c.name)
-                if best is not None and ns is not None and ns < best * MARGIN:
-                    template, tactic, best = t, c, ns
-            known[digest] = (template, tactic, {n: times[n] for n in names if n in times})
-        template, tactic, times = known[digest]
+    """Task number → choice, for every task that is a region. Equal tasks are looked at once."""
+    digests = {i: hashlib.sha256(task_key(t).encode()).hexdigest()[:32] for i, t in enumerate(placed.tasks) if isinstance(t.what, Region)}
+    tasks = {d: placed.tasks[i] for i, d in digests.items()}
+    found: dict[str, Found] = {}
+    for d, task in tasks.items():
+        found[d] = candidates(task.what, task.layouts, target, strict, MOST[level])
+        if not found[d]:
+            raise AssertionError(f"no template runs {task.what.title()} in the layouts it was given")
+    if level > 0:
+        watch = _Timing(placed, target, compiler, cache, tasks, ROUNDS[level], l3, progress, None if budget is None else time.monotonic() + budget)
+        watch.measure({d: first_few(f) for d, f in found.items()}, "tune")
+        watch.measure({d: near_best(f, cache.get(d)) for d, f in found.items()}, "refine")
+    best = {d: best_of(f, cache.get(d) if level > 0 else {}) for d, f in found.items()}
+    out = {}
+    for i, d in digests.items():
+        template, tactic, times = best[d]
+        task = placed.tasks[i]
         out[i] = Choice(template, tactic, template.emit(task.what, task.layouts, tactic, target), times)
-    progress("tune", len(regions), len(regions))
     return out
+
+
+def first_few(found: Found) -> Found:
+    """A third of every template's tactics, to see which templates are in question."""
+    groups: dict[str, Found] = {}
+    for t, tactic in found:
+        groups.setdefault(t.name, []).append((t, tactic))
+    return [c for g in groups.values() for c in g[:-(-len(g) // 3)]]
+
+
+def near_best(found: Found, times: Mapping[str, int]) -> Found:
+    """All tactics of the templates whose first few came near the best; nothing where nothing was timed."""
+    least: dict[str, int] = {}
+    for t, c in first_few(found):
+        if c.name in times:
+            least[t.name] = min(least.get(t.name, times[c.name]), times[c.name])
+    limit = min(least.values(), default=0) * NEAR
+    return [(t, c) for t, c in found if t.name in least and least[t.name] <= limit]
+
+
+def best_of(found: Found, times: Mapping[str, int]) -> tuple[Template, Tactic, dict[str, int]]:
+    """The fastest by the times known, the earlier one where they are equal or nearly so; the first guess where nothing is known."""
+    template, tactic = found[0]
+    best: int | None = None
+    for t, c in found:
+        ns = times.get(c.name)
+        if ns is not None and (best is None or ns < best * MARGIN):
+            template, tactic, best = t, c, ns
+    return template, tactic, {c.name: times[c.name] for _, c in found if c.name in times}
+
+
+class _Timing:
+    """Measures what the cache does not know: everything is compiled first, then timed with nothing else running."""
+
+    def __init__(self, placed: Placed, target: Target, compiler: Compiler, cache: TimingCache, tasks: Mapping[str, Task], rounds: int, l3: int,
+                 progress: Callable[[str, int, int], None], deadline: float | None):
+        self.placed, self.target, self.compiler, self.cache, self.tasks = placed, target, compiler, cache, tasks
+        self.rounds, self.l3, self.progress, self.deadline = rounds, l3, progress, deadline
+        self.watch: Stopwatch | None = None
+
+    def late(self) -> bool:
+        return self.deadline is not None and time.monotonic() > self.deadline
+
+    def measure(self, wanted: Mapping[str, Found], stage: str) -> None:
+        kernels: dict[str, list[tuple[str, Kernel]]] = {}
+        for d, found in wanted.items():
+            missing = [(t, c) for t, c in found if c.name not in self.cache.get(d)]
+            if missing and len(found) > 1:
+                task = self.tasks[d]
+                kernels[d] = [(c.name, t.emit(task.what, task.layouts, c, self.target)) for t, c in missing]
+        if not kernels or self.late():
+            return
+        sources = {k.symbol: k.source for ks in kernels.values() for _, k in ks}
+        code = self.compiler.link(self.compiler.objects(sources, lambda done: self.progress("compile", done, len(sources))))
+        self.watch = self.watch or Stopwatch(self.target.threads, self.l3)
+        with load_code(code) as loaded:
+            for done, (d, ks) in enumerate(kernels.items()):
+                self.progress(stage, done, len(kernels))
+                if self.late():
+                    break
+                times = self.watch.time(self.tasks[d], self.placed, [k for _, k in ks], loaded, self.rounds, self.deadline)
+                self.cache.put(d, dict(zip((n for n, _ in ks), times)))
+        self.progress(stage, len(kernels), len(kernels))
 
 
 def template_hash() -> str:

@@ -26,8 +26,10 @@ class Program:
     """
 
     def __init__(self, steps: Iterable[Row], threads: int | None = None, patches: Iterable[tuple[int, int, int, int]] = ()):
-        self._handle = None
-        rows, words, starts = [], [], []
+        self._handle: int | None = None
+        rows: list[tuple[int, ...]] = []
+        words: list[int] = []
+        starts: list[int] = []
         for function, own, pointers, tiles, grain, wave, scratch in steps:
             if not (function and 0 <= pointers <= len(own) and 0 <= tiles < 1 << 31 and 1 <= grain < 1 << 31 and scratch >= 0):
                 raise InputError(f"a step needs a kernel, tiles and grain below 2**31 and no negative scratch, got kernel {function:#x}, {pointers} pointers of "

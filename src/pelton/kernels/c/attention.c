@@ -20,8 +20,6 @@ enum : long { MR = 6, NV = 2, MB = 48, KB = 256 };
 enum : long { NR = NV * VL, MBS = (SQ + MB - 1) / MB, KEYS = (SK + NR - 1) / NR * NR, COLS = (DV + NR - 1) / NR * NR, RUNNING = SK > KB,
               BLOCK = RUNNING ? KB : KEYS, ROW = BLOCK + (BLOCK % 256 ? 0 : VL) };      // rows a power of two apart would share their place in L1
 
-AI vf32 piece(const float *p, long left) { return left >= VL ? ld_f32(p) : left > 0 ? ldn_f32(p, left) : bc_f32(0); }
-
 // Keys as [panel][d][NR], columns past SK zero: VL × VL elements turned at a time.
 static void pack_keys(const float *k, float *to) {
     for (long n = 0; n < KEYS; n += VL)
@@ -36,20 +34,8 @@ static void pack_keys(const float *k, float *to) {
 
 // Values as [panel][key][NR], columns past DV zero.
 static void pack_values(const float *v, float *to) {
-    for (long c = 0; c < COLS; c += VL)
-        for (long n = 0; n < SK; n++) st_f32(to + c / NR * NR * SK + n * NR + c % NR, piece(v + n * VR + c, DV - c));
-}
-
-// acc += rows of `a`, `stride` apart, times a panel of NR columns.
-AI void product(int rows, const float *a, long stride, const float *p, long n, vf32 (*acc)[NV]) {
-    for (long k = 0; k < n; k++) {
-        vf32 w[NV];
-        unroll (int j = 0; j < NV; j++) w[j] = ld_f32(p + k * NR + j * VL);
-        unroll (int i = 0; i < rows; i++) {
-            const vf32 x = bc_f32(a[i * stride + k]);
-            unroll (int j = 0; j < NV; j++) acc[i][j] = vec_fma(x, w[j], acc[i][j]);
-        }
-    }
+    for (long n = 0; n < SK; n++)
+        for (long c = 0; c < COLS; c += VL) st_f32(to + c / NR * NR * SK + n * NR + c % NR, piece(v + n * VR + c, DV - c));
 }
 
 // Scores of queries m … and keys n …: what a row does not read becomes minus infinity.
@@ -57,7 +43,7 @@ AI void score(int rows, bool edge, const float *mask, const float *q, const floa
     vf32 acc[MR][NV];
     unroll (int i = 0; i < rows; i++)
         unroll (int j = 0; j < NV; j++) acc[i][j] = bc_f32(0);
-    product(rows, q, D, k, D, acc);
+    product(rows, NV, q, D, k, D, &acc[0][0]);
     const bool cut = edge || (CAUSAL && n + NR > m + 1);
     unroll (int i = 0; i < rows; i++)
         unroll (int j = 0; j < NV; j++) {
@@ -81,7 +67,7 @@ AI void weigh(int rows, bool edge, const tail *t, const float *s, const float *v
     vf32 acc[MR][NV];
     unroll (int i = 0; i < rows; i++)
         unroll (int j = 0; j < NV; j++) acc[i][j] = RUNNING && !first ? ld_f32(part + i * NR + j * VL) * bc_f32(r[i].fade) : bc_f32(0);
-    product(rows, s, ROW, v, n, acc);
+    product(rows, NV, s, ROW, v, n, &acc[0][0]);
     unroll (int i = 0; i < rows; i++)
         unroll (int j = 0; j < NV; j++) {
             const int left = !edge ? VL : DV % NR - j * VL;

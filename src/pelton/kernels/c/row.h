@@ -18,4 +18,4 @@
 } while (0)
 
 // Lanes from n on become `other`.
-#define ONLY(T, v, n, other) T##_select((vi32){LANES} < (int)(n), v, other)
+#define KEEP(v, n, other) SELECT((vi32){LANES} < (int)(n), v, other)

@@ -40,8 +40,10 @@ typedef _Bool bool;
 #endif
 typedef vf32 vf16, vbf16;
 typedef vi32 vbool;
-#define EACH_INTEGER(X, ...) \
-    X(i64, u64, i64, 64) X(i32, u32, i32, 32) X(i16, u16, i16, 16) X(i8, u8, i8, 8) X(u64, u64, i64, 64) X(u32, u32, i32, 32) X(u16, u16, i16, 16) X(u8, u8, i8, 8)
+// X(type, unsigned and signed integer of its width, width)
+#define EACH_INTEGER(X) \
+    X(i64, u64, i64, 64) X(i32, u32, i32, 32) X(i16, u16, i16, 16) X(i8, u8, i8, 8) \
+    X(u64, u64, i64, 64) X(u32, u32, i32, 32) X(u16, u16, i16, 16) X(u8, u8, i8, 8)
 
 #define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 #define CONVERT(x, T) __builtin_convertvector(x, v##T)
@@ -64,7 +66,7 @@ typedef vi32 vbool;
 #define vec_fma(a, b, c) ((a) * (b) + (c))
 #endif
 
-// ---- loads and stores ----------------------------------------------------------------------------------------------------------------
+// ---- loads and stores -----------------------------------------------------------------------------------------------------------------
 // ld_T, st_T: VL elements, any alignment.  ldn_T, stn_T: the first n elements and no byte beyond, lanes past n read as zero.
 // ldg_T, stg_T: the first n of elements that lie `stride` elements apart.  bc_T: one value in all lanes.
 
@@ -106,8 +108,8 @@ typedef vi32 vbool;
 #define PART_8(T) PART_4(T) PART(T, 8, 4, 0, 1, 2, 3, 4, 5, 6, 7)
 #define PART_16(T) PART_8(T) PART(T, 16, 8, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)
 #define PASTE(a, b) a##b
-#define BY_VL(name) PASTE_VL(name, VL)
-#define PASTE_VL(name, n) PASTE(name, n)
+#define BY_VL(name) PASTE_EXPANDED(name, VL)
+#define PASTE_EXPANDED(a, b) PASTE(a, b)
 #define FIRST(n) CONVERT(((vi32){LANES} < (int)(n)), lanes)
 
 // A masked load is one instruction where the target has it for the element's size; a masked store only on AVX-512 (12 cycles on Zen 3's AVX2).
@@ -129,11 +131,11 @@ typedef vi32 vbool;
     AI void st_##T(T *p, v##T v) { *(STORED v##T##_in_memory *)p = v; } \
     AI v##T ldn_##T(const T *p, long n) { \
         if (MASKED_LOAD(T) && !__builtin_constant_p(n)) return __builtin_masked_load(FIRST(n), p, (v##T)0); \
-        return PASTE_VL(T##_load_, VL)(p, n); \
+        return BY_VL(T##_load_)(p, n); \
     } \
     AI void stn_##T(T *p, v##T v, long n) { \
         if (MASKED_STORE && !__builtin_constant_p(n)) __builtin_masked_store(FIRST(n), v, p); \
-        else PASTE_VL(T##_store_, VL)(p, v, n); \
+        else BY_VL(T##_store_)(p, v, n); \
     } \
     AI v##T ldg_##T(const T *p, long stride, long n) { \
         v##T v = 0; \
@@ -145,7 +147,7 @@ typedef vi32 vbool;
     }
 MEMORY(f32) MEMORY(f64) MEMORY(i64) MEMORY(i32) MEMORY(i16) MEMORY(i8) MEMORY(u64) MEMORY(u32) MEMORY(u16) MEMORY(u8)
 
-// ---- storage types: f16, bf16, bool -----------------------------------------------------------------------------------------------
+// ---- storage types: f16, bf16, bool ---------------------------------------------------------------------------------------------------
 
 #if defined __F16C__ || defined __aarch64__
 typedef _Float16 vhalf __attribute__((ext_vector_type(VL)));
@@ -188,7 +190,7 @@ AI vi32 bc_bool(bool x) { return (vi32)-(int)x; }
     AI void stg_##T(void *p, long stride, v##T v, long n) { stg_##M(p, stride, T##_narrow(v), n); }
 STORAGE(f16, u16) STORAGE(bf16, u16) STORAGE(bool, u8)
 
-// ---- comparisons, selection, bits, reductions ----------------------------------------------------------------------------------------
+// ---- comparisons, selection, bits, reductions -----------------------------------------------------------------------------------------
 // Comparisons give a vi32 mask whatever the width of T; I is the integer as wide as T.
 
 AI int any(vi32 mask) { return __builtin_reduce_or(mask) != 0; }
@@ -229,7 +231,7 @@ AI vi32 bool_eq(vi32 a, vi32 b) { return ~(a ^ b); }
 AI vi32 bool_ne(vi32 a, vi32 b) { return a ^ b; }
 AI vi32 bool_select(vi32 mask, vi32 a, vi32 b) { return mask ? a : b; }
 
-// ---- integers ------------------------------------------------------------------------------------------------------------------------
+// ---- integers -------------------------------------------------------------------------------------------------------------------------
 // Nothing traps: x / 0 = x mod 0 = 0, the least integer divided by -1 is itself, shifts by the width or more give 0.
 
 // Narrow quotients are exact in the next wider float: a / b is at least 1 / b away from the next integer.
@@ -271,7 +273,7 @@ QUOTIENT_BY_LANE(i64) QUOTIENT_BY_LANE(u64)
     COMMON(T, I)
 EACH_INTEGER(INTEGER)
 
-// ---- casts ---------------------------------------------------------------------------------------------------------------------------
+// ---- casts ----------------------------------------------------------------------------------------------------------------------------
 // cast_S_T for every pair. Floats to integers truncate and saturate, NaN gives 0; integers to integers wrap; anything to bool is `!= 0`.
 
 #define CAST_PLAIN(S, T) AI v##T cast_##S##_##T(v##S v) { return CONVERT(v, T); }
@@ -290,7 +292,8 @@ EACH_INTEGER(INTEGER)
     }
 #define CAST_EACH(X, S) X(S, f64) X(S, f32) X(S, i64) X(S, i32) X(S, i16) X(S, i8) X(S, u64) X(S, u32) X(S, u16) X(S, u8)
 #define CAST_FLOAT(S) \
-    CAST_PLAIN(S, f64) CAST_PLAIN(S, f32) CAST_CLAMP(S, i16, -32768, 32767) CAST_CLAMP(S, i8, -128, 127) CAST_CLAMP(S, u16, 0, 65535) CAST_CLAMP(S, u8, 0, 255) \
+    CAST_PLAIN(S, f64) CAST_PLAIN(S, f32) \
+    CAST_CLAMP(S, i16, -32768, 32767) CAST_CLAMP(S, i8, -128, 127) CAST_CLAMP(S, u16, 0, 65535) CAST_CLAMP(S, u8, 0, 255) \
     CAST_CAP(S, i64, i64, -0x1p63, 0x1p63, 0x7fffffffffffffff) CAST_CAP(S, u64, i64, 0, 0x1p64, 0xffffffffffffffff)
 CAST_FLOAT(f32) CAST_CAP(f32, i32, i32, -0x1p31, 0x1p31, 0x7fffffff) CAST_CAP(f32, u32, i32, 0, 0x1p32, 0xffffffff)
 CAST_FLOAT(f64) CAST_CLAMP(f64, i32, -2147483648., 2147483647.) CAST_CLAMP(f64, u32, 0, 4294967295.)
@@ -304,13 +307,13 @@ EACH_INTEGER(CAST_INTEGER)
 #define CAST_STORAGE_INTEGER(S, U, I, BITS) CAST_STORAGE(S)
 CAST_STORAGE(f32) CAST_STORAGE(f64) EACH_INTEGER(CAST_STORAGE_INTEGER)
 #define CAST_FROM_F32(S, T) AI v##T cast_##S##_##T(vf32 v) { return cast_f32_##T(v); }
-#define CAST_FROM_BOOLEAN(S, T) AI v##T cast_##S##_##T(vi32 mask) { return CONVERT(mask & 1, T); }
+#define CAST_FROM_BOOL(S, T) AI v##T cast_##S##_##T(vi32 mask) { return CONVERT(mask & 1, T); }
 CAST_EACH(CAST_FROM_F32, f16) CAST_FROM_F32(f16, f16) CAST_FROM_F32(f16, bf16) CAST_FROM_F32(f16, bool)
 CAST_EACH(CAST_FROM_F32, bf16) CAST_FROM_F32(bf16, f16) CAST_FROM_F32(bf16, bf16) CAST_FROM_F32(bf16, bool)
-CAST_EACH(CAST_FROM_BOOLEAN, bool) CAST_FROM_BOOLEAN(bool, f16) CAST_FROM_BOOLEAN(bool, bf16)
+CAST_EACH(CAST_FROM_BOOL, bool) CAST_FROM_BOOL(bool, f16) CAST_FROM_BOOL(bool, bf16)
 AI vi32 cast_bool_bool(vi32 mask) { return mask; }
 
-// ---- transposes ----------------------------------------------------------------------------------------------------------------------
+// ---- transposes -----------------------------------------------------------------------------------------------------------------------
 
 #if VL == 4
 #define LOW_PAIRS 0, 4, 1, 5

@@ -1,7 +1,7 @@
-// The mathematics of float vectors, included by vec.h. Coefficients are minimax fits (Remez) made for these files; the largest errors are in tests/test_vec.py.
+// The mathematics of float vectors, included by vec.h. Coefficients are minimax fits (Remez) of our own; tests/test_vec.py states the largest errors.
 #pragma once
 
-// ---- floats: what the two widths share -----------------------------------------------------------------------------------------------
+// ---- floats: what the two widths share ------------------------------------------------------------------------------------------------
 
 // Coefficients from the highest power down.
 #define POLYNOMIAL(T, x, ...) T##_horner(x, (const T[]){__VA_ARGS__}, sizeof((const T[]){__VA_ARGS__}) / sizeof(T))
@@ -50,7 +50,9 @@ AI vf64 f64_fmod(vf64 a, vf64 b) {
     vf64 r = f64_abs(a), d = f64_abs(b);
     vi64 proper = (r < INFINITY) & (d > 0), going = proper & (r >= d);
     while (any(CONVERT(going, i32))) {
-        vf64 step = f64_abs(r / d) == INFINITY ? d * 0x1p600 : d, q = r / step;
+        vf64 step = f64_abs(r / d) == INFINITY ? d * 0x1p600 : d;
+        step = f64_abs(r / step) == INFINITY ? step * 0x1p600 : step;
+        vf64 q = r / step;
         q = FUSED ? f64_trunc(q) : (vf64)((vu64)q & 0xfff0000000000000);
         r = going ? vec_fma(-q, step, r) : r;
         going = proper & (f64_abs(r) >= d);
@@ -96,8 +98,8 @@ EXPONENTIAL(f64, i64, 52, 6755399441055744 + 1022, -708.7, 710., 0.6931471805598
 AI vf32 f32_log(vf32 x) {
     vi32 e = ((vi32)x - 0x3f2aaaab) >> 23;
     vf32 f = (vf32)((vi32)x - (e << 23)) - 1, n = CONVERT(e, f32);
-    vf32 p = POLYNOMIAL(f32, f, -1.319545954e-01f, 1.396574378e-01f, -1.211426854e-01f, 1.401031911e-01f, -1.668552607e-01f, 2.001007646e-01f,
-                        -2.499968708e-01f, 3.333322406e-01f, -0.5f);
+    vf32 p = POLYNOMIAL(f32, f, 1.423096955e-01f, -1.512759775e-01f, 1.395727694e-01f, -1.647148281e-01f, 2.001313120e-01f, -2.500426769e-01f,
+                        3.333317935e-01f, -0.5f);
     vf32 r = vec_fma(n, (vf32)0.693145751953125f, f + vec_fma(p, f * f, n * 1.428606765330187e-06f));
     r = x < 0x1p-126f ? (x < 0 ? (vf32)NAN : (vf32)-INFINITY) : r;
     return x < INFINITY ? r : x;
@@ -169,14 +171,15 @@ AI vf64 f64_tanh(vf64 x) {
     return f64_copysign(e / (e + 2), x);
 }
 
-// ---- trigonometry --------------------------------------------------------------------------------------------------------------------
+// ---- trigonometry ---------------------------------------------------------------------------------------------------------------------
 
 // x·2/π to 128 bits behind the point (Payne and Hanek): the bits of 2/π whose product with x is a multiple of 4 are left out.
 COLD long long reduce_far(double x, double *r) {
     static const u32 two_over_pi[] = {
-        0xa2f9836e, 0x4e441529, 0xfc2757d1, 0xf534ddc0, 0xdb629599, 0x3c439041, 0xfe5163ab, 0xdebbc561, 0xb7246e3a, 0x424dd2e0, 0x06492eea, 0x09d1921c, 0xfe1deb1c,
-        0xb129a73e, 0xe88235f5, 0x2ebb4484, 0xe99c7026, 0xb45f7e41, 0x3991d639, 0x835339f4, 0x9c845f8b, 0xbdf9283b, 0x1ff897ff, 0xde05980f, 0xef2f118b, 0x5a0a6d1f,
-        0x6d367ecf, 0x27cb09b7, 0x4f463f66, 0x9e5fea2d, 0x7527bac7, 0xebe5f17b, 0x3d0739f7, 0x8a5292ea, 0x6bfb5fb1, 0x1f8d5d08, 0x56033046, 0xfc7b6bab};
+        0xa2f9836e, 0x4e441529, 0xfc2757d1, 0xf534ddc0, 0xdb629599, 0x3c439041, 0xfe5163ab, 0xdebbc561, 0xb7246e3a, 0x424dd2e0, 0x06492eea, 0x09d1921c,
+        0xfe1deb1c, 0xb129a73e, 0xe88235f5, 0x2ebb4484, 0xe99c7026, 0xb45f7e41, 0x3991d639, 0x835339f4, 0x9c845f8b, 0xbdf9283b, 0x1ff897ff, 0xde05980f,
+        0xef2f118b, 0x5a0a6d1f, 0x6d367ecf, 0x27cb09b7, 0x4f463f66, 0x9e5fea2d, 0x7527bac7, 0xebe5f17b, 0x3d0739f7, 0x8a5292ea, 0x6bfb5fb1, 0x1f8d5d08,
+        0x56033046, 0xfc7b6bab};
     union { double value; u64 bits; } in = {x};
     int exponent = (int)(in.bits >> 52 & 0x7ff) - 1075, first = exponent - 2;
     if (exponent == 972) return *r = x - x, 0; // infinity and NaN
@@ -251,11 +254,13 @@ COLD long long reduce_far(double x, double *r) {
         return (odd ? -c : s) / (odd ? s : c); \
     }
 #define MINUS(r, k, part) r = vec_fma(k, (__typeof__(k))-(part), r);
-#define REDUCE_F32(r, k) MINUS(r, k, 1.5703125f) MINUS(r, k, 0.00048375129699707031f) MINUS(r, k, 7.5495336204767227e-08f) MINUS(r, k, 2.5633440682570896e-12f)
+#define REDUCE_F32(r, k) \
+    MINUS(r, k, 1.5703125f) MINUS(r, k, 0.00048375129699707031f) MINUS(r, k, 7.5495336204767227e-08f) MINUS(r, k, 2.5633440682570896e-12f)
 #define REDUCE_F64(r, k) MINUS(r, k, 1.5707963267341256) MINUS(r, k, 6.077100506303966e-11) MINUS(r, k, 2.0222662487959506e-21)
 #define SINE_F32 -1.951697777e-04f, 8.332176134e-03f, -1.666665524e-01f
 #define COSINE_F32 2.443809171e-05f, -1.388736418e-03f, 4.166664556e-02f
-#define SINE_F64 1.58966669214847011e-10, -2.50507559697300389e-08, 2.75573136787296031e-06, -1.98412698297713975e-04, 8.33333333332236977e-03, -1.66666666666666324e-01
+#define SINE_F64 \
+    1.58966669214847011e-10, -2.50507559697300389e-08, 2.75573136787296031e-06, -1.98412698297713975e-04, 8.33333333332236977e-03, -1.66666666666666324e-01
 #define COSINE_F64 \
     -1.13595600187482664e-11, 2.08757216399932331e-09, -2.75573143408070872e-07, 2.48015872894441186e-05, -1.38888888888740662e-03, 4.16666666666666019e-02
 TRIGONOMETRY(f32, i32, 32, 10000, 12582912, REDUCE_F32, SINE_F32, COSINE_F32)
@@ -293,7 +298,7 @@ TRIGONOMETRY(f64, i64, 64, 1000000, 6755399441055744, REDUCE_F64, SINE_F64, COSI
 INVERSE_TRIGONOMETRY(f32, ATAN_F32, ASIN_F32)
 INVERSE_TRIGONOMETRY(f64, ATAN_F64, ASIN_F64)
 
-// ---- hyperbolic functions and the logistic function ------------------------------------------------------------------------------------
+// ---- hyperbolic functions and the logistic function -----------------------------------------------------------------------------------
 
 #define HYPERBOLIC(T, LARGE, HUGE) \
     AI v##T T##_log1p(v##T x) { /* what rounding 1 + x lost comes back divided by 1 + x */ \

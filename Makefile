@@ -1,0 +1,50 @@
+# What a developer needs, each in one word. The first use makes .venv, with everything but the other runtimes that benchmarks compare with.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.complete
+NATIVE := $(wildcard src/pelton/backends/cpu/native/*.[ch])
+
+.PHONY: help demo test test-all test-runtime lint bench clean
+
+help:
+	@echo "make demo          build an engine of a small network and classify a picture"
+	@echo "make test          all tests that fit into minutes"
+	@echo "make test-all      every test"
+	@echo "make test-runtime  an engine in a venv that has numpy and the runtime alone"
+	@echo "make lint          ruff and mypy"
+	@echo "make bench MODELS='a.onnx b.onnx' [PEERS=python-with-onnxruntime-and-openvino]"
+	@echo "make clean         remove what these have made"
+
+$(STAMP): pyproject.toml setup.py $(NATIVE)
+	$(PYTHON) -c 'import sys; sys.exit("Python 3.10 or newer is needed, this is " + sys.version if sys.version_info < (3, 10) else 0)'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[build,demo,test,lint]"
+	@touch $@
+
+demo: $(STAMP)
+	$(BIN)/pelton demo
+
+test: $(STAMP)
+	$(BIN)/python -m pytest
+
+test-all: $(STAMP)
+	$(BIN)/python -m pytest -m ""
+
+test-runtime: $(STAMP)
+	rm -rf build/runtime && mkdir -p build/runtime
+	$(BIN)/pelton build src/pelton/data/resnet20_cifar10.onnx -o build/runtime/model.pelton --level 0
+	$(PYTHON) -m venv build/runtime/venv
+	build/runtime/venv/bin/python -m pip install --quiet --disable-pip-version-check .
+	build/runtime/venv/bin/python -m pip list --disable-pip-version-check
+	build/runtime/venv/bin/pelton bench build/runtime/model.pelton --seconds 0.5
+
+lint: $(STAMP)
+	$(BIN)/ruff check
+	$(BIN)/mypy
+
+bench: $(STAMP)
+	$(BIN)/python benchmarks/cpu/run.py $(MODELS) $(if $(PEERS),--peers-python $(PEERS)) $(ARGS)
+
+clean:
+	rm -rf .venv build dist src/pelton.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis src/pelton/backends/cpu/libpelton.so
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,114 @@
+"""`pelton explain`: what happens to a model on its way to an engine, and why other things did not."""
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from pelton.errors import BuildError
+
+from . import arguments, text
+
+if TYPE_CHECKING:
+    from pelton.explain import Explanation
+
+EXAMPLES = """examples:
+  pelton explain resnet50.onnx                              every stage, what it did and what it refused
+  pelton explain resnet50.onnx --why-not conv_batch_norm    one rule: where it applied, where it did not and why
+  pelton explain resnet50.onnx --why-not winograd           the same for a kernel template
+  pelton explain resnet50.onnx --graph merge                the program after a stage, as text (import, dead, …, decompose)
+  pelton explain resnet50.onnx --tactics                    all candidates of every region
+
+Nothing is compiled or timed; `pelton inspect` shows what was chosen in an engine."""
+SHOWN = 6                                         # names in one line
+
+
+def add(commands) -> argparse.ArgumentParser:
+    command = commands.add_parser("explain", help="show what becomes of a model, stage by stage, and every refusal with its reason",
+                                  description="Shows what becomes of a model on its way to an engine.", epilog=EXAMPLES)
+    command.add_argument("model", help="an ONNX file")
+    command.add_argument("--why-not", metavar="RULE", help="only this rule or kernel template: where it applied and why elsewhere it did not")
+    command.add_argument("--graph", metavar="STAGE", help="only the program after this stage, as text")
+    command.add_argument("--tactics", action="store_true", help="name every candidate instead of counting them")
+    arguments.add_threads(command)
+    arguments.add_build(command)
+    return command
+
+
+def main(args: argparse.Namespace) -> None:
+    try:
+        from pelton.explain import explain
+    except ModuleNotFoundError as e:
+        raise BuildError(f'explaining models needs the package {e.name}: pip install "pelton[build]"') from None
+    found = explain(args.model, **arguments.build_options(args))
+    if args.graph is not None:
+        from pelton.ir.text import to_text
+
+        print(to_text(found.stage(args.graph), data=True), end="")
+    elif args.why_not is not None:
+        print("\n".join(why_not(found, args.why_not)))
+    else:
+        print("\n".join([*imported(found), "", *passes(found), "", *regions(found, args.tactics), "", *refusals(found)]))
+
+
+def imported(found: Explanation) -> list[str]:
+    graph, info = found.imported.graph, found.imported.info
+    opsets = ", ".join(f"{domain or 'ai.onnx'} {version}" for domain, version in info.opsets.items())
+    weights = sum(v.type.bytes for v in graph.constants)
+    return [f"import: {text.count(len(graph.nodes), 'node')}, {text.size(weights)} of constants; opset {opsets}" + (f"; made by {info.producer}" if info.producer else ""),
+            *(f"  input  {v.name}: {v.type}" for v in graph.inputs), *(f"  output {v.name}: {v.type}" for v in graph.outputs),
+            *(f"  warning: {w}" for w in info.warnings), *(f"  without an operator of ours, run by the onnx package: {f}" for f in info.foreign)]
+
+
+def passes(found: Explanation) -> list[str]:
+    lines = ["passes:"]
+    width = max(len(p.name) for p in found.report.passes)
+    for p in found.report.passes:
+        lines.append(f"  {p.name:<{width}}  {p.before} → {text.count(p.after, 'node')}")
+        lines += [f"    {rule} {len(nodes)}×: {some(nodes)}" for rule, nodes in p.fired.items()]
+    refused = found.report.refused()
+    if refused:
+        lines.append("  refused in the end:")
+        lines += [f"    {rule} at {node}: {reason}" for rule, nodes in refused.items() for node, reason in nodes.items()]
+    graph = found.stages["decompose"]
+    return [*lines, f"  {'decompose':<{width}}  → {text.count(len(graph.nodes), 'node')}: what no kernel takes whole, in its parts"]
+
+
+def regions(found: Explanation, every: bool) -> list[str]:
+    from pelton.explain import called
+    from pelton.plan.region import Region
+
+    tasks = found.placed.tasks
+    lines = [f"{text.count(len(tasks), 'step')} (each a region of layers that one kernel computes, a copy, or a host step):"]
+    for i, (task, tactics) in enumerate(zip(tasks, found.tactics)):
+        what = task.what
+        if not isinstance(what, Region):
+            lines.append(f"  {i:3} host step {what.op.name} {what.name!r}: no kernel takes it")
+            continue
+        lines.append(f"  {i:3} {what.title()} → {', '.join(str(v.type) for v in what.body.outputs)}"
+                     + (f"  [{called(what)}]" if what.layers else ""))
+        if every:
+            lines += [f"        {name}" for names in tactics.values() for name in names]
+        else:
+            lines.append("        " + ", ".join(f"{template} ({text.count(len(names), 'tactic')})" for template, names in tactics.items()))
+    return lines
+
+
+def refusals(found: Explanation) -> list[str]:
+    lines = [f"fusions refused: {len(found.fused.notes) or 'none'}"]
+    lines += [f"  {note.node}: {note.reason}" for note in found.fused.notes]
+    lines.append(f"copies because of layouts: {len(found.placed.copies) or 'none'}")
+    return lines + [f"  {why}" for why in found.placed.copies]
+
+
+def why_not(found: Explanation, name: str) -> list[str]:
+    answer = found.why_not(name)
+    lines = [f"{answer.name}: {answer.says.splitlines()[0]}" if answer.says else answer.name]
+    lines.append(f"  applied {len(answer.took)}×" + (f": {', '.join(answer.took)}" if answer.took else ""))
+    lines += [f"  not at {node}: {reason}" for node, reason in answer.refused.items()]
+    if not answer.took and not answer.refused:
+        lines.append("  nothing in this model looks like what it is for")
+    return lines
+
+
+def some(names: list[str]) -> str:
+    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")

@@ -1,0 +1,73 @@
+// Cumulative sums. Vectors run along the columns of the output; where the axis itself has unit stride, its elements are added one by one.
+#include "vec.h"
+
+// <region>
+enum : long { BATCH = 2, COLS = 37, N = 49, XN = 37, ALONG = 0, EXCLUSIVE = 0, REVERSE = 0 };
+#define X_AT(b) ((b) * N * COLS)
+typedef f32 element, scalar;
+typedef vf32 vec;
+#define LOAD(p, n) ldn_f32(p, n)
+#define LANES_FROM(p) ld_f32(p)
+#define LANES_TO(p, v) st_f32(p, v)
+typedef struct { float *y; } tail;
+AI tail tail_open(const args *a) { return (tail){ a[1].p }; }
+AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t->y + (b * N + r) * COLS + c, x, n); }
+// </region>
+// <tactic>
+enum : long { NV = 2, CB = 37 };
+// </tactic>
+
+enum : long { CBS = (COLS + CB - 1) / CB };
+
+AI void columns(int vectors, int lanes, const tail *t, const element *x, long b, long c) {
+    vec sum[NV];
+    unroll (int j = 0; j < vectors; j++) sum[j] = (vec)0;
+    for (long i = 0; i < N; i++) {
+        const long r = REVERSE ? N - 1 - i : i;
+        unroll (int j = 0; j < vectors; j++) {
+            const vec v = LOAD(x + r * XN + c + j * VL, lanes);
+            if (EXCLUSIVE) finish(t, sum[j], b, r, c + j * VL, lanes);
+            sum[j] += v;
+            if (!EXCLUSIVE) finish(t, sum[j], b, r, c + j * VL, lanes);
+        }
+    }
+}
+
+AI scalar some(const tail *t, const element *x, scalar sum, long b, long c, long lanes) {
+    scalar part[VL] = {0};
+    LANES_TO(part, LOAD(x + c, lanes));
+    unroll (int k = 0; k < VL; k++) {
+        const int l = REVERSE ? VL - 1 - k : k;
+        const scalar v = part[l];
+        if (l >= lanes) continue;
+        if (EXCLUSIVE) part[l] = sum;
+        sum += v;
+        if (!EXCLUSIVE) part[l] = sum;
+    }
+    finish(t, LANES_FROM(part), b, 0, c, lanes);
+    return sum;
+}
+
+AI void along(const tail *t, const element *x, long b) {
+    scalar sum = 0;
+    if (REVERSE && N % VL) sum = some(t, x, sum, b, N - N % VL, N % VL);
+    for (long i = 0; i < N / VL; i++) sum = some(t, x, sum, b, (REVERSE ? N / VL - 1 - i : i) * VL, VL);
+    if (!REVERSE && N % VL) some(t, x, sum, b, N - N % VL, N % VL);
+}
+
+void KERNEL(const args *a, long begin, long end, void *scratch) {
+    const tail T = tail_open(a);
+    for (long t = begin; t < end; t++) {
+        const long b = t / CBS, c0 = t % CBS * CB, c1 = c0 + CB < COLS ? c0 + CB : COLS;
+        const element *x = (const element *)a[0].p + X_AT(b);
+        long c = c0;
+        if (ALONG) {
+            along(&T, x, b);
+            continue;
+        }
+        for (; c + NV * VL <= c1; c += NV * VL) columns(NV, VL, &T, x, b, c);
+        if (NV > 1)
+            for (; c + VL <= c1; c += VL) columns(1, VL, &T, x, b, c);
+        if (COLS % VL && c < c1) columns(1, COLS % VL, &T, x, b, c);
+    }
+}

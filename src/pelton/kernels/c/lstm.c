@@ -1,0 +1,75 @@
+// LSTM over a whole sequence, given the input's part of all gates: a tile is one direction and some rows of the batch, so that directions run side by side
+// without waiting for each other. Recurrent weights lie in the order in which they are read: blocks of units, per unit of the old state its weights in all gates.
+#include "recurrent.h"
+
+// <region>
+enum : long { TIME = 5, BATCH = 4, H = 19, REVERSE = 0, PEEPHOLES = 1, INPUT_FORGET = 0, GATES_T = 608, GATES_B = 152, H_D = 76, H_B = 19, C_D = 76, C_B = 19,
+              P_D = 57, Y_T = 152, Y_D = 76, Y_B = 19, LAST_H_D = 76, LAST_H_B = 19, LAST_C_D = 76, LAST_C_B = 19 };
+#define CLIP 0.f
+typedef struct { const float *r, *gates, *h, *c, *p; float *y, *last_h, *last_c; } operands;
+AI operands open(const args *a) {
+    return (operands){ .r = a[0].p, .gates = a[1].p, .h = a[2].p, .c = a[3].p, .p = a[4].p, .y = a[5].p, .last_h = a[6].p, .last_c = a[7].p };
+}
+// </region>
+// <tactic>
+enum : long { MR = 1, UV = 2, BB = 4 };
+// </tactic>
+
+enum : long { UNITS = UV * VL, BLOCKS = (H + UNITS - 1) / UNITS, HP = BLOCKS * UNITS, NV = 4 * UV, BBS = (BATCH + BB - 1) / BB };
+
+// One step of `rows` of the batch for the units from u on, `width` of them: operands point to the first row of this direction, states lie HP apart.
+AI void step(int rows, int width, const operands *o, const float *w, const float *h, float *next, float *c, long u) {
+    vf32 acc[MR][NV];
+    unroll (int i = 0; i < rows; i++)
+        unroll (int g = 0; g < 4; g++)
+            unroll (int j = 0; j < UV; j++) acc[i][g * UV + j] = piece(o->gates + i * GATES_B + g * H + u + j * VL, width - j * VL);
+    product(rows, NV, h, HP, w, H, &acc[0][0]);
+    unroll (int i = 0; i < rows; i++)
+        unroll (int j = 0; j < UV; j++) {
+            const int left = width - j * VL;
+            if (left <= 0) continue;
+            const float *p = o->p + u + j * VL;
+            float *at = c + i * HP + u + j * VL;
+            const vf32 old = ld_f32(at);
+            vf32 in = acc[i][j], out = acc[i][UV + j], forget = acc[i][2 * UV + j], cell = acc[i][3 * UV + j];
+            if (PEEPHOLES) in = vec_fma(piece(p, left), old, in), forget = vec_fma(piece(p + 2 * H, left), old, forget);
+            in = f32_sigmoid(limited(in, CLIP));
+            forget = INPUT_FORGET ? 1 - in : f32_sigmoid(limited(forget, CLIP));
+            cell = vec_fma(forget, old, in * f32_tanh(limited(cell, CLIP)));
+            if (PEEPHOLES) out = vec_fma(piece(p + H, left), cell, out);
+            const vf32 now = f32_sigmoid(limited(out, CLIP)) * f32_tanh(cell);
+            st_f32(at, cell);
+            st_f32(next + i * HP + u + j * VL, now);
+            if (o->y) stn_f32(o->y + i * Y_B + u + j * VL, now, left < VL ? left : VL);
+        }
+}
+
+AI void steps(int width, long rows, operands o, const float *w, const float *h, float *next, float *c, long u) {
+    long m = 0;
+    for (; m + MR <= rows; m += MR, o.gates += MR * GATES_B, o.y += o.y ? MR * Y_B : 0) step(MR, width, &o, w, h + m * HP, next + m * HP, c + m * HP, u);
+    if (BATCH % MR && m < rows) step(BATCH % MR, width, &o, w, h + m * HP, next + m * HP, c + m * HP, u);
+}
+
+void KERNEL(const args *a, long begin, long end, void *scratch) {
+    const operands all = open(a);
+    for (long t = begin; t < end; t++) {
+        const long d = t / BBS, b = t % BBS * BB, rows = b + BB < BATCH ? BB : BATCH - b;
+        const float *w = all.r + d * BLOCKS * H * NV * VL;
+        float *h = scratch, *next = h + BB * HP, *c = next + BB * HP;
+        load_state(h, HP, all.h + d * H_D + b * H_B, H_B, rows, H);
+        load_state(c, HP, all.c + d * C_D + b * C_B, C_B, rows, H);
+        for (long s = 0; s < TIME; s++) {
+            const long at = d == 1 || REVERSE ? TIME - 1 - s : s;
+            const operands o = { .gates = all.gates + at * GATES_T + b * GATES_B + d * 4 * H, .p = all.p + d * P_D, .y = all.y ? all.y + at * Y_T + d * Y_D + b * Y_B : 0 };
+            for (long k = 0; k < BLOCKS; k++) {
+                const long block = s & 1 ? BLOCKS - 1 - k : k;            // to and fro: what was read last is still in L2
+                if (H % UNITS && block == BLOCKS - 1) steps(H % UNITS, rows, o, w + block * H * NV * VL, h, next, c, block * UNITS);
+                else steps(UNITS, rows, o, w + block * H * NV * VL, h, next, c, block * UNITS);
+            }
+            float *old = h;
+            h = next, next = old;
+        }
+        if (all.last_h) save_state(all.last_h + d * LAST_H_D + b * LAST_H_B, LAST_H_B, h, HP, rows, H);
+        if (all.last_c) save_state(all.last_c + d * LAST_C_D + b * LAST_C_B, LAST_C_B, c, HP, rows, H);
+    }
+}

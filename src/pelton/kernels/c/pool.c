@@ -1,0 +1,140 @@
+// Pooling, channels-last: TW windows of a row at a time, each column of the picture joined once for all windows that share it;
+// windows too wide for registers one by one.
+#include "vec.h"
+
+// <region>
+enum : long { H = 9, W = 17, C = 13, OH = 5, OW = 9, KH = 3, KW = 3, SH = 2, SW = 2, PT = 1, PL = 1, DH = 1, DW = 1, XN = 1989, XH = 221, XW = 13,
+              BATCH = 1, FIRST_ROW = 0, FIRST_COLUMN = 0, END_ROW = 9, END_COLUMN = 17 };
+typedef f32 element;
+typedef vf32 vec;
+#define LOAD(p, n) ldn_f32(p, n)
+#define JOIN(a, b) ((a) + (b))
+#define IDENTITY bc_f32(0)
+#define MEANS 1
+#define QUICK 0
+typedef struct { float *y; } tail;
+AI tail tail_open(const args *a) { return (tail){ a[1].p }; }
+AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t->y + (b * OH * OW + r) * C + c, x, n); }
+// </region>
+// <tactic>
+enum : long { TW = 2, NV = 2, RB = 1, CB = 13 };
+// </tactic>
+
+enum : long { AT_ONCE = TW ? TW : 1, RBS = (OH + RB - 1) / RB, CBS = (C + CB - 1) / CB,
+              Q0 = (PL + SW - 1) / SW < OW ? (PL + SW - 1) / SW : OW,                   // first window that reads nothing left of the picture
+              LAST = W - 1 - (KW - 1) * DW + PL, Q2 = LAST < 0 ? 0 : LAST / SW + 1, Q1 = Q2 < Q0 ? Q0 : Q2 < OW ? Q2 : OW };   // first that reads past the right edge
+
+// The taps of a window that lie in [first, end), given where tap 0 lies.
+typedef struct { long from, to; } taps;
+AI taps inside(long at, long first, long end, long count, long step) {
+    const long from = at < first ? (first - at + step - 1) / step : 0, to = at < end ? (end - at + step - 1) / step : 0;
+    return (taps){ from, to < from ? from : to < count ? to : count };
+}
+
+#if MEANS
+// A mean counts the taps inside of the picture, or of its padding where that counts: [FIRST, END).
+AI float share(long top, long left) {
+    const taps h = inside(top, FIRST_ROW, END_ROW, KH, DH), w = inside(left, FIRST_COLUMN, END_COLUMN, KW, DW);
+    return 1.0f / (float)((h.to - h.from) * (w.to - w.from));
+}
+#define SCALED(v, by) ((v) * bc_f32(by))
+#else
+AI float share(long top, long left) { return 1; }
+#define SCALED(v, by) (v)
+#endif
+
+#if QUICK                                     // a maximum that may drop NaN is one instruction: sums, for which units are free, tell whether there is one
+#define FASTER(a, b) ((b) > (a) ? (b) : (a))
+#define STRANGE(v) any(f32_isnan(v))
+#else
+#define FASTER JOIN
+#define STRANGE(v) false
+#endif
+
+// `count` windows of row p from q on, some vectors of channels; false where that has to be done with exact joins. At an edge columns
+// outside of the picture are left out.
+AI bool windows(bool exact, bool edge, int count, int vectors, int lanes, const tail *t, const element *x, taps h, const float *by, long b, long p, long q, long c) {
+    vec column[NV][(AT_ONCE - 1) * SW + (KW - 1) * DW + 1], all[2] = {(vec)0, (vec)0};
+    const long columns = (count - 1) * SW + (KW - 1) * DW + 1, left = q * SW - PL;
+    unroll (int i = 0; i < vectors; i++)
+        unroll (long j = 0; j < columns; j++) column[i][j] = IDENTITY;
+    for (long k = h.from; k < h.to; k++) {
+        const element *row = x + (p * SH - PT + k * DH) * XH + left * XW + c;
+        unroll (long j = 0; j < columns; j++) {
+            if (edge && (unsigned long)(left + j) >= W) continue;
+            unroll (int i = 0; i < vectors; i++) {
+                const vec v = LOAD(row + j * XW + i * VL, lanes);
+                column[i][j] = exact ? JOIN(column[i][j], v) : FASTER(column[i][j], v);
+                if (!exact) all[(i + j) % 2] += v;
+            }
+        }
+    }
+    if (!exact && STRANGE(all[0] + all[1])) return false;
+    unroll (int j = 0; j < count; j++)
+        unroll (int i = 0; i < vectors; i++) {
+            vec v = column[i][j * SW];
+            unroll (long k = 1; k < KW; k++) v = exact ? JOIN(v, column[i][j * SW + k * DW]) : FASTER(v, column[i][j * SW + k * DW]);
+            finish(t, SCALED(v, by[j]), b, p * OW + q + j, c + i * VL, lanes);
+        }
+    return true;
+}
+COLD void windows_exact(int count, int vectors, int lanes, const tail *t, const element *x, taps h, const float *by, long b, long p, long q, long c) {
+    for (int j = 0; j < count; j++)
+        for (int i = 0; i < vectors; i++) windows(true, true, 1, 1, lanes, t, x, h, by + j, b, p, q + j, c + i * VL);
+}
+
+AI void row(bool edge, int count, const tail *t, const element *x, taps h, const float *by, long b, long p, long q, long c0, long c1) {
+    long c = c0;
+#define SOME(vectors, lanes) \
+    if (!windows(!QUICK, edge, count, vectors, lanes, t, x, h, by, b, p, q, c)) windows_exact(count, vectors, lanes, t, x, h, by, b, p, q, c)
+    for (; c + NV * VL <= c1; c += NV * VL) SOME(NV, VL);
+    if (NV > 1)
+        for (; c + VL <= c1; c += VL) SOME(1, VL);
+    if (C % VL && c < c1) SOME(1, C % VL);
+#undef SOME
+}
+
+// One window of any size, several vectors of channels at a time.
+AI void window(int vectors, int lanes, const tail *t, const element *x, taps h, float by, long b, long p, long q, long c) {
+    const taps w = inside(q * SW - PL, 0, W, KW, DW);
+    vec v[NV];
+    unroll (int j = 0; j < vectors; j++) v[j] = IDENTITY;
+    for (long k = h.from; k < h.to; k++)
+        for (long l = w.from; l < w.to; l++) {
+            const element *at = x + (p * SH - PT + k * DH) * XH + (q * SW - PL + l * DW) * XW + c;
+            unroll (int j = 0; j < vectors; j++) v[j] = JOIN(v[j], LOAD(at + j * VL, lanes));
+        }
+    unroll (int j = 0; j < vectors; j++) finish(t, SCALED(v[j], by), b, p * OW + q, c + j * VL, lanes);
+}
+
+AI void wide(const tail *t, const element *x, taps h, float by, long b, long p, long q, long c0, long c1) {
+    long c = c0;
+    for (; c + NV * VL <= c1; c += NV * VL) window(NV, VL, t, x, h, by, b, p, q, c);
+    if (NV > 1)
+        for (; c + VL <= c1; c += VL) window(1, VL, t, x, h, by, b, p, q, c);
+    if (C % VL && c < c1) window(1, C % VL, t, x, h, by, b, p, q, c);
+}
+
+void KERNEL(const args *a, long begin, long end, void *scratch) {
+    const tail T = tail_open(a);
+    for (long t = begin; t < end; t++) {
+        const long cb = t % CBS, rb = t / CBS % RBS, b = t / (CBS * RBS);
+        const long c0 = cb * CB, c1 = c0 + CB < C ? c0 + CB : C, p0 = rb * RB, p1 = p0 + RB < OH ? p0 + RB : OH;
+        const element *x = (const element *)a[0].p + b * XN;
+        for (long p = p0; p < p1; p++) {
+            const taps h = inside(p * SH - PT, 0, H, KH, DH);
+            float by[AT_ONCE];
+            long q = 0;
+            for (; q + AT_ONCE <= OW; q += AT_ONCE) {
+                unroll (int i = 0; i < AT_ONCE; i++) by[i] = share(p * SH - PT, (q + i) * SW - PL);
+                if (!TW) wide(&T, x, h, by[0], b, p, q, c0, c1);
+                else if (q >= Q0 && q + TW <= Q1) row(false, TW, &T, x, h, by, b, p, q, c0, c1);
+                else row(true, TW, &T, x, h, by, b, p, q, c0, c1);
+            }
+            if (OW % AT_ONCE) {
+                unroll (int i = 0; i < OW % AT_ONCE; i++) by[i] = share(p * SH - PT, (q + i) * SW - PL);
+                row(true, OW % AT_ONCE, &T, x, h, by, b, p, q, c0, c1);
+            }
+        }
+    }
+}

@@ -1,0 +1,18 @@
+// Rows of a matrix times a panel of packed columns, summed up in registers.
+#pragma once
+#include "vec.h"
+
+// acc[rows][vectors] += n columns of `a`, whose rows lie `stride` apart, times n rows of the panel.
+AI void product(int rows, int vectors, const float *a, long stride, const float *panel, long n, vf32 *acc) {
+    for (long k = 0; k < n; k++) {
+        vf32 w[vectors];
+        unroll (int j = 0; j < vectors; j++) w[j] = ld_f32(panel + (k * vectors + j) * VL);
+        unroll (int i = 0; i < rows; i++) {
+            const vf32 x = bc_f32(a[i * stride + k]);
+            unroll (int j = 0; j < vectors; j++) acc[i * vectors + j] = vec_fma(x, w[j], acc[i * vectors + j]);
+        }
+    }
+}
+
+// A vector of a row of which `left` elements are there; the rest reads as zero.
+AI vf32 piece(const float *p, long left) { return left >= VL ? ld_f32(p) : left > 0 ? ldn_f32(p, left) : bc_f32(0); }

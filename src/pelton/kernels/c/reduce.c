@@ -1,0 +1,89 @@
+// Reductions: every output element joins what lies along the reduced axes, OUTER places of N elements each. Where the input's unit stride is
+// kept, vectors run along the columns of the output; where it is reduced, along the input, and the lanes are joined at the end. Sums of at
+// most BLOCK elements are made before they are added to the rest, which keeps long ones exact.
+#include "row.h"
+
+// <region>
+enum : long { ROWS = 2, COLS = 37, OUTER = 3, N = 49, XN = 37, XC = 1, COUNT = 147, ALONG = 0 };
+#define X_AT(r) ((r) * OUTER * N * COLS)
+#define OUTER_AT(r) ((r) * N * COLS)
+typedef f32 element, scalar;
+typedef vf32 vec;
+#define LOAD(p, n) ldn_f32(p, n)
+#define SELECT(mask, a, b) f32_select(mask, a, b)
+#define LANES_FROM(p) ld_f32(p)
+#define JOIN(a, b) ((a) + (b))
+#define IDENTITY bc_f32(0)
+#define WHOLE(v) hsum_f32(v)
+#define RESULT(v) (v)
+typedef struct { float *y; } tail;
+AI tail tail_open(const args *a) { return (tail){ a[1].p }; }
+AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t->y + r * COLS + c, x, n); }
+// </region>
+// <tactic>
+enum : long { NV = 4, RB = 1, CB = 37 };
+// </tactic>
+
+enum : long { CBS = (COLS + CB - 1) / CB, CHAINS = 8 / NV, BLOCK = 512 };
+
+// Columns c … of a row: `vectors` of them side by side, CHAINS elements of each at a time.
+AI void columns(int vectors, int lanes, const tail *t, const element *x, long r, long c) {
+    vec total[NV];
+    unroll (int j = 0; j < vectors; j++) total[j] = IDENTITY;
+    for (long o = 0; o < OUTER; o++)
+        for (long i0 = 0; i0 < N; i0 += BLOCK) {
+            const long n = N - i0 < BLOCK ? N - i0 : BLOCK;
+            const element *p = x + OUTER_AT(o) + i0 * XN + c;
+            vec part[CHAINS][NV];
+            unroll (int k = 0; k < CHAINS; k++)
+                unroll (int j = 0; j < vectors; j++) part[k][j] = IDENTITY;
+            long i = 0;
+            for (; i + CHAINS <= n; i += CHAINS, p += CHAINS * XN)
+                unroll (int k = 0; k < CHAINS; k++)
+                    unroll (int j = 0; j < vectors; j++) part[k][j] = JOIN(part[k][j], LOAD(p + k * XN + j * VL, lanes));
+            for (; i < n; i++, p += XN)
+                unroll (int j = 0; j < vectors; j++) part[0][j] = JOIN(part[0][j], LOAD(p + j * VL, lanes));
+            unroll (int k = 0; k < CHAINS; k++)
+                unroll (int j = 0; j < vectors; j++) total[j] = JOIN(total[j], part[k][j]);
+        }
+    unroll (int j = 0; j < vectors; j++) finish(t, RESULT(total[j]), 0, r, c + j * VL, lanes);
+}
+
+// What one output element joins, where the input's unit stride is reduced.
+AI scalar along(const element *x) {
+    vec total = IDENTITY;
+    for (long o = 0; o < OUTER; o++)
+        for (long i0 = 0; i0 < N; i0 += 8 * BLOCK) {
+            const element *p = x + OUTER_AT(o) + i0;
+#define TERM(c, lanes) ((lanes) == VL ? LOAD(p + (c), VL) : KEEP(LOAD(p + (c), lanes), lanes, IDENTITY))
+            if (N <= 8 * BLOCK) JOIN_ROW(total, N, JOIN, TERM);
+            else if (i0 + 8 * BLOCK <= N) JOIN_ROW(total, 8 * BLOCK, JOIN, TERM);
+            else JOIN_ROW(total, N % (8 * BLOCK), JOIN, TERM);
+#undef TERM
+        }
+    return WHOLE(total);
+}
+
+void KERNEL(const args *a, long begin, long end, void *scratch) {
+    const tail T = tail_open(a);
+    for (long t = begin; t < end; t++) {
+        const long r0 = t / CBS * RB, r1 = r0 + RB < ROWS ? r0 + RB : ROWS, c0 = t % CBS * CB, c1 = c0 + CB < COLS ? c0 + CB : COLS;
+        for (long r = r0; r < r1; r++) {
+            const element *x = (const element *)a[0].p + X_AT(r);
+            long c = c0;
+            if (ALONG) {
+                for (; c < c1; c += VL) {
+                    const long n = c1 - c < VL ? c1 - c : VL;
+                    scalar part[VL] = {0};
+                    for (long i = 0; i < n; i++) part[i] = along(x + (c + i) * XC);
+                    finish(&T, RESULT(LANES_FROM(part)), 0, r, c, n);
+                }
+            } else {
+                for (; c + NV * VL <= c1; c += NV * VL) columns(NV, VL, &T, x, r, c);
+                if (NV > 1)
+                    for (; c + VL <= c1; c += VL) columns(1, VL, &T, x, r, c);
+                if (COLS % VL && c < c1) columns(1, COLS % VL, &T, x, r, c);
+            }
+        }
+    }
+}

@@ -1,0 +1,59 @@
+// The K largest (or smallest) elements along an axis and where they lie, in order. A heap holds the best so far, the last of them on top.
+#include "vec.h"
+
+// <region>
+enum : long { ROWS = 3, N = 19, K = 4, XN = 1, VALUES_N = 1, INDICES_N = 1, VALUES = 1, INDICES = 1 };
+#define X_AT(r) ((r) * N)
+#define VALUES_AT(r) ((r) * K)
+#define INDICES_AT(r) ((r) * K)
+#define BEYOND >
+typedef f32 element;
+// </region>
+// <tactic>
+enum : long { RB = 1 };
+// </tactic>
+
+typedef struct { element value; int at; } item;
+
+// Whether one comes before the other in the result: NaN counts as largest, equals keep their order.
+AI bool before(item a, item b) {
+    const bool nan_a = a.value != a.value, nan_b = b.value != b.value;
+    if (nan_a | nan_b) return nan_a & nan_b ? a.at < b.at : (1 BEYOND 0) == nan_a;
+    return a.value BEYOND b.value || (a.value == b.value && a.at < b.at);
+}
+
+// Lets what stands at the root sink to its place among n.
+AI void sink(item *heap, long n) {
+    const item sinking = heap[0];
+    long i = 0;
+    for (long child; (child = 2 * i + 1) < n; i = child) {
+        if (child + 1 < n && before(heap[child], heap[child + 1])) child++;
+        if (!before(sinking, heap[child])) break;
+        heap[i] = heap[child];
+    }
+    heap[i] = sinking;
+}
+
+AI void rise(item *heap, long i, item rising) {
+    for (long parent; i > 0 && before(heap[parent = (i - 1) / 2], rising); i = parent) heap[i] = heap[parent];
+    heap[i] = rising;
+}
+
+void KERNEL(const args *a, long begin, long end, void *scratch) {
+    item *heap = scratch;
+    for (long r = begin * RB; r < (end * RB < ROWS ? end * RB : ROWS); r++) {
+        const element *x = (const element *)a[0].p + X_AT(r);
+        for (long i = 0; i < N; i++) {
+            const item next = { x[i * XN], (int)i };
+            if (i < K) rise(heap, i, next);
+            else if (before(next, heap[0])) heap[0] = next, sink(heap, K);
+        }
+        for (long n = K; n > 0; n--) {
+            const item last = heap[0];
+            heap[0] = heap[n - 1];
+            sink(heap, n - 1);
+            if (VALUES) ((element *)a[1].p)[VALUES_AT(r) + (n - 1) * VALUES_N] = x[last.at * XN];
+            if (INDICES) ((long *)a[1 + VALUES].p)[INDICES_AT(r) + (n - 1) * INDICES_N] = last.at;
+        }
+    }
+}

@@ -1,0 +1,66 @@
+"""Max and average pooling, channels-last."""
+from __future__ import annotations
+
+from pelton.ir.types import F32
+from pelton.plan.region import Region
+
+from .conv import ChannelsLast, Window, window
+from .emit import computable, constants, fill, grid_of, tail
+from .fold import joined
+from .grid import divide, tail_refusal
+from .template import Kernel, Layouts, Tactic, Target, template
+
+WIDEST = 13                                    # columns of the picture that are held in registers
+
+
+def windows_at_once(s: Window) -> list[tuple[int, int]]:
+    """(windows, vectors of channels) that may be computed together, the best guess first; no windows: one by one, as wide as can be."""
+    def columns(n: int) -> int:
+        return (n - 1) * s.sw + (s.kw - 1) * s.dw + 1 if n else 0
+    def cost(choice: tuple[int, int]) -> float:
+        n, nv = choice
+        return (s.ow // n * columns(n) + columns(s.ow % n)) * (1 if nv == 2 else 1.5)         # a vector is half a cache line
+    alone = [(0, nv) for nv in (8, 4) if s.c >= 8 * nv] or [(0, 1)]
+    if s.ow == 1:
+        return alone
+    fitting = [(n, nv) for n in range(1, min(s.ow, 8) + 1) for nv in (2, 1) if columns(n) * nv <= WIDEST and (nv == 1 or s.c >= 16)]
+    return sorted(fitting, key=cost)[:4] or alone
+
+
+@template
+class Pool(ChannelsLast):
+    name = "pool"
+
+    def refuses(self, region: Region) -> str | None:
+        node = region.anchor
+        if node is None or len(region.anchors) != 1 or node.op.name not in ("max_pool", "average_pool"):
+            return "no single max_pool or average_pool"
+        x, y = node.inputs[0].type, node.output.type
+        if x.rank not in (3, 4):
+            return "not one or two spatial axes"
+        if not computable(x.dtype) or (node.op.name == "average_pool" and x.dtype is not F32):
+            return f"{x.dtype.value} is not held by kernels"
+        if 0 in x.shape or 0 in y.shape:
+            return "nothing to compute"
+        return tail_refusal(region, y.shape)
+
+    def tactics(self, region: Region, layouts: Layouts, target: Target):
+        s = window(region)
+        cb = s.c
+        while cb > 4 * target.lanes and s.n * s.oh * divide(s.c, cb) < 4 * target.threads:
+            cb = divide(divide(cb, 2), target.lanes) * target.lanes
+        rows = max(1, min(4, s.n * s.oh // (8 * target.threads)))
+        for tw, nv in windows_at_once(s):
+            yield Tactic(self.name, target.isa, (("TW", tw), ("NV", nv), ("RB", rows), ("CB", cb)))
+
+    def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
+        node, s = region.anchor, window(region)
+        x, mean, attrs = node.inputs[0], node.op.name == "average_pool", node.attrs
+        spatial = x.type.rank - 2
+        pads = (0, *attrs["pads"][:1], 0, *attrs["pads"][1:]) if spatial == 1 else attrs["pads"]
+        counted = pads if attrs.get("count_include_pad") else (0, 0, 0, 0)
+        end = tail(region, layouts, grid_of(node.output.type.shape, "pixels"), (node.output,), first=1)
+        block = constants(C=s.c, **s.sizes(layouts[x]), FIRST_ROW=-counted[0], FIRST_COLUMN=-counted[1], END_ROW=s.h + counted[2], END_COLUMN=s.w + counted[3])
+        block += f"#define MEANS {int(mean)}\n#define QUICK {int(not mean and x.type.dtype is F32)}\n" + joined("sum" if mean else "max", x.type.dtype) + end.text
+        source, symbol = fill("pool.c", region, tactic, block)
+        return Kernel(source, symbol, (x, *end.operands), s.n * divide(s.oh, tactic["RB"]) * divide(s.c, tactic["CB"]))

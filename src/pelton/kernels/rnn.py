@@ -1,0 +1,106 @@
+"""Recurrent layers: all time steps as one kernel, directions and rows of the batch side by side."""
+from __future__ import annotations
+
+import numpy as np
+
+from pelton.ir.graph import Value
+from pelton.plan.layout import Order, row_major
+from pelton.plan.region import Region
+
+from .emit import constants, fill
+from .grid import all_f32, constant, divide
+from .template import Kernel, Layouts, Packed, Tactic, Target, Template, template
+
+
+def pack_recurrent(r: np.ndarray, gates: int, width: int) -> np.ndarray:
+    """[direction, gate · unit, old unit] to [direction, block of `width` units, old unit, gate, width], units past the last one zero."""
+    directions, _, hidden = r.shape
+    blocks = divide(hidden, width)
+    out = np.zeros((directions, gates, blocks * width, hidden), np.float32)
+    out[:, :, :hidden] = r.reshape(directions, gates, hidden, hidden)
+    return np.ascontiguousarray(out.reshape(directions, gates, blocks, width, hidden).transpose(0, 2, 4, 1, 3))
+
+
+class Recurrent(Template):
+    """What the recurrent templates share: gates of all steps given, recurrent weights constant, states and outputs of any outer strides."""
+
+    anchor = ""
+
+    def refuses(self, region: Region) -> str | None:
+        node = region.anchor
+        if node is None or len(region.anchors) != 1 or node.op.name != self.anchor:
+            return f"no single {self.anchor}"
+        if region.tail:
+            return "no pointwise operations after a recurrence"
+        if not all_f32(*node.inputs, *node.outputs):
+            return "not f32"
+        if not constant(region, node.inputs[1]):
+            return "the recurrent weights are not constant"
+        if 0 in node.outputs[0].type.shape:
+            return "nothing to compute"
+        return None
+
+    def order(self, region: Region, value: Value, layouts: Layouts) -> Order:
+        """Time, batch, direction, unit: to join the directions of a time step is then no copy."""
+        return (0, 2, 1, 3) if value is region.anchor.outputs[0] else row_major(value.type.rank)
+
+    def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
+        return value is region.anchor.inputs[1] or value.type.shape[-1] == 1 or layouts[value][-1] == 1
+
+    def registers(self, region: Region, rows: int) -> tuple[tuple[int, int], ...]:
+        """(rows of the batch, vectors of units) worth trying: 8 to 12 sums in flight hide the latency of multiply-adds."""
+        raise NotImplementedError
+
+    def tactics(self, region: Region, layouts: Layouts, target: Target):
+        _, directions, batch, hidden = region.anchor.outputs[0].type.shape
+        most = divide(hidden, target.lanes)
+        seen = set()
+        for bb in (divide(batch, divide(target.threads, directions)), batch):
+            for mr, uv in self.registers(region, bb):
+                choice = (min(mr, bb), min(uv, most), divide(bb, min(mr, bb)) * min(mr, bb))
+                if choice not in seen:
+                    seen.add(choice)
+                    yield Tactic(self.name, target.isa, tuple(zip(("MR", "UV", "BB"), choice)))
+
+    def block(self, region: Region, layouts: Layouts, weights: Packed, roles: dict[str, Value], **sizes: int) -> tuple[str, tuple[Value | Packed, ...]]:
+        """The region block, and what its pointers stand for. roles: field of the kernel's operands → value; what is not in layouts stays a null pointer."""
+        node = region.anchor
+        time, _, batch, hidden = node.outputs[0].type.shape
+        for name, v in roles.items():
+            axes = {"gates": "TB", "y": "TDB"}.get(name, "DB"[:v.type.rank - 1])
+            sizes |= {f"{name}_{axis}".upper(): step for axis, step in zip(axes, layouts.get(v, (0,) * len(axes)))}
+        here = {"r": weights, **{name: v for name, v in roles.items() if v in layouts}}
+        text = constants(TIME=time, BATCH=batch, H=hidden, REVERSE=node.attrs["direction"] == "reverse", **sizes)
+        text += f"#define CLIP {float(np.float32(node.attrs['clip']))!r}f\n"
+        written = [name for name, v in roles.items() if v in node.outputs]
+        read = ["r", *(name for name in roles if name not in written)]
+        text += f"typedef struct {{ const float *{', *'.join(read)}; float *{', *'.join(written)}; }} operands;\n"
+        text += f"AI operands open(const args *a) {{ return (operands){{ {', '.join(f'.{name} = a[{i}].p' for i, name in enumerate(here))} }}; }}\n"
+        return text, tuple(here.values())
+
+    def tiles(self, region: Region, tactic: Tactic) -> int:
+        _, directions, batch, _ = region.anchor.outputs[0].type.shape
+        return directions * divide(batch, tactic["BB"])
+
+
+@template
+class Lstm(Recurrent):
+    name = "lstm"
+    anchor = "lstm_steps"
+
+    def registers(self, region: Region, rows: int) -> tuple[tuple[int, int], ...]:
+        return ((1, 2), (1, 3), (1, 1)) if rows == 1 else ((2, 1),) if rows == 2 else ((3, 1), (2, 1))
+
+    def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
+        node = region.anchor
+        gates, r, h, c, p = node.inputs
+        y, last_h, last_c = node.outputs
+        array, width, hidden = region.body.constants[r], tactic["UV"] * target.lanes, r.type.shape[2]
+        blocks = divide(hidden, width)
+        weights = Packed((r,), f"lstm{width}", (r.type.shape[0], blocks, hidden, 4, width), lambda: pack_recurrent(array, 4, width))
+        peepholes = not constant(region, p) or bool(region.body.constants[p].any())
+        roles = dict(gates=gates, h=h, c=c, p=p, y=y, last_h=last_h, last_c=last_c)
+        text, operands = self.block(region, layouts if peepholes else {v: s for v, s in layouts.items() if v is not p}, weights, roles,
+                                    PEEPHOLES=peepholes, INPUT_FORGET=node.attrs["input_forget"])
+        source, symbol = fill("lstm.c", region, tactic, text)
+        return Kernel(source, symbol, operands, self.tiles(region, tactic), scratch=4 * 3 * tactic["BB"] * blocks * width)

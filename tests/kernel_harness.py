@@ -1,0 +1,249 @@
+"""Walks kernel templates: every accepting tactic on a program of one region, in dense and in gapped memory, against the float64 reference.
+
+A kernel runs in a process of its own, each buffer against a page that may not be touched; what lies around the elements of an output must
+stay as it was, and tiles give the same bytes in any order.
+"""
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import random
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from compare import assert_close
+
+from pelton.ir.evaluate import evaluate
+from pelton.ir.graph import Builder, Graph, Value
+from pelton.ir.types import DType, TensorType
+from pelton.kernels import library  # noqa: F401  (declares the templates)
+from pelton.kernels.compile import Compiler
+from pelton.kernels.template import TEMPLATES, Kernel, Packed, Tactic, Target, Template
+from pelton.ops import get
+from pelton.plan.layout import Order, Strides, dense, row_major, span
+from pelton.plan.region import Region, cut
+
+PAGE = mmap.PAGESIZE
+TARGET = Target(threads=2)
+POISON = {"f": np.nan, "i": -77, "u": 77, "b": True, "V": 0}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A program of one region for a template. orders: input → its axes in memory, outermost first. arrays: inputs that may not be drawn at random."""
+
+    name: str
+    graph: Graph
+    orders: Mapping[str, Order] = field(default_factory=dict)
+    arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
+    backwards: tuple[str, ...] = ()                      # inputs that lie in memory from the last element to the first
+
+
+CASES: dict[str, list[Case]] = {}                        # template → its cases
+
+
+def program(*nodes, **inputs: str | np.ndarray) -> Graph:
+    """A graph out of words: inputs by name (a type text is an input, an array a constant), nodes (result names, op, operand names, attrs)."""
+    b = Builder()
+    env: dict[str, Value] = {name: b.input(TensorType.parse(v), name) if isinstance(v, str) else b.constant(v, name) for name, v in inputs.items()}
+    for results, op, operands, *attrs in nodes:
+        names = results.split()
+        made = b.emit(get(op), [env[n] for n in operands.split()], *attrs, names=names)
+        env.update(zip(names, made))
+    ends = [name for results, *_ in nodes for name in results.split()]
+    read = {n for _, _, operands, *_ in nodes for n in operands.split()}
+    return b.graph([env[n] for n in ends if n not in read or n.startswith("out")])
+
+
+def region_of(graph: Graph) -> Region:
+    return cut(graph, graph.nodes, tuple(n for n in graph.nodes if n.op.scalar is None))
+
+
+def drawn(case: Case, seed: int = 0) -> dict[str, np.ndarray]:
+    """Arrays for the inputs of a case."""
+    rng = np.random.default_rng(seed)
+    out = {}
+    for v in case.graph.inputs:
+        dtype, shape = v.type.dtype, v.type.shape
+        if v.name in case.arrays:
+            a = case.arrays[v.name]
+        elif dtype is DType.BOOL:
+            a = rng.random(shape) < .5
+        elif dtype.is_integer:
+            a = rng.integers(-5 if dtype.is_signed else 0, 6, shape)
+        else:
+            a = rng.standard_normal(shape)
+        out[v.name] = np.asarray(a).astype(dtype.numpy).reshape(shape)
+    return out
+
+
+def gapped(shape: tuple[int, ...], order: Order, gap: int) -> Strides:
+    """Strides of a buffer with `gap` more elements behind every row of every axis, the innermost still element by element."""
+    strides, step, inner = [0] * len(shape), 1, True
+    for axis in reversed(order):
+        strides[axis] = step
+        step *= shape[axis]
+        if shape[axis] > 1 or not inner:
+            step += gap
+            inner = False
+    return tuple(strides)
+
+
+def laid(template: Template, region: Region, case: Case, gap: int) -> dict[Value, Strides]:
+    """Strides of all operands: as the case says where they fit, else as the template wants them. Like place.py, but with gaps."""
+    lay = {v: dense(v.type.shape) for v in region.body.constants}
+    for v in region.body.inputs:
+        lay[v] = gapped(v.type.shape, case.orders.get(v.name, row_major(v.type.rank)), gap)
+        if v.name in case.backwards:
+            lay[v] = tuple(-s for s in lay[v])
+    for v in region.body.outputs:
+        lay[v] = dense(v.type.shape, template.order(region, v, lay))
+    for v in (*region.body.inputs, *region.body.constants):
+        if not template.fits(region, v, lay):
+            lay[v] = dense(v.type.shape, template.wanted(region, v, lay))
+            assert template.fits(region, v, lay), f"{template.name} does not take %{v.name} in the order it wants"
+    for v in region.body.outputs:
+        wide = gapped(v.type.shape, template.order(region, v, lay), gap)
+        if template.fits(region, v, {**lay, v: wide}):
+            lay[v] = wide
+    assert all(template.fits(region, v, lay) for v in lay), f"{template.name} takes every operand, but not all together"
+    return lay
+
+
+class Buffer:
+    """Shared memory for an array with strides: poison all around, and a page that may not be touched behind (or before) it."""
+
+    def __init__(self, array: np.ndarray, strides: Strides, filled: bool, behind: bool = True):
+        size = span(array.shape, tuple(map(abs, strides))) * array.itemsize if array.size else 0
+        room = -(-max(size, 1) // PAGE) * PAGE
+        self.map = mmap.mmap(-1, room + 2 * PAGE)
+        base = ctypes.addressof(ctypes.c_char.from_buffer(self.map))
+        start = room + PAGE - size if behind else PAGE
+        low = np.frombuffer(self.map, array.dtype, size // array.itemsize, start)
+        low[:] = np.array(POISON[array.dtype.kind]).astype(array.dtype)
+        shift = sum((d - 1) * -s for d, s in zip(array.shape, strides) if s < 0) if array.size else 0
+        self.view = np.lib.stride_tricks.as_strided(low[shift:], array.shape, [s * array.itemsize for s in strides])
+        if filled:
+            self.view[...] = array
+        self.address = base + start + shift * array.itemsize
+        self.before, self.array, self.low = low.copy(), array, low
+        self.guards = (base, base + room + PAGE)
+
+    def protect(self) -> None:
+        libc = ctypes.CDLL(None, use_errno=True)
+        for at in self.guards:
+            if libc.mprotect(ctypes.c_void_p(at), ctypes.c_size_t(PAGE), 0):
+                raise OSError(ctypes.get_errno(), "mprotect")
+
+    def untouched(self, written: bool) -> bool:
+        """Whether only elements were written, or nothing where it is an operand."""
+        now, was = self.low.copy(), self.before.copy()
+        if written:
+            where = np.zeros(self.low.size, bool)
+            shift = (self.address - self.low.ctypes.data) // self.array.itemsize
+            np.lib.stride_tricks.as_strided(where[shift:], self.array.shape, [s // self.array.itemsize for s in self.view.strides])[...] = True
+            now, was = now[~where], was[~where]
+        return now.tobytes() == was.tobytes()
+
+
+_compiler: Compiler | None = None
+
+
+def compiler() -> Compiler:
+    global _compiler
+    if _compiler is None:
+        _compiler = Compiler(TARGET.isa, jobs=2)
+    return _compiler
+
+
+def sample(tactics: list[Tactic], most: int, seed: str) -> list[Tactic]:
+    """The best guess, and others by lot."""
+    rest = tactics[1:]
+    return tactics[:1] + sorted(random.Random(seed).sample(rest, min(most - 1, len(rest))), key=rest.index)
+
+
+def check(template: Template, case: Case, most: int = 3) -> int:
+    """Runs a case on tactics of a template; AssertionError where one is wrong. Returns how many kernels ran."""
+    region, inputs = region_of(case.graph), drawn(case)
+    reason = template.refuses(region)
+    assert reason is None, f"{template.name} refuses {case.name}: {reason}"
+    want = evaluate(case.graph, inputs, round=False)
+    ran = 0
+    for gap in (0, 5):
+        lay = laid(template, region, case, gap)
+        chosen = sample(list(template.tactics(region, lay, TARGET)), most, f"{case.name} {gap}")
+        assert chosen or gap, f"{template.name} has no tactic for {case.name}"
+        kernels = [template.emit(region, lay, t, TARGET) for t in chosen]
+        if not kernels:
+            continue
+        code = compiler().link(compiler().objects({k.symbol: k.source for k in kernels}))
+        for tactic, kernel in zip(chosen, kernels):
+            about = f"{case.name} by {tactic.name}, gap {gap}"
+            results = [_run(region, kernel, code, lay, inputs, about, behind=backwards != 1, tiles=tiles)
+                       for backwards, tiles in ((0, "whole"), (1, "single"))]
+            for v in region.body.outputs:
+                wide = want[v.name]
+                assert_close(results[0][v], wide.astype(v.type.dtype.numpy), about=f"{about} %{v.name}")
+                assert results[0][v].tobytes() == results[1][v].tobytes(), f"{about}: %{v.name} depends on how its tiles are cut"
+            ran += 1
+    return ran
+
+
+def _run(region: Region, kernel: Kernel, code: bytes, lay: Mapping[Value, Strides], inputs: Mapping[str, np.ndarray], about: str, *, behind: bool,
+         tiles: str) -> dict[Value, np.ndarray]:
+    """The outputs of one run of a kernel in a process of its own."""
+    body = region.body
+    buffers: dict[Value, Buffer] = {}
+    packed: list[Buffer] = []
+    words = []
+    for x in kernel.operands:
+        if isinstance(x, Packed):
+            a = np.ascontiguousarray(x.make())
+            assert a.dtype == np.float32 and a.size == int(np.prod(x.shape)), f"{about}: {x.form} is {a.dtype}{list(a.shape)}, promised {list(x.shape)}"
+            packed.append(Buffer(a.reshape(-1), (1,), True, behind))
+            words.append(packed[-1].address)
+        else:
+            if x not in buffers:
+                written = x in body.outputs
+                a = np.zeros(x.type.shape, x.type.dtype.numpy) if written else inputs[x.name] if x in body.inputs else body.constants[x]
+                buffers[x] = Buffer(np.asarray(a), lay[x], not written, behind)
+            words.append(buffers[x].address)
+    words += kernel.dims
+    scratch = Buffer(np.full(kernel.scratch // 4 + 16, np.nan, np.float32), (1,), True, behind)
+    held = [*buffers.values(), *packed, scratch]
+    with tempfile.NamedTemporaryFile(suffix=".so") as file:
+        file.write(code)
+        file.flush()
+        child = os.fork()
+        if not child:
+            status = 1
+            try:
+                for b in held:
+                    b.protect()
+                args = (ctypes.c_long * len(words))(*words)
+                run = getattr(ctypes.CDLL(file.name), kernel.symbol)
+                run.argtypes, run.restype = [ctypes.c_void_p, ctypes.c_long, ctypes.c_long, ctypes.c_void_p], None
+                room = scratch.address + (-scratch.address % 64 if not behind else 0)
+                for begin, end in [(0, kernel.tiles)] if tiles == "whole" else [(i, i + 1) for i in reversed(range(kernel.tiles))]:
+                    run(args, begin, end, room)
+                status = 0
+            finally:
+                os._exit(status)
+        _, status = os.waitpid(child, 0)
+    assert status == 0, f"{about}: the kernel {'touched memory that is not its own' if os.WIFSIGNALED(status) else 'could not be run'} (status {status})"
+    for v, b in buffers.items():
+        assert b.untouched(v in body.outputs), f"{about}: memory around %{v.name} was written"
+    return {v: buffers[v].view.copy() for v in body.outputs}
+
+
+def walk(*names: str) -> list:
+    """(template, case) for every case declared for these templates, as parameters of a test."""
+    import pytest
+    return [pytest.param(TEMPLATES[n], c, id=f"{n}-{c.name}") for n in names for c in CASES.get(n, [])]
+
+
+def declare(template: str, *cases: Case) -> None:
+    CASES.setdefault(template, []).extend(cases)

@@ -1,0 +1,39 @@
+"""Pooling kernels."""
+from kernel_harness import Case, check, declare, program, walk
+import pytest
+
+LAST = dict(x=(0, 2, 3, 1), z=(0, 2, 3, 1))
+
+
+def pool(op, shape, kernel, strides=(1, 1), pads=(0, 0, 0, 0), dilations=(1, 1), dtype="f32", tail=(), **more):
+    attrs = dict(kernel=kernel, strides=strides, pads=pads, dilations=dilations, **more)
+    orders = LAST if len(shape) == 4 else dict(x=(0, 2, 1))
+    name = f"{op}-{'x'.join(map(str, shape))}-k{'x'.join(map(str, kernel))}" + (f"-{dtype}" if dtype != "f32" else "") + "".join(f"-{k}" for k in more)
+    return Case(name, program(("y", op, "x", attrs), *tail, x=f"{dtype}{list(shape)}"), orders)
+
+
+declare(
+    "pool",
+    pool("max_pool", (2, 3, 11, 13), (3, 3), (2, 2), (1, 1, 1, 1)),
+    pool("max_pool", (1, 58, 14, 14), (3, 3), (1, 1), (1, 1, 1, 1)),
+    pool("max_pool", (1, 64, 23, 25), (3, 3), (2, 2), (0, 0, 1, 1), ceil_mode=True),
+    pool("max_pool", (1, 13, 9, 8), (2, 2), (2, 2), tail=[("z", "relu", "y")]),
+    pool("max_pool", (1, 9, 12, 17), (2, 3), (3, 5), (0, 1, 1, 0), (2, 1)),
+    pool("max_pool", (1, 20, 16, 16), (13, 13), (1, 1), (6, 6, 6, 6)),
+    pool("max_pool", (1, 5, 9, 9), (3, 3), (2, 2), (1, 1, 1, 1), dtype="u8"),
+    pool("max_pool", (1, 21, 9, 9), (3, 3), (2, 2), (1, 1, 1, 1), dtype="f16"),
+    pool("max_pool", (2, 5, 31), (4,), (3,), (2, 1), (2,)),
+    pool("average_pool", (1, 35, 17, 17), (3, 3), (1, 1), (1, 1, 1, 1)),
+    pool("average_pool", (1, 35, 17, 17), (3, 3), (2, 2), (1, 1, 1, 1), count_include_pad=True),
+    pool("average_pool", (1, 3, 10, 9), (3, 2), (3, 3), (1, 0, 1, 1), (1, 2), ceil_mode=True),
+    pool("average_pool", (1, 3, 10, 9), (3, 2), (3, 3), (1, 0, 1, 1), (1, 2), ceil_mode=True, count_include_pad=True),
+    pool("average_pool", (1, 1030, 7, 7), (7, 7)),
+    pool("average_pool", (1, 1, 5, 7), (3, 3), (1, 1), (1, 1, 1, 1)),
+    pool("average_pool", (3, 40, 20), (20,), (1,), (0, 0), (1,)),
+    Case("residual", program(("y", "max_pool", "x", dict(kernel=(3, 3), strides=(1, 1), pads=(1, 1, 1, 1), dilations=(1, 1))), ("s", "add", "y z"), ("out", "relu", "s"),
+                             x="f32[1, 11, 7, 9]", z="f32[1, 11, 7, 9]"), dict(LAST, z=(0, 1, 2, 3))))
+
+
+@pytest.mark.parametrize("template, case", walk("pool"))
+def test_pool(template, case):
+    check(template, case)

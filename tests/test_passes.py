@@ -1,0 +1,419 @@
+"""The passes: before and expected as text, whole pipelines on random programs, and what is reported."""
+from __future__ import annotations
+
+import re
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from pelton.ir.evaluate import evaluate
+from pelton.ir.graph import Graph, Value
+from pelton.ir.text import key, parse, to_text
+from pelton.ir.types import F64, TensorType
+from pelton.ir.verify import verify
+from pelton.passes.decompose import decompose
+from pelton.passes.draft import Draft
+from pelton.passes.fold import fold_constants, merge_equal
+from pelton.passes.pipeline import PIPELINE, run
+from pelton.passes.report import PassReport
+from pelton.passes.siblings import sibling_convolutions, sibling_matmuls
+from pelton.passes.words import (abs_, add, batch_norm, clip, concat, convolution, div, erf, exp, expand, gather, matmul, max_pool, maximum, mul, neg, pad, pow_,
+                                 reduce_max, reduce_mean, reduce_sum, relu, reshape, sigmoid, slice_, softmax, sqrt, sub, tanh, transpose)
+
+
+def assert_becomes(after: Graph, expected: str) -> None:
+    """Equal up to the names of values and the elements of large constants."""
+    verify(after)
+    wanted = parse(expected)
+    assert key(after) == key(wanted), f"got\n{to_text(after, data=True)}\nexpected\n{to_text(wanted, data=True)}"
+
+
+def assert_same(before: Graph, after: Graph, tolerance: float) -> None:
+    verify(after)
+    assert [v.name for v in before.inputs] == [v.name for v in after.inputs] and [v.name for v in before.outputs] == [v.name for v in after.outputs]
+    rng = np.random.default_rng(3)
+    inputs = {v.name: rng.uniform(-2, 2, v.type.shape).astype(v.type.dtype.numpy) for v in before.inputs}
+    wanted, found = evaluate(before, inputs, round=False), evaluate(after, inputs, round=False)
+    for name, w in wanted.items():
+        np.testing.assert_allclose(found[name], w, rtol=0, atol=tolerance * max(1.0, np.abs(w).max(initial=0)), err_msg=name)
+
+
+# --- constants, equal things, dead code
+
+def test_constants_are_folded():
+    graph = parse("""graph main(%x: f32[3]) {
+      %a = constant f32[3] [1.0, 2.0, 3.0]
+      %b = constant f32[] 0.5
+      %c = mul(%a, %b) "scaled"
+      %d = reshape(%c) {shape=(1, 3)}
+      %y = add(%x, %d)
+      return %y }""")
+    report = PassReport("")
+    after = fold_constants(graph, report)
+    assert_becomes(after, "graph main(%x: f32[3]) { %d = constant f32[1, 3]  %y = add(%x, %d)  return %y }")
+    assert report.fired == {"constant": ["scaled", "%d"]}
+    (folded,) = after.constants.values()
+    assert folded.tolist() == [[0.5, 1.0, 1.5]]
+
+
+@pytest.mark.parametrize("line", ["%c = matmul(%a, %a)", "%c = expand(%a) {shape=(1000, 300, 3, 3)}", "%c, %i = top_k(%x) {k=1, axis=1}"])
+def test_products_large_results_and_what_is_not_constant_stay(line):
+    graph = parse(f"graph main(%x: f32[3, 3]) {{ %a = constant f32[3, 3]  {line}  %y = add(%x, %c)  return %y }}")
+    assert fold_constants(graph, PassReport("")) is graph
+
+
+def test_a_constant_output_is_folded_under_its_name():
+    after = fold_constants(parse("graph main() { %a = constant f32[] 4.0  %y = sqrt(%a)  return %y }"), PassReport(""))
+    assert evaluate(after, {}) == {"y": 2.0} and not after.nodes
+
+
+def test_equal_nodes_and_constants_are_merged():
+    graph = parse("""graph main(%x: f32[3], %z: f32[3]) {
+      %one = constant f32[3] [1.0, 2.0, 3.0]
+      %two = constant f32[3] [1.0, 2.0, 3.0]
+      %a = add(%x, %one) "left"
+      %b = add(%two, %x) "right"
+      %c = sub(%x, %z)
+      %d = sub(%z, %x)
+      %e = mul(%a, %c)
+      %f = mul(%b, %d)
+      %y = add(%e, %f)
+      return %y }""")
+    report = PassReport("")
+    after = merge_equal(graph, report)
+    assert_becomes(after, """graph main(%x: f32[3], %z: f32[3]) {
+      %one = constant f32[3]
+      %a = add(%x, %one)
+      %c = sub(%x, %z)
+      %d = sub(%z, %x)
+      %e = mul(%a, %c)
+      %f = mul(%a, %d)
+      %y = add(%e, %f)
+      return %y }""")
+    assert report.fired == {"equal": ["left+right"]} and len(after.constants) == 1
+
+
+def test_equal_outputs_and_random_foreign_ops_stay_apart():
+    graph = parse("graph main(%x: f32[3]) { %y = relu(%x)  %z = relu(%x)  return %y, %z }")
+    assert len(merge_equal(graph, PassReport("")).nodes) == 2
+
+
+def test_large_constants_that_differ_in_one_element_are_not_equal():
+    a = np.ones((100, 100), np.float32)
+    b = a.copy()
+    b[17, 3] = 2
+    text = "graph main(%x: f32[100, 100]) { %a = constant f32[100, 100]  %b = constant f32[100, 100]  %c = add(%x, %a)  %y = add(%c, %b)  return %y }"
+    assert len(merge_equal(parse(text, {"a": a, "b": b}), PassReport("")).constants) == 2
+    assert len(merge_equal(parse(text, {"a": a, "b": a.copy()}), PassReport("")).constants) == 1
+
+
+# --- siblings
+
+def _inception(tails: tuple[str, str] = ("relu(%a)", "relu(%b)")) -> str:
+    return f"""graph main(%x: f32[1, 4, 5, 5]) {{
+      %w1 = constant f32[3, 4, 1, 1]
+      %b1 = constant f32[3]
+      %w2 = constant f32[2, 4, 1, 1]
+      %b2 = constant f32[2]
+      %w3 = constant f32[2, 4, 3, 3]
+      %six = constant f32[] 6.0
+      %one = constant f32[] 1.0
+      %row = constant f32[5]
+      %a = convolution(%x, %w1, %b1) {{strides=(1, 1), pads=(0, 0, 0, 0), dilations=(1, 1)}} "one"
+      %b = convolution(%x, %w2, %b2) {{strides=(1, 1), pads=(0, 0, 0, 0), dilations=(1, 1)}} "two"
+      %c = convolution(%x, %w3, %b2) {{strides=(1, 1), pads=(1, 1, 1, 1), dilations=(1, 1)}} "three"
+      %d = {tails[0]}
+      %e = {tails[1]}
+      return %d, %e, %c }}"""
+
+
+def test_sibling_convolutions_and_their_equal_tails_are_one():
+    report = PassReport("")
+    after = sibling_convolutions(_random_constants(_inception()), report)
+    assert_becomes(after, """graph main(%x: f32[1, 4, 5, 5]) {
+      %w = constant f32[5, 4, 1, 1]
+      %b = constant f32[5]
+      %a = convolution(%x, %w, %b) {strides=(1, 1), pads=(0, 0, 0, 0), dilations=(1, 1)}
+      %r = relu(%a)
+      %w3 = constant f32[2, 4, 3, 3]
+      %b2 = constant f32[2]
+      %c = convolution(%x, %w3, %b2) {strides=(1, 1), pads=(1, 1, 1, 1), dilations=(1, 1)}
+      %d = slice(%r) {starts=(0,), ends=(3,), axes=(1,), steps=(1,)}
+      %e = slice(%r) {starts=(3,), ends=(5,), axes=(1,), steps=(1,)}
+      return %d, %e, %c }""")
+    assert report.fired == {"sibling_convolutions": ["one+two"]}
+    assert "another kernel" in report.refused["sibling_convolutions"]["three"]
+
+
+@pytest.mark.parametrize("tails, after", [
+    (("relu(%a)", "tanh(%b)"), ["convolution", "convolution", "slice", "slice", "relu", "tanh"]),
+    (("minimum(%a, %six)", "minimum(%six, %b)"), ["convolution", "minimum", "convolution", "slice", "slice"]),
+    (("clip(%a, %six, %six)", "clip(%b, %one, %six)"), ["convolution", "convolution", "slice", "slice", "clip", "clip"]),
+    (("mul(%a, %row)", "mul(%b, %row)"), ["convolution", "convolution", "slice", "slice", "mul", "mul"]),
+    (("mul(%a, %six)", "mul(%one, %b)"), ["convolution", "mul", "convolution", "slice", "slice"])])
+def test_tails_that_differ_stay_apart(tails, after):
+    """Limits of a clip are numbers, and a constant along the width is none along the channels."""
+    graph = _random_constants(_inception(tails))
+    found = sibling_convolutions(graph, PassReport(""))
+    assert sorted(n.op.name for n in found.nodes) == sorted(after)
+    assert_same(graph, found, 1e-12)
+
+
+def _random_constants(text: str) -> Graph:
+    """The program with random elements for the constants that the text gives none for."""
+    graph, rng = parse(text), np.random.default_rng(0)
+    return graph.replace(constants={v: a if a.any() else rng.uniform(-1, 1, v.type.shape).astype(v.type.dtype.numpy) for v, a in graph.constants.items()})
+
+
+QKV = """graph main(%x: f32[2, 5, 8]) {
+  %wq = constant f32[8, 8]
+  %wk = constant f32[8, 8]
+  %wv = constant f32[8, 6]
+  %bq = constant f32[8]
+  %bk = constant f32[8]
+  %bv = constant f32[6]
+  %q = matmul(%x, %wq) "query/matmul"
+  %k = matmul(%x, %wk) "key/matmul"
+  %v = matmul(%x, %wv) "value/matmul"
+  %qb = add(%q, %bq) "query/add"
+  %kb = add(%bk, %k) "key/add"
+  %vb = add(%v, %bv) "value/add"
+  return %qb, %kb, %vb }"""
+
+
+def test_sibling_matmuls_and_their_biases_are_one():
+    graph, report = _random_constants(QKV), PassReport("")
+    after = sibling_matmuls(graph, report)
+    assert_becomes(after, """graph main(%x: f32[2, 5, 8]) {
+      %w = constant f32[8, 22]
+      %m = matmul(%x, %w)
+      %b = constant f32[22]
+      %a = add(%m, %b)
+      %q = slice(%a) {starts=(0,), ends=(8,), axes=(2,), steps=(1,)}
+      %k = slice(%a) {starts=(8,), ends=(16,), axes=(2,), steps=(1,)}
+      %v = slice(%a) {starts=(16,), ends=(22,), axes=(2,), steps=(1,)}
+      return %q, %k, %v }""")
+    assert report.fired == {"sibling_matmuls": ["query/matmul+key/matmul+value/matmul"]}
+    assert [n.name for n in after.nodes[:2]] == ["query/matmul+key/matmul+value/matmul", "query/add+key/add+value/add"]
+    assert_same(graph, after, 1e-12)
+    assert sibling_matmuls(after, PassReport("")) is after
+
+
+# --- pieces of networks through the whole pipeline
+
+def test_a_residual_block():
+    graph = _random_constants("""graph main(%x: f32[1, 4, 6, 6]) {
+      %w = constant f32[4, 4, 3, 3]
+      %b = constant f32[4]
+      %s = constant f32[4]
+      %var = exp(%s)
+      %a = convolution(%x, %w, %b) {strides=(1, 1), pads=(1, 1, 1, 1), dilations=(1, 1)} "conv1"
+      %n = batch_norm(%a, %s, %b, %s, %var) "bn1"
+      %r = relu(%n)
+      %y = add(%r, %x)
+      return %y }""")
+    after, report = run(graph)
+    assert_becomes(after, """graph main(%x: f32[1, 4, 6, 6]) {
+      %w = constant f32[4, 4, 3, 3]
+      %b = constant f32[4]
+      %a = convolution(%x, %w, %b) {strides=(1, 1), pads=(1, 1, 1, 1), dilations=(1, 1)}
+      %r = relu(%a)
+      %y = add(%r, %x)
+      return %y }""")
+    assert report.fired()["conv_batch_norm"] == ["conv1+bn1"] and after.nodes[0].name == "conv1+bn1"
+    assert_same(graph, after, 1e-5)
+
+
+def test_attention_as_exported():
+    """Keys are transposed along with their heads; the scale divides; the mask is added; the GELU is spelled out."""
+    graph = _random_constants("""graph main(%x: f32[2, 5, 8], %mask: f32[2, 1, 1, 5]) {
+      %wq = constant f32[8, 8]
+      %wk = constant f32[8, 8]
+      %wv = constant f32[8, 8]
+      %b = constant f32[8]
+      %two = constant f32[1] [2.0]
+      %root = constant f32[] 1.4142135
+      %one = constant f32[] 1.0
+      %half = constant f32[] 0.5
+      %q0 = matmul(%x, %wq)
+      %q1 = add(%q0, %b)
+      %q2 = reshape(%q1) {shape=(2, 5, 2, 4)}
+      %q = transpose(%q2) {perm=(0, 2, 1, 3)}
+      %k0 = matmul(%x, %wk)
+      %k1 = add(%b, %k0)
+      %k2 = reshape(%k1) {shape=(2, 5, 2, 4)}
+      %kt = transpose(%k2) {perm=(0, 2, 3, 1)}
+      %v0 = matmul(%x, %wv)
+      %v1 = add(%v0, %b)
+      %v2 = reshape(%v1) {shape=(2, 5, 2, 4)}
+      %v = transpose(%v2) {perm=(0, 2, 1, 3)}
+      %s0 = matmul(%q, %kt)
+      %s1 = div(%s0, %two)
+      %s2 = add(%s1, %mask)
+      %p = softmax(%s2) {axis=3}
+      %h = matmul(%p, %v)
+      %g0 = div(%h, %root)
+      %g1 = erf(%g0)
+      %g2 = add(%g1, %one)
+      %g3 = mul(%h, %g2)
+      %y = mul(%g3, %half)
+      return %y }""")
+    after, _ = run(graph)
+    assert_becomes(after, """graph main(%x: f32[2, 5, 8], %mask: f32[2, 1, 1, 5]) {
+      %w = constant f32[8, 24]
+      %m = matmul(%x, %w)
+      %b = constant f32[24]
+      %a = add(%m, %b)
+      %q0 = slice(%a) {starts=(0,), ends=(8,), axes=(2,), steps=(1,)}
+      %q1 = reshape(%q0) {shape=(2, 5, 2, 4)}
+      %q = transpose(%q1) {perm=(0, 2, 1, 3)}
+      %k0 = slice(%a) {starts=(8,), ends=(16,), axes=(2,), steps=(1,)}
+      %k1 = reshape(%k0) {shape=(2, 5, 2, 4)}
+      %v0 = slice(%a) {starts=(16,), ends=(24,), axes=(2,), steps=(1,)}
+      %v1 = reshape(%v0) {shape=(2, 5, 2, 4)}
+      %v = transpose(%v1) {perm=(0, 2, 1, 3)}
+      %k = transpose(%k1) {perm=(0, 2, 1, 3)}
+      %h = attention(%q, %k, %v, %mask) {scale=0.5}
+      %y = gelu(%h)
+      return %y }""")
+    assert_same(graph, after, 1e-6)
+
+
+def test_strict_keeps_the_rounding():
+    graph = parse("graph main(%x: f32[3]) { %c = constant f32[] 3.0  %y = div(%x, %c)  return %y }")
+    assert [n.op.name for n in run(graph)[0].nodes] == ["mul"]
+    assert [n.op.name for n in run(graph, SimpleNamespace(strict=True))[0].nodes] == ["div"]
+
+
+def test_the_report_counts_and_observers_see_every_pass():
+    graph, seen = _random_constants(QKV), []
+    after, report = run(graph, observe=lambda name, g: seen.append((name, len(g.nodes))))
+    assert [name for name, _ in seen] == [name for name, _ in PIPELINE] == [p.name for p in report.passes]
+    assert [p.after for p in report.passes] == [n for _, n in seen] and report.passes[0].before == 6 and report.passes[-1].after == len(after.nodes) == 5
+    assert re.search(r"sibling matmuls: 6 → 5 nodes \(sibling_matmuls 1×\)", str(report))
+
+
+def test_what_a_later_pass_does_is_no_refusal():
+    graph = parse("graph main(%x: f32[1, 1, 4, 4], %w: f32[1, 1, 1, 1]) { %b = constant f32[1]  %s = constant f32[1] [1.0]"
+                  '  %a = convolution(%x, %w, %b) {strides=(1, 1), pads=(0, 0, 0, 0), dilations=(1, 1)} "c"  %n = batch_norm(%a, %s, %b, %b, %s) "bn"  return %n }')
+    after, report = run(graph)
+    assert [n.op.name for n in after.nodes] == ["convolution", "mul"]
+    assert "conv_batch_norm" not in report.refused() and "weights are not constant" in report.refused()["conv_scale"]["bn"]
+
+
+# --- composites
+
+def test_composites_nobody_keeps_are_written_out():
+    graph = parse("graph main(%q: f32[2, 3, 4], %m: f32[]) { %a = attention(%q, %q, %q, %m) {scale=0.5, causal=true} \"att\""
+                  "  %g = constant f32[4]  %y = layer_norm(%a, %g, %g) {axis=2} \"ln\"  return %y }")
+    after = decompose(graph, lambda node: False)
+    assert not any(n.op.kind == "composite" for n in after.nodes) and {n.name for n in after.nodes} == {"att", "ln"}
+    assert_same(graph, after, 1e-6)
+    kept = decompose(graph, lambda node: node.op.name == "attention")
+    assert [n.op.name for n in kept.nodes if n.op.kind == "composite"] == ["attention"]
+    assert decompose(graph, lambda node: True) is graph
+
+
+def test_constants_inside_of_expansions_are_computed():
+    graph = _random_constants("graph main(%x: f32[2, 3, 4]) { %s = constant f32[3]  %v = exp(%s)  %y = batch_norm(%x, %s, %s, %s, %v)  return %y }")
+    after = decompose(fold_constants(graph, PassReport("")), lambda node: False)
+    assert [n.op.name for n in after.nodes] == ["sub", "mul", "add"]
+    assert_same(graph, after, 1e-6)
+
+
+# --- random programs
+
+class Programs:
+    """Random programs in float64, out of pieces that the rules are about, with everything that can go wrong around them: other readers, outputs
+    in the middle, odd shapes, operands in either order."""
+
+    def __init__(self, seed: int):
+        self.rng = np.random.default_rng(seed)
+        self.draft = Draft(Graph((), {}, (), ()))
+        self.inputs = [Value(TensorType(F64, (1, 4, 6, 6)), "image"), Value(TensorType(F64, (2, 5, 8)), "rows")]
+        self.values = list(self.inputs)
+
+    def pick(self, rank: int | None = None) -> Value:
+        fitting = [v for v in self.values[-6:] if rank in (None, v.type.rank)] or [v for v in self.inputs if v.type.rank == rank]
+        return fitting[self.rng.integers(len(fitting))]
+
+    def random(self, *shape: int) -> np.ndarray:
+        return self.rng.uniform(-1, 1, shape)
+
+    def either(self, *choices):
+        return choices[self.rng.integers(len(choices))]
+
+    def flip(self, op, a, b):
+        return self.either(op(a, b), op(b, a))
+
+    def number(self) -> float:
+        return self.either(0.0, 1.0, -1.0, 0.5, 2.0, 3.0, 0.7, 1 / 6)
+
+    def unary(self):
+        x = self.pick()
+        low = self.number()
+        return self.either(relu(x), neg(x), abs_(x), tanh(x), sigmoid(x), pow_(x, 2), sqrt(abs_(x)), clip(x, low, low + 1), maximum(x, low), clip(x, 0, np.inf))
+
+    def binary(self):
+        x = self.pick()
+        c = self.either(self.number(), self.random(x.type.shape[-1]), self.random(*x.type.shape), self.random(*[1] * x.type.rank),
+                        self.random(x.type.shape[1], *[1] * (x.type.rank - 2)) if x.type.rank > 2 else 2.0)
+        same = [v for v in self.values if v.type == x.type]
+        y = same[self.rng.integers(len(same))]
+        return self.either(self.flip(add, x, c), self.flip(mul, x, c), self.flip(sub, x, c), div(x, np.where(np.abs(c) < 0.1, 1.0, c)), self.flip(add, x, y),
+                           self.flip(mul, x, tanh(y)), sub(x, y), add(x, neg(y)))
+
+    def view(self):
+        x = self.pick()
+        shape, perm = x.type.shape, tuple(map(int, self.rng.permutation(x.type.rank)))
+        axis = int(self.rng.integers(x.type.rank))
+        ends = (int(self.rng.integers(1, shape[axis] + 1)),)
+        cut = slice_(x, starts=(0,), ends=ends, axes=(axis,), steps=(1,))
+        return self.either(transpose(x, perm=perm), transpose(transpose(x, perm=perm), perm=tuple(map(int, np.argsort(perm)))),
+                           reshape(reshape(x, shape=(x.type.size,)), shape=shape), concat(cut, x, axis=axis), concat(x, axis=axis), cut,
+                           add(expand(self.random(*[1] * x.type.rank), shape=shape), x), gather(x, np.array(ends) - 1, axis=axis),
+                           reduce_sum(x, axes=(axis,), keepdims=True))
+
+    def image(self):
+        x = self.pick(4)
+        n, c, h, w = x.type.shape
+        k = 3 if min(h, w) >= 3 else 1
+        pads = self.either((0, 0, 0, 0), (k // 2,) * 4)
+        conv = dict(strides=(1, 1), pads=pads, dilations=(1, 1))
+        weights = lambda m: (self.random(m, c, k, k) / (c * k * k), self.random(m))      # noqa: E731
+        y = convolution(self.either(x, mul(x, self.random(c, 1, 1)), add(x, self.random(c, 1, 1)), pad(x, 0.0, pads=(0, 0, 1, 0, 0, 0, 1, 1))), *weights(4), **conv)
+        normed = batch_norm(y, self.random(4), self.random(4), self.random(4), self.random(4) + 2, epsilon=1e-3)
+        branches = concat(relu(convolution(x, *weights(3), **conv)), relu(convolution(x, *weights(2), **conv)), axis=1)
+        return self.either(y, normed, add(mul(y, self.random(4, 1, 1)), self.random(4, 1, 1)), branches, relu(normed),
+                           max_pool(x, kernel=(k, k), strides=(1, 1), pads=(0, 0, 0, 0), dilations=(1, 1)))
+
+    def rows(self):
+        x = self.pick(3)
+        d, last = x.type.shape[-1], (2,)
+        q, k, v = (add(matmul(x, self.random(d, 8) / d), self.random(8)) for _ in range(3))
+        scores = mul(matmul(q, transpose(k, perm=(0, 2, 1))), 0.25)
+        centred = sub(x, reduce_mean(x, axes=last))
+        e = exp(sub(tanh(x), reduce_max(tanh(x), axes=last)))
+        return self.either(matmul(softmax(scores, axis=2), v), q, mul(q, 0.3), concat(q, k, axis=2), mul(mul(q, 0.5), add(erf(div(q, 2 ** 0.5)), 1.0)),
+                           add(mul(div(centred, sqrt(add(reduce_mean(pow_(centred, 2), axes=last), 1e-3))), self.random(d)), self.random(d)),
+                           div(e, reduce_sum(e, axes=last)), mul(q, sigmoid(q)))
+
+    def graph(self, steps: int) -> Graph:
+        for _ in range(steps):
+            self.values.extend(self.draft.build(self.either(self.unary, self.binary, self.view, self.image, self.rows)()))
+        made = [v for v in self.values if v not in self.inputs]
+        outputs = [made[-1], *{made[i] for i in self.rng.integers(0, len(made) - 1, 2)} - {made[-1]}] if len(made) > 1 else made
+        nodes = self.draft.nodes
+        return Graph(tuple(self.inputs), self.draft.constants, nodes, tuple(sorted(outputs, key=lambda v: v.name)))
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_random_programs_keep_their_meaning(seed):
+    graph = Programs(seed).graph(4 + seed % 20)
+    verify(graph)
+    after, _ = run(graph)
+    assert_same(graph, after, 1e-9)
+    again, report = run(after)
+    assert not report.fired(), f"seed {seed}: the second run still does something: {report}"
+    assert to_text(again) == to_text(after)

@@ -1,0 +1,153 @@
+"""What the back end knows of the machine: CPU, quota, memory; and how it loads code."""
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+
+import numpy as np
+import pytest
+from handmade import chain, compiled, python
+
+from pelton.backends import cpu
+from pelton.backends.cpu import memory
+from pelton.backends.cpu.share import quota
+from pelton.errors import EngineError
+from pelton.runtime import Engine
+
+
+def test_describe():
+    d = cpu.describe()
+    assert d["isa"] in cpu.LEVELS and d["vendor"] and d["model"] and d["family"] > 0 and d["cpu_model"] >= 0 and d["stepping"] >= 0
+    assert 0 < d["cores"] <= len(os.sched_getaffinity(0)) and {"l1d", "l2"} <= d["caches"].keys() and d["caches"]["l1d"] >= 8 << 10
+    flags = next(line for line in open("/proc/cpuinfo") if line.startswith("flags")).split()
+    for ours, theirs in (("avx2", "avx2"), ("fma", "fma"), ("sse3", "pni"), ("lzcnt", "abm"), ("bmi2", "bmi2"), ("avx512f", "avx512f"), ("f16c", "f16c"), ("avx512vnni", "avx512_vnni")):
+        assert (ours in d["features"]) == (theirs in flags), ours
+    t = cpu.target("x86_64_v3")
+    assert t["os"] == "linux" and t["arch"] == "x86_64" and "avx2" in t["features"] and t["cpu"] == d["model"]
+
+
+def group(root, path, **files):
+    d = root / path
+    d.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (d / name.replace("__", ".")).write_text(text + "\n")
+
+
+def test_quota(tmp_path):
+    proc, root = tmp_path / "cgroup", tmp_path / "fs"
+    inf = float("inf")
+    assert quota(proc, root) == inf
+    proc.write_text("0::/a/b\n")
+    group(root, "a/b", cpu__max="max 100000")
+    assert quota(proc, root) == inf
+    group(root, "a", cpu__max="150000 100000")
+    assert quota(proc, root) == 1.5
+    group(root, "a/b", cpu__max="50000 100000")
+    assert quota(proc, root) == 0.5
+    proc.write_text("0::/../elsewhere\n")               # a container that sees a path outside of its own root
+    group(root, "", cpu__max="400000 100000")
+    assert quota(proc, root) == 4
+    proc.write_text("5:cpu,cpuacct:/docker/x\n3:memory:/y\n")
+    group(root, "cpu,cpuacct/docker/x", cpu__cfs_quota_us="-1", cpu__cfs_period_us="100000")
+    assert quota(proc, root) == inf
+    group(root, "cpu,cpuacct/docker", cpu__cfs_quota_us="250000", cpu__cfs_period_us="100000")
+    assert quota(proc, root) == 2.5
+    group(root, "cpu", cpu__cfs_quota_us="junk", cpu__cfs_period_us="")
+    assert quota(proc, root) == 2.5
+
+
+def test_threads_follow_the_affinity():
+    r = python("""
+        import os
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+        import numpy as np
+        from handmade import chain, expected
+        from pelton.backends import cpu
+        from pelton.runtime import Engine
+        x = np.ones(1000, np.float32)
+        e = Engine(chain(1000))
+        assert cpu.default_threads() == 1 and e.context().threads == 1
+        assert np.array_equal(e.context(threads=3).run({"x": x})["y"], expected(x)["y"])     # more threads than CPUs: slow, not stuck
+        print("good")
+        """)
+    assert r.stdout == "good\n", r.stderr
+
+
+def test_memory_is_on_cache_lines_and_huge_pages():
+    for size in (0, 1, 1000, (2 << 20) - 1, 2 << 20, 5 << 20):
+        room = cpu.allocate(size)
+        assert room.nbytes == size and not room[:100].any() and memory.address(room) % (memory.HUGE_PAGE if size >= memory.HUGE_PAGE else 64) == 0
+        room[:] = 1
+    with pytest.raises(EngineError, match="MB of memory, which the system refuses"):
+        cpu.allocate(1 << 60)
+    data = np.arange(100, dtype=np.uint8)
+    assert all(np.array_equal(memory.aligned(data[i:].tobytes()), data[i:]) for i in range(5)) and memory.aligned(b"").size == 0
+
+
+def number(code, name="which") -> int:
+    return ctypes.CFUNCTYPE(ctypes.c_int)(code.symbol(name))()
+
+
+def test_code_is_loaded_each_for_itself():
+    """Two objects with the same names are two; the loader does not take one for the other, whatever file descriptors they had."""
+    sources = [compiled(f"int which(void) {{ return {i}; }}") for i in range(3)]
+    for in_memory in (True, False):
+        loaded = [cpu.load_code(sources[i % 3], in_memory=in_memory) for i in range(9)]
+        assert [number(c) for c in loaded] == [i % 3 for i in range(9)]
+        for c in loaded[::2]:
+            c.close()
+            c.close()
+        again = cpu.load_code(sources[2], in_memory=in_memory)
+        assert number(again) == 2 and [number(c) for c in loaded[1::2]] == [1, 0, 2, 1]
+        with pytest.raises(EngineError, match="no kernel 'nothing'"):
+            again.symbol("nothing")
+        with pytest.raises(EngineError, match="closed"):
+            loaded[0].symbol("which")
+
+
+def test_loading_leaves_nothing_behind(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    before = os.listdir("/proc/self/fd")
+    for in_memory in (True, False):
+        with cpu.load_code(compiled(), in_memory=in_memory) as c:
+            assert c.symbol("add") and os.listdir(tmp_path) == []
+    assert len(os.listdir("/proc/self/fd")) == len(before)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
+    with pytest.raises(EngineError, match="set TMPDIR"):
+        cpu.load_code(compiled(), in_memory=False)
+
+
+def test_code_that_is_none():
+    good = compiled()
+    table, = struct.unpack_from("<Q", good, 32)
+    beyond = bytearray(good)
+    segment = next(at for at in range(table, len(good), 56) if good[at:at + 4] == b"\1\0\0\0")
+    struct.pack_into("<Q", beyond, segment + 32, 1 << 40)
+    for bad, why in ((b"", "no 64-bit ELF"), (b"\x7fELF", "no 64-bit ELF"), (good[:100], "no whole shared object"), (good[:18] + b"\xb7\0" + good[20:], "for AArch64"),
+                     (good[:16] + b"\1\0" + good[18:], "no whole shared object"), (bytes(beyond), "beyond its end")):
+        with pytest.raises(EngineError, match=why):
+            cpu.load_code(bad)
+
+
+def test_an_engine_unloads_its_code():
+    import gc
+    def maps() -> int:
+        return open("/proc/self/maps").read().count("memfd:pelton")
+    gc.collect()
+    before = maps()
+    engines = [Engine(chain()) for _ in range(5)]
+    context = engines[0].context()
+    assert maps() > before
+    del engines
+    gc.collect()
+    x = np.ones(1000, np.float32)
+    assert context.run({"x": x})["y"].shape == (1000,)          # a context keeps its engine
+    del context
+    gc.collect()
+    assert maps() == before
+
+
+def test_constants_are_shared_by_contexts():
+    e = Engine(chain(2_000_000, constant=np.ones(2_000_000, np.float32)))
+    assert all(c.engine.constants is e.constants for c in (e.context(), e.context()))

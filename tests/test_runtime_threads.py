@@ -1,0 +1,281 @@
+"""The step walker and its threads: order, sharing, forks, neighbours, and a stress test with and without the thread sanitizer."""
+from __future__ import annotations
+
+import shutil
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from handmade import chain, compiled, expected, python, zig_cc
+
+import pelton.backends.cpu
+from pelton.backends.cpu import Program, load_code
+from pelton.errors import InputError
+from pelton.runtime import Engine
+
+NATIVE = Path(pelton.backends.cpu.__file__).parent / "native"
+
+
+def place(array: np.ndarray) -> int:
+    return array.__array_interface__["data"][0]
+
+
+@pytest.fixture(scope="module")
+def code():
+    with load_code(compiled()) as c:
+        yield c
+
+
+def cascade(code, n: int, steps: int, tiles: int, grain: int = 1):
+    """x → 1·x → … through `steps` waves, every value moved to another place each time: (words, arrays)."""
+    rng = np.random.default_rng(n)
+    arrays = [rng.standard_normal(n).astype(np.float32)] + [np.zeros(n, np.float32) for _ in range(steps)]
+    size = -(-n // tiles)
+    rows = [(code.symbol("add"), [place(arrays[i]), place(arrays[i]), place(arrays[i + 1]), size, n], 3, -(-n // size), grain, i, 0) for i in range(steps)]
+    return rows, arrays
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 8])
+def test_waves_follow_each_other(code, threads):
+    for n, tiles, grain in ((64, 1, 1), (64, 64, 1), (1000, 7, 2), (4096, 100, 3), (4096, 5, 100)):
+        rows, arrays = cascade(code, n, 20, tiles, grain)
+        program = Program(rows, threads)
+        for _ in range(30):
+            for a in arrays[1:]:
+                a[:] = np.nan
+            program.run()
+            assert np.array_equal(arrays[-1], arrays[0] * np.float32(2 ** 20))
+
+
+def test_every_participant_has_scratch_of_its_own(code):
+    x, z = np.random.default_rng(0).integers(-9, 9, 3000).astype(np.float32), np.empty(3000, np.float32)
+    program = Program([(code.symbol("window"), [place(x), place(z), 50], 2, 3000, 1, 0, 200)], 4)
+    for _ in range(10):
+        z[:] = 0
+        program.run()
+        assert np.array_equal(z, np.convolve(x, np.ones(50, np.float32))[:3000])
+
+
+def test_times_and_profiles(code):
+    x = np.ones(64, np.float32)
+    slow = (code.symbol("slow"), [place(x), place(np.empty_like(x)), 1, 30], 2, 4, 1, 0, 0)
+    none = (*slow[:3], 0, 1, 1, 0)
+    for threads in (1, 2):
+        program = Program([slow, none, slow[:5] + (2, 0)], threads)
+        assert len(program.time(3)) == 3 and all(10_000 < ns < 10 ** 9 for ns in program.time(3))
+        first, empty, last = program.profile()
+        assert first > 10_000 and last > 10_000 and 0 <= empty < first
+
+
+def test_steps_that_are_refused(code):
+    good = (code.symbol("scale"), [0, 0, 1], 2, 1, 1, 0, 0)
+    for i, bad in ((0, 0), (2, 4), (3, -1), (3, 1 << 31), (4, 0), (6, -1)):
+        with pytest.raises(InputError, match="a step needs a kernel"):
+            Program([(*good[:i], bad, *good[i + 1:])], 1)
+    Program([], 2).run()
+
+
+def test_contexts_side_by_side():
+    """Two contexts in two threads, and one engine called from eight, on fewer CPUs."""
+    e, wrong = Engine(chain(5000)), []
+    xs = [np.random.default_rng(i).integers(-9, 9, 5000).astype(np.float32) for i in range(8)]
+
+    def use(call, x):
+        wanted = expected(x)
+        for _ in range(60):
+            r = call({"x": x})
+            wrong.extend(k for k in wanted if not np.array_equal(r[k], wanted[k]))
+
+    for calls in ([e.context(2).run, e.context(2).run], [e.run] * 8):
+        crew = [threading.Thread(target=use, args=(call, x)) for call, x in zip(calls, xs)]
+        for t in crew:
+            t.start()
+        for t in crew:
+            t.join()
+    assert not wrong
+    shared = e.context(2)
+    crew = [threading.Thread(target=use, args=(shared.run, x)) for x in xs[:3]]        # they wait for each other
+    for t in crew:
+        t.start()
+    for t in crew:
+        t.join()
+    assert not wrong
+
+
+def test_neighbours_in_flight():
+    """While one context runs, others are made, run and dropped, and code is loaded and unloaded."""
+    e, x, wrong, stop = Engine(chain(3000)), np.arange(3000, dtype=np.float32), [], threading.Event()
+    wanted = expected(x)
+
+    def steady():
+        context = e.context(2)
+        while not stop.is_set():
+            r = context.run({"x": x})
+            wrong.extend(k for k in wanted if not np.array_equal(r[k], wanted[k]))
+
+    t = threading.Thread(target=steady)
+    t.start()
+    try:
+        for i in range(80):
+            other = Engine(chain(500 + i))
+            y = np.arange(500 + i, dtype=np.float32)
+            r = other.context(1 + i % 4).run({"x": y})
+            assert all(np.array_equal(r[k], v) for k, v in expected(y).items())
+    finally:
+        stop.set()
+        t.join()
+    assert not wrong
+
+
+def test_the_interpreter_runs_meanwhile(code):
+    """A native run does not hold the interpreter's lock."""
+    x = np.ones(64, np.float32)
+    program = Program([(code.symbol("slow"), [place(x), place(np.empty_like(x)), 1, 4000], 2, 64, 1, 0, 0)], 1)
+    t, ticks = threading.Thread(target=program.run), 0
+    t.start()
+    while t.is_alive():
+        ticks += 1
+        time.sleep(0.001)
+    assert ticks >= 5
+
+
+def test_a_fork_after_a_run():
+    """As gunicorn does it: the parent loads and runs, children run the same engine, and so does the parent."""
+    r = python("""
+        import os, sys, warnings
+        import numpy as np
+        from handmade import chain, expected
+        from pelton.runtime import Engine
+        warnings.simplefilter("ignore")                    # Python warns of forks with threads: this is what is tested
+        e = Engine(chain(20000))
+        context = e.context(threads=3)
+        x = np.arange(20000, dtype=np.float32)
+
+        def good():
+            wanted = expected(x)
+            fresh = e.context(threads=2)
+            return all(np.array_equal(run({"x": x})[k], wanted[k]) for _ in range(20) for run in (e.run, context.run, fresh.run) for k in wanted)
+
+        assert good()
+        children = []
+        for generation in range(6):
+            child = os.fork()
+            if child == 0:
+                fine = good()
+                if fine and generation == 0:               # and a child's child
+                    grandchild = os.fork()
+                    if grandchild == 0:
+                        os._exit(0 if good() else 1)
+                    fine = os.waitpid(grandchild, 0)[1] == 0
+                tasks = len(os.listdir("/proc/self/task"))
+                del context
+                os._exit(0 if fine and tasks >= 3 else 1)
+            children.append(child)
+            assert good()
+        assert [os.waitpid(c, 0)[1] for c in children] == [0] * 6 and good()
+        print("good")
+        """)
+    assert r.stdout == "good\n", r.stderr
+
+
+def test_a_fork_during_a_run():
+    """Another thread is inside a run: the child starts with free contexts and an empty pool."""
+    r = python("""
+        import os, threading, warnings
+        import numpy as np
+        from handmade import chain, expected
+        from pelton.runtime import Engine
+        warnings.simplefilter("ignore")
+        e, stop, x = Engine(chain(50000)), False, np.arange(50000, dtype=np.float32)
+        e.run({"x": x})
+
+        def steady():
+            while not stop:
+                e.run({"x": x})
+
+        t = threading.Thread(target=steady)
+        t.start()
+        results = []
+        for _ in range(15):
+            child = os.fork()
+            if child == 0:
+                r, wanted = e.run({"x": x}), expected(x)
+                os._exit(0 if all(np.array_equal(r[k], wanted[k]) for k in wanted) else 1)
+            results.append(os.waitpid(child, 0)[1])
+        stop = True
+        t.join()
+        assert results == [0] * 15, results
+        print("good")
+        """)
+    assert r.stdout == "good\n", r.stderr
+
+
+def test_threads_sleep_between_runs():
+    """An idle engine takes no CPU time."""
+    e = Engine(chain(5000))
+    x = np.ones(5000, np.float32)
+    for _ in range(10):
+        e.run({"x": x})
+    before = time.process_time()
+    time.sleep(0.3)
+    assert time.process_time() - before < 0.1
+
+
+def test_exit_in_the_middle_of_a_run():
+    """A daemon thread is inside a run when the interpreter ends."""
+    for _ in range(3):
+        r = python("""
+            import threading, time
+            import numpy as np
+            from handmade import chain
+            from pelton.runtime import Engine
+            e, x = Engine(chain(200000)), np.ones(200000, np.float32)
+            def steady():
+                while True:
+                    e.run({"x": x})
+            threading.Thread(target=steady, daemon=True).start()
+            time.sleep(0.05)
+            """)
+        assert r.returncode == 0, r.stderr
+
+
+def test_branches_of_one_wave_overlap(code):
+    """Two steps of one tile each in one wave: with two threads and CPUs they take the time of one."""
+    if pelton.backends.cpu.cores() < 2:
+        pytest.skip("one CPU")
+    x, y, z = np.ones(1, np.float32), np.empty(1, np.float32), np.empty(1, np.float32)
+    rows = [(code.symbol("slow"), [place(x), place(out), 1, 3000], 2, 1, 1, 0, 0) for out in (y, z)]
+    for _ in range(5):                                     # a busy machine may not have two CPUs for us at once
+        alone, together = min(Program(rows, 1).time(5)), min(Program(rows, 2).time(5))
+        if together < 0.75 * alone:
+            return
+    pytest.fail(f"two branches took {together / 1e6:.2f} ms on two threads, {alone / 1e6:.2f} ms on one")
+
+
+SOURCES = [str(Path(__file__).parent / "runtime_stress.c"), str(NATIVE / "pool.c"), str(NATIVE / "program.c")]
+
+
+def stress(program: Path, seconds: float, *arguments: int) -> None:
+    r = subprocess.run([str(program), str(seconds), *map(str, arguments)], capture_output=True, text=True, timeout=60)
+    assert r.returncode == 0, r.stderr[-3000:]
+    assert int(r.stdout.split()[0]) > 50
+
+
+def test_stress():
+    """Short waves of random tile counts from several callers: alone, with too many threads, with spinning, without."""
+    binary = zig_cc(SOURCES, ["-std=gnu11", "-O2", "-w", "-I", str(NATIVE), "-lpthread"])
+    for callers, threads, milli_cores in ((1, 2, 2000), (3, 4, 4000), (2, 4, 1000), (4, 8, 16000)):
+        stress(binary, 0.8, callers, threads, milli_cores)
+
+
+def test_stress_under_the_thread_sanitizer(tmp_path):
+    binary = tmp_path / "stress"
+    made = subprocess.run(["cc", "-std=gnu11", "-O1", "-g", "-w", "-fsanitize=thread", "-I", str(NATIVE), *SOURCES, "-o", str(binary), "-lpthread"],
+                          capture_output=True, text=True) if shutil.which("cc") else None
+    if made is None or made.returncode or subprocess.run([str(binary)], capture_output=True).returncode != 2:
+        pytest.skip("no system compiler with a thread sanitizer")
+    for callers, threads, milli_cores in ((2, 3, 2000), (3, 4, 4000)):
+        stress(binary, 1.2, callers, threads, milli_cores)
