@@ -84,6 +84,6 @@ class Info(egg_info):
 
 
 setup(
-    ext_modules=[Extension("pelton.backends.cpu.libpelton", sources=sorted(str(p) for p in NATIVE.glob("*.c")), depends=sorted(str(p) for p in NATIVE.glob("*.h")))],
+    ext_modules=[Extension("pelton.backends.cpu.libpelton", sources=sorted(map(str, NATIVE.glob("*.c"))), depends=sorted(map(str, NATIVE.glob("*.h"))))],
     cmdclass={"build": Build, "build_ext": Native, "bdist_wheel": Wheel, "egg_info": Info},
 )

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -65,7 +65,7 @@ def _kept() -> Path:
     return path
 
 
-@lru_cache(maxsize=None)
+@cache
 def compiled(source: str = KERNELS) -> bytes:
     """Machine code of C kernels as one shared object, as engines hold it."""
     import ziglang
@@ -75,7 +75,8 @@ def compiled(source: str = KERNELS) -> bytes:
         with tempfile.TemporaryDirectory() as d:
             env = {**os.environ, "ZIG_GLOBAL_CACHE_DIR": d, "ZIG_LOCAL_CACHE_DIR": d}
             Path(d, "k.c").write_text(source)
-            subprocess.run([zig, "clang", "-target", "x86_64-linux-gnu", "-O2", "-fPIC", "-ffreestanding", "-c", "k.c", "-o", "k.o"], cwd=d, env=env, check=True)
+            compile_ = [zig, "clang", "-target", "x86_64-linux-gnu", "-O2", "-fPIC", "-ffreestanding", "-c", "k.c", "-o", "k.o"]
+            subprocess.run(compile_, cwd=d, env=env, check=True)
             subprocess.run([zig, "ld.lld", "-shared", "-nostdlib", "-z", "noexecstack", "k.o", "-o", "k.so"], cwd=d, env=env, check=True)
             os.replace(os.path.join(d, "k.so"), out)
     return out.read_bytes()

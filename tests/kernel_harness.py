@@ -212,7 +212,7 @@ def _run(region: Region, kernel: Kernel, code: bytes, lay: Mapping[Value, Stride
                 buffers[x] = Buffer(np.asarray(a), lay[x], not written, behind)
             words.append(buffers[x].address)
     words += kernel.dims
-    scratch = Buffer(np.full(kernel.scratch // 4 + 16, np.nan, np.float32), (1,), True, behind)
+    scratch = Buffer(np.full(kernel.scratch, 255, np.uint8), (1,), True, behind)
     held = [*buffers.values(), *packed, scratch]
     with tempfile.NamedTemporaryFile(suffix=".so") as file:
         file.write(code)
@@ -226,9 +226,8 @@ def _run(region: Region, kernel: Kernel, code: bytes, lay: Mapping[Value, Stride
                 args = (ctypes.c_long * len(words))(*words)
                 run = getattr(ctypes.CDLL(file.name), kernel.symbol)
                 run.argtypes, run.restype = [ctypes.c_void_p, ctypes.c_long, ctypes.c_long, ctypes.c_void_p], None
-                room = scratch.address + (-scratch.address % 64 if not behind else 0)
                 for begin, end in [(0, kernel.tiles)] if tiles == "whole" else [(i, i + 1) for i in reversed(range(kernel.tiles))]:
-                    run(args, begin, end, room)
+                    run(args, begin, end, scratch.address)
                 status = 0
             finally:
                 os._exit(status)

@@ -196,12 +196,12 @@ def test_empty_and_scalar_tensors():
 
 
 def test_all_types_pass_through():
-    for dtype, array in (("i64", np.array([1 << 60, -5])), ("bool", np.array([True, False, True])), ("f16", np.ones(3, np.float16)), ("u8", np.arange(3, dtype=np.uint8)),
-                         ("bf16", None), ("c64", np.array([1 + 2j], np.complex64))):
+    for dtype, array in (("i64", np.array([1 << 60, -5])), ("bool", np.array([True, False, True])), ("f16", np.ones(3, np.float16)),
+                         ("u8", np.arange(3, dtype=np.uint8)), ("bf16", None), ("c64", np.array([1 + 2j], np.complex64))):
         if array is None:
             array = np.arange(5).astype(pytest.importorskip("ml_dtypes").bfloat16)
-        e = Engine(engine([Port("x", dtype, array.shape)], [Port("y", dtype, array.shape)], [Buffer("input", 0, array.nbytes), Buffer("output", 0, array.nbytes)],
-                          [Step("copy", "copy", (Slice(0, 0), Slice(1, 0)), (array.nbytes,))], code=compiled(COPY)))
+        e = Engine(engine([Port("x", dtype, array.shape)], [Port("y", dtype, array.shape)],
+                          [Buffer("input", 0, array.nbytes), Buffer("output", 0, array.nbytes)], [Step("copy", "copy", (Slice(0, 0), Slice(1, 0)), (array.nbytes,))], code=compiled(COPY)))
         assert np.array_equal(e(array), array) and e(array).dtype == array.dtype
         with pytest.raises(InputError, match="convert it"):
             e(np.zeros(array.shape))
@@ -227,7 +227,8 @@ def mixed(text: str) -> Engine:
     def t(buffer, offset, shape, strides):
         return Tensor(Slice(buffer, offset), "f32", shape, strides)
     return Engine(engine([Port("x", "f32", (2, 3))], [Port("y", "f32", (3, 2)), Port("z", "f32", (2, 3))],
-                         [Buffer("input", 0, 24), Buffer("arena", 0, 24), Buffer("arena", 64, 24), Buffer("output", 0, 24), Buffer("constant", 0, 4), Buffer("output", 1, 24)],
+                         [Buffer("input", 0, 24), Buffer("arena", 0, 24), Buffer("arena", 64, 24), Buffer("output", 0, 24),
+                          Buffer("constant", 0, 4), Buffer("output", 1, 24)],
                          [Step("double", "scale", (Slice(0, 0), Slice(1, 0)), (2,), 6, 1, 0),
                           Step("odd", "", host=text, wave=1, inputs=(t(1, 0, (3, 2), (1, 3)), t(4, 0, (), ())), outputs=(t(2, 0, (3, 2), (2, 1)),)),
                           Step("triple", "scale", (Slice(2, 0), Slice(3, 0)), (3,), 6, 1, 2),
@@ -323,14 +324,17 @@ def test_the_floating_point_mode_is_the_callers():
         code = load_code(compiled('''
             unsigned get(void) { unsigned m; __asm__("stmxcsr %0" : "=m"(m)); return m; }
             void set(unsigned m) { __asm__("ldmxcsr %0" : : "m"(m)); }
-            typedef union { void *p; long d; } args;
-            void mode(const args *a, long begin, long end, void *s) { for (long i = begin; i < end; i++) ((unsigned *)a[0].p)[i] = get() & ~63u; }
             '''))
         get, set_ = ctypes.CFUNCTYPE(ctypes.c_uint)(code.symbol("get")), ctypes.CFUNCTYPE(None, ctypes.c_uint)(code.symbol("set"))
         source = compiled('''
             typedef union { void *p; long d; } args;
             void mode(const args *a, long begin, long end, void *s) {
-                for (long i = begin; i < end; i++) { unsigned m; __asm__("stmxcsr %0" : "=m"(m)); ((unsigned *)a[0].p)[i] = m & ~63u; for (volatile int k = 0; k < 2000; k++) {} }
+                for (long i = begin; i < end; i++) {
+                    unsigned m;
+                    __asm__("stmxcsr %0" : "=m"(m));
+                    ((unsigned *)a[0].p)[i] = m & ~63u;
+                    for (volatile int k = 0; k < 2000; k++) {}
+                }
             }''')
         e = Engine(engine([], [Port("y", "u32", (400,))], [Buffer("output", 0, 1600)], [Step("mode", "mode", (Slice(0, 0),), (), 400, 1)], code=source))
         for threads in (1, 2):

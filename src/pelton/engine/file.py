@@ -175,7 +175,8 @@ def _parse(data: memoryview, where: str, verify: bool) -> Engine:
         raise EngineError(f"{where} is truncated: it has only {len(data)} bytes; {again}")
     _, version, zero, header_size, file_size, digest = PREAMBLE.unpack_from(data)
     if version > VERSION:
-        raise EngineError(f"{where} is an engine of format version {version}, this is Pelton for versions up to {VERSION}; install a newer Pelton or build it again")
+        raise EngineError(f"{where} is an engine of format version {version}, this Pelton reads versions up to {VERSION}; install a newer Pelton "
+                          "or build it again")
     if version < 1 or zero:
         raise EngineError(f"{where} is altered in its first bytes; {again}")
     if len(data) < file_size:

@@ -67,8 +67,8 @@ def refuse_out(port: Port, given: Any) -> NoReturn:
         swapped = " in the other byte order" if given.dtype.newbyteorder("=") == port.numpy_dtype else ""
         raise InputError(f"{what} (numpy {port.numpy_dtype.name}), given {given.dtype.name}{swapped}; results are not converted")
     check_shape(port, given.shape, what)
-    lacks = next(wanted for flag, wanted in (("writeable", "that can be written"), ("c_contiguous", "contiguous in C order"), ("aligned", "aligned to its elements"))
-                 if not getattr(given.flags, flag))
+    wanted = (("writeable", "that can be written"), ("c_contiguous", "contiguous in C order"), ("aligned", "aligned to its elements"))
+    lacks = next(text for flag, text in wanted if not getattr(given.flags, flag))
     raise InputError(f"{what} {lacks}, given one that is not; leave it out, or make it with np.empty(shape, dtype)")
 
 
@@ -91,7 +91,8 @@ def check_names(kind: str, ports: Sequence[Port], given: Mapping[str, Any], *, a
 
 def refuse_mapping(ports: Sequence[Port], given: Any) -> NoReturn:
     example = ports[0].name if ports else "x"
-    raise InputError(f"run needs a mapping from input names to arrays, like {{{example!r}: array}}, given {_kind(given)}; arrays in order go to engine(array, …)")
+    raise InputError(f"run needs a mapping from input names to arrays, like {{{example!r}: array}}, given {_kind(given)}; "
+                     "arrays in order go to engine(array, …)")
 
 
 def _kind(value: Any) -> str:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class Context:
     """Runs an engine in memory of its own. Runs of one context wait for each other; contexts run side by side."""
 
-    def __init__(self, engine: "Engine", threads: int | None = None):
+    def __init__(self, engine: Engine, threads: int | None = None):
         plain = engine.plain
         self.engine = engine
         self.threads = default_threads() if threads is None else check_threads(threads)

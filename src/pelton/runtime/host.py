@@ -14,7 +14,7 @@ class HostStep:
 
     def __init__(self, step: Step):
         try:
-            from pelton import host      # only engines with host steps need what it imports
+            from pelton import host  # only engines with host steps need what it imports
             self._function: Callable[..., Sequence[np.ndarray]] = host.run_text(step.host)
         except ImportError as e:
             raise EngineError(f'step {step.name!r} runs on the host, which needs {e.name or "more packages"}: pip install "pelton[build]"') from e

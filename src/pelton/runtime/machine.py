@@ -28,7 +28,8 @@ def check_machine(name: str, target: Mapping[str, Any]) -> None:
     machine = describe()
     missing = sorted({*LEVELS[isa], *features} - set(machine["features"]))
     if missing:
-        raise EngineError(f"engine {name!r} needs a CPU with {', '.join(missing)} (level {isa}); this one ({machine['model']}) has level {machine['isa']}; {again}")
+        raise EngineError(f"engine {name!r} needs a CPU with {', '.join(missing)} (level {isa}); this one ({machine['model']}) has level {machine['isa']}; "
+                          f"{again}")
     if target.get("cpu", machine["model"]) != machine["model"]:
         log.warning("engine %r was tuned on %s, this is %s: it runs, a build on this machine may be faster", name, target["cpu"], machine["model"])
 

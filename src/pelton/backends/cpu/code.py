@@ -33,7 +33,7 @@ class Code:
         if handle is not None:
             library().pelton_unload(handle)
 
-    def __enter__(self) -> "Code":
+    def __enter__(self) -> Code:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -68,7 +68,8 @@ def check(code: bytes) -> None:
     table, = struct.unpack_from("<Q", code, 32)
     entry, count = struct.unpack_from("<HH", code, 54)
     if machine != 62:
-        raise EngineError(f"the engine's machine code is for {_MACHINES.get(machine, f'ELF machine {machine}')}, this machine runs x86-64; build the engine for it")
+        raise EngineError(f"the engine's machine code is for {_MACHINES.get(machine, f'ELF machine {machine}')}, this machine runs x86-64; "
+                          "build the engine for it")
     if kind != 3 or entry != 56 or not count or table + count * entry > len(code):
         raise EngineError("the engine's machine code is no whole shared object; the engine is damaged, build it again")
     for i in range(count):

@@ -32,8 +32,8 @@ class Program:
         starts: list[int] = []
         for function, own, pointers, tiles, grain, wave, scratch in steps:
             if not (function and 0 <= pointers <= len(own) and 0 <= tiles < 1 << 31 and 1 <= grain < 1 << 31 and scratch >= 0):
-                raise InputError(f"a step needs a kernel, tiles and grain below 2**31 and no negative scratch, got kernel {function:#x}, {pointers} pointers of "
-                                 f"{len(own)} words, {tiles} tiles by {grain}, {scratch} bytes")
+                raise InputError(f"a step needs a kernel, tiles and grain below 2**31 and no negative scratch, got kernel {function:#x}, {pointers} pointers "
+                                 f"of {len(own)} words, {tiles} tiles by {grain}, {scratch} bytes")
             starts.append(len(words))
             rows.append((function, len(words), tiles, grain, wave, scratch))
             words.extend(own)

@@ -2,14 +2,24 @@
 #pragma once
 #include "vec.h"
 
-// acc[rows][vectors] += n columns of `a`, whose rows lie `stride` apart, times n rows of the panel.
+// acc[rows][vectors] += n columns of `a`, whose rows lie `stride` apart, times n rows of the panel. What there is less of is loaded first and stays in registers.
 AI void product(int rows, int vectors, const float *a, long stride, const float *panel, long n, vf32 *acc) {
     for (long k = 0; k < n; k++) {
-        vf32 w[vectors];
-        unroll (int j = 0; j < vectors; j++) w[j] = ld_f32(panel + (k * vectors + j) * VL);
-        unroll (int i = 0; i < rows; i++) {
-            const vf32 x = bc_f32(a[i * stride + k]);
-            unroll (int j = 0; j < vectors; j++) acc[i * vectors + j] = vec_fma(x, w[j], acc[i * vectors + j]);
+        const float *row = panel + k * vectors * VL;
+        if (rows < vectors) {
+            vf32 x[rows];
+            unroll (int i = 0; i < rows; i++) x[i] = bc_f32(a[i * stride + k]);
+            unroll (int j = 0; j < vectors; j++) {
+                const vf32 w = ld_f32(row + j * VL);
+                unroll (int i = 0; i < rows; i++) acc[i * vectors + j] = vec_fma(x[i], w, acc[i * vectors + j]);
+            }
+        } else {
+            vf32 w[vectors];
+            unroll (int j = 0; j < vectors; j++) w[j] = ld_f32(row + j * VL);
+            unroll (int i = 0; i < rows; i++) {
+                const vf32 x = bc_f32(a[i * stride + k]);
+                unroll (int j = 0; j < vectors; j++) acc[i * vectors + j] = vec_fma(x, w[j], acc[i * vectors + j]);
+            }
         }
     }
 }

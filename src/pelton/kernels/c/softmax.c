@@ -1,0 +1,40 @@
+// Softmax and log-softmax of rows whose elements lie one after another: the largest element, the sum of the exponentials, the quotients.
+#include "row.h"
+
+// <region>
+enum : long { BATCH = 5, N = 37, LOG = 0 };
+#define X_AT(b) ((b) * N)
+typedef f32 element;
+typedef vf32 vec;
+#define LOAD(p, n) ldn_f32(p, n)
+#define SELECT(mask, a, b) f32_select(mask, a, b)
+typedef struct { float *y; } tail;
+AI tail tail_open(const args *a) { return (tail){ a[1].p }; }
+AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t->y + b * N + c, x, n); }
+// </region>
+// <tactic>
+enum : long { RB = 1 };
+// </tactic>
+
+AI void row(const tail *t, const element *x, float *e, long b) {
+    vf32 top = bc_f32(-INFINITY), sum = bc_f32(0);
+#define ELEMENT(c, lanes) ((lanes) == VL ? LOAD(x + (c), VL) : KEEP(LOAD(x + (c), lanes), lanes, bc_f32(-INFINITY)))
+    JOIN_ROW(top, N, f32_maximum, ELEMENT);
+    top = bc_f32(hmax_f32(top));
+#define POWER_OF_E(c, lanes) ({ \
+    const vf32 power = f32_exp(LOAD(x + (c), lanes) - top); \
+    if (!LOG) st_f32(e + (c), power); \
+    (lanes) == VL ? power : KEEP(power, lanes, bc_f32(0)); \
+})
+    JOIN_ROW(sum, N, SUM, POWER_OF_E);
+    const float total = hsum_f32(sum);
+    const vf32 by = bc_f32(1 / total), less = top + f32_log(bc_f32(total));
+    long c = 0;
+    for (; c + VL <= N; c += VL) finish(t, LOG ? LOAD(x + c, VL) - less : ld_f32(e + c) * by, b, 0, c, VL);
+    if (N % VL) finish(t, LOG ? LOAD(x + c, N % VL) - less : ld_f32(e + c) * by, b, 0, c, N % VL);
+}
+
+void KERNEL(const args *a, long begin, long end, void *scratch) {
+    const tail T = tail_open(a);
+    for (long b = begin * RB; b < (end * RB < BATCH ? end * RB : BATCH); b++) row(&T, (const element *)a[0].p + X_AT(b), scratch, b);
+}

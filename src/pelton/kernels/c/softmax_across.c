@@ -1,0 +1,48 @@
+// Softmax and log-softmax along an axis that is not the innermost in memory: vectors run along the columns, each lane a softmax of its own.
+#include "vec.h"
+
+// <region>
+enum : long { BATCH = 2, N = 21, COLS = 37, XN = 37, LOG = 0 };
+#define X_AT(b) ((b) * N * COLS)
+typedef f32 element;
+typedef vf32 vec;
+#define LOAD(p, n) ldn_f32(p, n)
+typedef struct { float *y; } tail;
+AI tail tail_open(const args *a) { return (tail){ a[1].p }; }
+AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t->y + (b * N + r) * COLS + c, x, n); }
+// </region>
+// <tactic>
+enum : long { NV = 2, CB = 37 };
+// </tactic>
+
+enum : long { CBS = (COLS + CB - 1) / CB };
+
+AI void columns(int vectors, int lanes, const tail *t, const element *x, vf32 (*e)[NV], long b, long c) {
+    vf32 top[NV], sum[NV];
+    x += c;
+    unroll (int j = 0; j < vectors; j++) top[j] = LOAD(x + j * VL, lanes), sum[j] = bc_f32(0);
+    for (long i = 1; i < N; i++)
+        unroll (int j = 0; j < vectors; j++) top[j] = f32_maximum(top[j], LOAD(x + i * XN + j * VL, lanes));
+    for (long i = 0; i < N; i++)
+        unroll (int j = 0; j < vectors; j++) {
+            const vf32 power = f32_exp(LOAD(x + i * XN + j * VL, lanes) - top[j]);
+            if (!LOG) e[i][j] = power;
+            sum[j] += power;
+        }
+    unroll (int j = 0; j < vectors; j++) sum[j] = LOG ? top[j] + f32_log(sum[j]) : 1 / sum[j];
+    for (long i = 0; i < N; i++)
+        unroll (int j = 0; j < vectors; j++) finish(t, LOG ? LOAD(x + i * XN + j * VL, lanes) - sum[j] : e[i][j] * sum[j], b, i, c + j * VL, lanes);
+}
+
+void KERNEL(const args *a, long begin, long end, void *scratch) {
+    const tail T = tail_open(a);
+    for (long t = begin; t < end; t++) {
+        const long b = t / CBS, c0 = t % CBS * CB, c1 = c0 + CB < COLS ? c0 + CB : COLS;
+        const element *x = (const element *)a[0].p + X_AT(b);
+        long c = c0;
+        for (; c + NV * VL <= c1; c += NV * VL) columns(NV, VL, &T, x, scratch, b, c);
+        if (NV > 1)
+            for (; c + VL <= c1; c += VL) columns(1, VL, &T, x, scratch, b, c);
+        if (COLS % VL && c < c1) columns(1, COLS % VL, &T, x, scratch, b, c);
+    }
+}

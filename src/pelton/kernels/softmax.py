@@ -1,0 +1,49 @@
+"""Softmax and log-softmax along any axis."""
+from __future__ import annotations
+
+from pelton.ir.types import BF16, F16, F32
+from pelton.plan.region import Region
+
+from .emit import Grid, constants, fill, tail
+from .fold import held
+from .grid import divide
+from .order import along_or_across
+from .sweep import Sweep, extent, shares
+from .template import Kernel, Layouts, Tactic, Target, template
+
+COST = 4                                       # an exponential costs as much as reading some elements
+
+
+@template
+class Softmax(Sweep):
+    name = "softmax"
+    anchors = ("softmax", "log_softmax")
+
+    def refuses_node(self, region: Region) -> str | None:
+        dtype = region.anchor.inputs[0].type.dtype
+        return None if dtype in (F32, F16, BF16) else f"not in {dtype.value}"
+
+    def grid(self, region: Region, layouts: Layouts) -> Grid:
+        return along_or_across(region, layouts, region.anchor.attrs["axis"])
+
+    def tactics(self, region: Region, layouts: Layouts, target: Target):
+        grid = self.grid(region, layouts)
+        batch, n, cols = (extent(grid, axes) for axes in (grid.b, grid.r, grid.c))
+        if not grid.r:
+            yield Tactic(self.name, target.isa, (("RB", shares(batch, 1, cols * COST, target, 1)[0]),))
+            return
+        for nv in [nv for nv in (2, 4, 1) if nv == 1 or nv * target.lanes <= cols][:2]:
+            _, cb = shares(1, cols, batch * n * COST, target, nv * target.lanes)
+            yield Tactic(self.name, target.isa, (("NV", nv), ("CB", cb)))
+
+    def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
+        node, grid = region.anchor, self.grid(region, layouts)
+        x, axis = node.inputs[0], node.attrs["axis"]
+        batch, n, cols, log = extent(grid, grid.b), x.type.shape[axis], extent(grid, grid.c), node.op.name == "log_softmax"
+        sizes = dict(BATCH=batch, N=n, LOG=log) if not grid.r else dict(BATCH=batch, N=n, COLS=cols, XN=layouts[x][axis], LOG=log)
+        block = constants(**sizes) + f"#define X_AT(b) ({Grid(grid.shape, grid.b, (), ()).address(layouts[x])})\n" + held(x.type.dtype)
+        end = tail(region, layouts, grid, (node.output,), first=1)
+        source, symbol = fill("softmax_across.c" if grid.r else "softmax.c", region, tactic, block + end.text)
+        if not grid.r:
+            return Kernel(source, symbol, (x, *end.operands), divide(batch, tactic["RB"]), scratch=4 * divide(n, target.lanes) * target.lanes)
+        return Kernel(source, symbol, (x, *end.operands), batch * divide(cols, tactic["CB"]), scratch=4 * n * tactic["NV"] * target.lanes)
