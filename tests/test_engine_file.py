@@ -81,7 +81,7 @@ def test_constants_are_mapped_not_read(tmp_path):
 
 def test_flipped_bits_are_refused_or_harmless():
     rng = random.Random(0)
-    for e, step in ((e, 1), (chain(), 3)):
+    for e, step in ((with_host_step(), 1), (chain(), 3)):
         data = file.to_bytes(e)
         for at in range(0, len(data), step):
             altered = bytearray(data)

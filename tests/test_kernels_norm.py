@@ -28,3 +28,41 @@ declare(
 @pytest.mark.parametrize("template, case", walk("softmax"))
 def test_softmax(template, case):
     check(template, case)
+
+
+def norm(op, type, factors, order=None, tail=(), constant=False, **attrs):
+    rng = np.random.default_rng(1)
+    given = {n: rng.standard_normal(f).astype(np.float32) if constant else f"f32{list(f)}" for n, f in zip(("scale", "bias"), factors)}
+    name = f"{op}-{type}" + "".join(f"-{v}" for v in attrs.values()) + ("-" + "".join(map(str, order)) if order else "") + ("-constant" if constant else "") + ("-tail" if tail else "")
+    more = dict(z=type) if tail else {}
+    return Case(name, program(("y", op, f"x {' '.join(given)}", attrs), *tail, x=type, **given, **more), dict(x=order) if order else {})
+
+
+declare(
+    "norm",
+    norm("layer_norm", "f32[2, 5, 58]", [(58,), (58,)], axis=2),
+    norm("layer_norm", "f32[2, 5, 768]", [(768,), (768,)], axis=2, constant=True, tail=[("s", "relu", "y"), ("t", "add", "s z")]),
+    norm("layer_norm", "f32[3, 7, 5]", [(7, 5), (7, 5)], axis=1, epsilon=1e-3),
+    norm("layer_norm", "f32[3, 7, 5]", [(1,), (7, 5)], axis=1),
+    norm("layer_norm", "f32[3, 1, 5]", [(3, 1, 1), (5,)], axis=2),
+    norm("layer_norm", "f32[3, 4, 35]", [(35,), (35,)], axis=2, order=(1, 0, 2)),
+    norm("layer_norm", "f32[3, 4, 35]", [(35,), (35,)], axis=2, order=(0, 2, 1)),
+    norm("layer_norm", "f32[4, 35]", [(4, 35), (4, 35)], axis=0, constant=True),
+    norm("rms_norm", "f32[2, 5, 58]", [(58,)], axis=2),
+    norm("rms_norm", "f32[3, 7, 5]", [(7, 5)], axis=1, constant=True))
+
+declare(
+    "instance_norm",
+    norm("instance_norm", "f32[2, 3, 5, 7]", [(3,), (3,)]),
+    norm("instance_norm", "f32[2, 43, 5, 7]", [(43,), (43,)], order=LAST, constant=True, tail=[("s", "relu", "y"), ("t", "add", "s z")]),
+    norm("instance_norm", "f32[1, 16, 4, 9]", [(16,), (16,)], order=LAST),
+    norm("instance_norm", "f32[1, 1, 50]", [(1,), (1,)], epsilon=1e-3, constant=True))
+
+declare("lrn", *(Case(f"lrn-{beta}-{size}-{'x'.join(map(str, shape))}", program(("y", "lrn", "x", dict(size=size, alpha=.3, beta=beta, bias=bias)), x=f"f32{list(shape)}"),
+                      dict(x=(0, *range(2, len(shape)), 1)))
+                 for beta, size, bias, shape in ((.75, 5, 1., (2, 7, 5, 3)), (.5, 4, 2., (1, 58, 3, 3)), (1., 3, 1., (1, 3, 9)), (.6, 5, 1.5, (2, 19)), (.75, 9, 1., (1, 5, 2, 2)))))
+
+
+@pytest.mark.parametrize("template, case", walk("norm", "instance_norm", "lrn"))
+def test_norm(template, case):
+    check(template, case)

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from random_programs import Programs
 
 from pelton.ir.evaluate import evaluate
 from pelton.ir.graph import Graph
@@ -16,7 +17,6 @@ from pelton.passes.fold import fold_constants, merge_equal
 from pelton.passes.pipeline import PIPELINE, run
 from pelton.passes.report import PassReport
 from pelton.passes.siblings import sibling_convolutions, sibling_matmuls
-from random_programs import Programs
 
 
 def assert_becomes(after: Graph, expected: str) -> None:

@@ -50,7 +50,7 @@ def test_the_middle_is_cut_out_unless_stretched():
     wide[:, 10:20] = 200
     assert (pictures.parse("5x5 scale=1").array(wide, (1, 3, 5, 5)) == 200).all()
     stretched = pictures.parse("5x5 scale=1 stretch nearest").array(wide, (1, 3, 5, 5))
-    assert stretched[0, 0, 0].tolist() == [0, 0, 200, 0, 0] or stretched.min() == 0 < stretched.max()
+    assert stretched[0, 0, 0].tolist() == [0, 0, 200, 0, 0]
     inner = np.zeros((20, 20, 3), np.uint8)
     inner[5:15, 5:15] = 90
     assert (pictures.parse("4x4 scale=1 crop=0.5").array(inner, (1, 3, 4, 4)) == 90).all()

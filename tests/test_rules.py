@@ -52,6 +52,7 @@ def assert_same(before: Graph, after: Graph, tolerance: float) -> None:
 @pytest.mark.parametrize("dtype, tolerance", [(F64, 1e-13), (None, 1e-6)], ids=["f64", "f32"])
 def test_rule(r, k, dtype, tolerance):
     examples = suited(r, k)
+    assert r.doc, "does not say what it is, for `explain --why-not`"
     assert examples, "no example gives all that this pattern needs"
     for given in examples:
         before, report = program(r.patterns[k], given, dtype=dtype), PassReport("")
@@ -233,7 +234,7 @@ def test_rules_that_never_rest_are_an_internal_error(declare):
     def back(x):
         return relu(x)
 
-    with pytest.raises(BuildError, match="do not come to rest, the last one was (forth|back)"):
+    with pytest.raises(BuildError, match=r"do not come to rest, the last one was (forth|back)"):
         fired("graph main(%x: f32[3]) { %y = relu(%x)  return %y }", forth, back)
 
 

@@ -201,7 +201,8 @@ def test_all_types_pass_through():
         if array is None:
             array = np.arange(5).astype(pytest.importorskip("ml_dtypes").bfloat16)
         e = Engine(engine([Port("x", dtype, array.shape)], [Port("y", dtype, array.shape)],
-                          [Buffer("input", 0, array.nbytes), Buffer("output", 0, array.nbytes)], [Step("copy", "copy", (Slice(0, 0), Slice(1, 0)), (array.nbytes,))], code=compiled(COPY)))
+                          [Buffer("input", 0, array.nbytes), Buffer("output", 0, array.nbytes)],
+                          [Step("copy", "copy", (Slice(0, 0), Slice(1, 0)), (array.nbytes,))], code=compiled(COPY)))
         assert np.array_equal(e(array), array) and e(array).dtype == array.dtype
         with pytest.raises(InputError, match="convert it"):
             e(np.zeros(array.shape))

@@ -128,7 +128,8 @@ def test_code_that_is_none():
     segment = next(at for at in range(table, len(good), 56) if good[at:at + 4] == b"\1\0\0\0")
     struct.pack_into("<Q", beyond, segment + 32, 1 << 40)
     for bad, why in ((b"", "no 64-bit ELF"), (b"\x7fELF", "no 64-bit ELF"), (good[:100], "no whole shared object"),
-                     (good[:18] + b"\xb7\0" + good[20:], "for AArch64"), (good[:16] + b"\1\0" + good[18:], "no whole shared object"), (bytes(beyond), "beyond its end")):
+                     (good[:18] + b"\xb7\0" + good[20:], "for AArch64"),
+                     (good[:16] + b"\1\0" + good[18:], "no whole shared object"), (bytes(beyond), "beyond its end")):
         with pytest.raises(EngineError, match=why):
             cpu.load_code(bad)
 

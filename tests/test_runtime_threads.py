@@ -190,24 +190,27 @@ def test_a_fork_during_a_run():
         from pelton.runtime import Engine
         warnings.simplefilter("ignore")
         e, stop, x = Engine(chain(50000)), False, np.arange(50000, dtype=np.float32)
-        e.run({"x": x})
+        shared = e.context(threads=2)
 
         def steady():
             while not stop:
                 e.run({"x": x})
+                shared.run({"x": x})
+                shared.profile({"x": x})
 
         t = threading.Thread(target=steady)
         t.start()
         results = []
-        for _ in range(15):
+        for _ in range(25):
             child = os.fork()
             if child == 0:
-                r, wanted = e.run({"x": x}), expected(x)
-                os._exit(0 if all(np.array_equal(r[k], wanted[k]) for k in wanted) else 1)
+                wanted = expected(x)
+                fine = all(np.array_equal(run({"x": x})[k], wanted[k]) for run in (e.run, shared.run, shared.run) for k in wanted)
+                os._exit(0 if fine and len(shared.profile({"x": x})) == 3 else 1)
             results.append(os.waitpid(child, 0)[1])
         stop = True
         t.join()
-        assert results == [0] * 15, results
+        assert results == [0] * 25, results
         print("good")
         """)
     assert r.stdout == "good\n", r.stderr

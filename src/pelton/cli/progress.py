@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 Progress = Callable[[str, int, int], None]
-STAGES = {"import": "reading the model", "optimize": "optimizing", "tune": "tuning", "check": "checking", "link": "linking", "done": "done"}
+STAGES = {"import": "reading the model", "optimize": "optimizing", "compile": "compiling kernels", "tune": "timing kernels", "refine": "timing the best ones' kin",
+          "check": "checking kernels", "link": "linking"}
 PATIENCE = 5.0                                    # seconds between two plain lines of one stage
 
 
 @contextmanager
 def shown(wanted: bool = True) -> Iterator[Progress]:
-    """A function (stage, done, total) for `pelton.build`; what it shows is gone from a terminal afterwards."""
+    """A function (stage, done, total) for `pelton.build`. Bars are gone from the terminal when the work is done."""
     if not wanted:
         yield lambda stage, done, total: None
         return
@@ -33,14 +34,15 @@ def shown(wanted: bool = True) -> Iterator[Progress]:
 
 
 def _bar(bars) -> Progress:
-    tasks: dict[str, int] = {}
+    shown: dict[str, int] = {}                    # the stage at work and its bar
 
     def tell(stage: str, done: int, total: int) -> None:
-        if stage not in tasks:
-            for earlier in tasks.values():
-                bars.update(earlier, visible=False)
-            tasks[stage] = bars.add_task(STAGES.get(stage, stage), total=total)
-        bars.update(tasks[stage], completed=done, total=total)
+        if stage not in shown:
+            for earlier in shown.values():
+                bars.remove_task(earlier)
+            shown.clear()
+            shown[stage] = bars.add_task(STAGES.get(stage, stage), total=total)
+        bars.update(shown[stage], completed=done, total=total)
     return tell
 
 

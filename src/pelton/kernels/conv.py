@@ -168,10 +168,10 @@ class Depthwise(ChannelsLast):
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         s = window(region)
-        for tw in (6, 4, 7, 3):
+        for tw in dict.fromkeys(min(tw, s.ow) for tw in (6, 4, 7, 10)):
             for rb in (1, 4):
                 if rb == 1 or s.oh > 4 * target.threads:
-                    yield Tactic(self.name, target.isa, (("TW", min(tw, s.ow)), ("RB", rb)))
+                    yield Tactic(self.name, target.isa, (("TW", tw), ("RB", rb)))
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node, s = region.anchor, window(region)

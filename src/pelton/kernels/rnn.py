@@ -104,3 +104,51 @@ class Lstm(Recurrent):
                                     PEEPHOLES=peepholes, INPUT_FORGET=node.attrs["input_forget"])
         source, symbol = fill("lstm.c", region, tactic, text)
         return Kernel(source, symbol, operands, self.tiles(region, tactic), scratch=4 * 3 * tactic["BB"] * blocks * width)
+
+
+@template
+class Gru(Recurrent):
+    name = "gru"
+    anchor = "gru_steps"
+
+    def registers(self, region: Region, rows: int) -> tuple[tuple[int, int], ...]:
+        if region.anchor.attrs["linear_before_reset"]:
+            return ((1, 3), (1, 4), (1, 2)) if rows == 1 else ((2, 2), (2, 1)) if rows == 2 else ((4, 1), (3, 1))
+        return ((1, 4), (1, 6), (1, 2)) if rows == 1 else ((2, 2), (2, 3)) if rows == 2 else ((3, 2), (6, 1))
+
+    def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
+        node = region.anchor
+        gates, r, b, h = node.inputs
+        linear, width, (directions, _, hidden) = node.attrs["linear_before_reset"], tactic["UV"] * target.lanes, r.type.shape
+        array, cut = region.body.constants[r], 2 * hidden
+        padded = divide(hidden, 2 * width) * 2 * width
+        if linear:
+            weights = Packed((r,), f"gru{width}", (directions, divide(hidden, width), hidden, 3, width), lambda: pack_recurrent(array, 3, width))
+        else:
+            def pack() -> np.ndarray:
+                parts = pack_recurrent(array[:, :cut], 2, width), pack_recurrent(array[:, cut:], 1, 2 * width)
+                return np.concatenate([p.reshape(directions, -1) for p in parts], axis=1)
+            weights = Packed((r,), f"gru{width}+{2 * width}", (directions, hidden * (2 * divide(hidden, width) * width + padded)), pack)
+        text, operands = self.block(region, layouts, weights, dict(gates=gates, b=b, h=h, y=node.outputs[0], last_h=node.outputs[1]), LINEAR_BEFORE_RESET=linear)
+        source, symbol = fill("gru.c", region, tactic, text)
+        return Kernel(source, symbol, operands, self.tiles(region, tactic), scratch=4 * (2 if linear else 4) * tactic["BB"] * padded)
+
+
+@template
+class Rnn(Recurrent):
+    name = "rnn"
+    anchor = "rnn_steps"
+
+    def registers(self, region: Region, rows: int) -> tuple[tuple[int, int], ...]:
+        return ((1, 8), (1, 12), (1, 4)) if rows == 1 else ((2, 6), (2, 4)) if rows == 2 else ((3, 4), (6, 2))
+
+    def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
+        node = region.anchor
+        gates, r, h = node.inputs
+        width, (directions, _, hidden) = tactic["UV"] * target.lanes, r.type.shape
+        array, blocks = region.body.constants[r], divide(hidden, width)
+        weights = Packed((r,), f"rnn{width}", (directions, blocks, hidden, 1, width), lambda: pack_recurrent(array, 1, width))
+        text, operands = self.block(region, layouts, weights, dict(gates=gates, h=h, y=node.outputs[0], last_h=node.outputs[1]))
+        text += f"#define ACTIVE {'relu' if node.attrs['activation'] == 'Relu' else 'f32_tanh'}\n"
+        source, symbol = fill("rnn.c", region, tactic, text)
+        return Kernel(source, symbol, operands, self.tiles(region, tactic), scratch=4 * 2 * tactic["BB"] * blocks * width)

@@ -64,6 +64,7 @@ def conv_batch_norm(x, w, b, g, s, m, v, epsilon, **conv):
       examples=[dict(UP, **STATISTICS), dict(UP_GROUPED, **STATISTICS_GROUPED)],
       refusals=[(dict(UP, **STATISTICS, b="f32[3]"), "the weights are not constant")])
 def conv_transpose_batch_norm(x, w, b, g, s, m, v, epsilon, group, **conv):
+    """The same for a transposed convolution: its output channels lie along the second axis of the weights."""
     factor, shift = _as_affine(g, s, m, v, epsilon)
     require(constant(w, b), "the weights are not constant")
     return conv_transpose(x, _planes(array(w), factor, group), array(b) * factor + shift, group=group, **conv)
@@ -82,6 +83,7 @@ def batch_norm_alone(x, g, s, m, v, epsilon):
 @rule(lambda x, w, b, c, **conv: mul(convolution(x, w, b, **conv), c), examples=[dict(DENSE, c="=f32[3, 1, 1]"), dict(GROUPED, c=0.3)],
       refusals=[(dict(DENSE, c="=f32[4, 1]"), "varies within a channel"), (dict(DENSE, w="f32[3, 4, 3, 2]", c=2.0), "the weights are not constant")])
 def conv_scale(x, w, b, c, **conv):
+    """A factor per channel behind a convolution is one of its filters and its bias."""
     when(constant(c))
     require(constant(w, b), "the weights are not constant")
     factor = per_channel(c, x.type.rank, w.type.shape[0])
@@ -90,6 +92,7 @@ def conv_scale(x, w, b, c, **conv):
 
 @rule(lambda x, w, b, **conv: neg(convolution(x, w, b, **conv)), examples=[DENSE])
 def conv_neg(x, w, b, **conv):
+    """A convolution with its sign changed is one with negative weights."""
     require(constant(w, b), "the weights are not constant")
     return convolution(x, -array(w), -array(b), **conv)
 
@@ -97,6 +100,7 @@ def conv_neg(x, w, b, **conv):
 @rule(lambda x, w, b, c, **conv: add(convolution(x, w, b, **conv), c), examples=[dict(DENSE, c="=f32[1, 3, 1, 1]"), dict(GROUPED, c=0.3)],
       refusals=[(dict(DENSE, c="=f32[4, 1]"), "varies within a channel")])
 def conv_shift(x, w, b, c, **conv):
+    """A shift per channel behind a convolution joins its bias."""
     when(constant(c))
     require(constant(b), "the bias is not constant")
     return convolution(x, w, array(b) + per_channel(c, x.type.rank, w.type.shape[0]), **conv)
@@ -104,6 +108,7 @@ def conv_shift(x, w, b, c, **conv):
 
 @rule(lambda x, w, b, c, **conv: mul(conv_transpose(x, w, b, **conv), c), examples=[dict(UP, c="=f32[3, 1, 1]"), dict(UP_GROUPED, c="=f32[6, 1, 1]")])
 def conv_transpose_scale(x, w, b, c, group, **conv):
+    """A factor per channel behind a transposed convolution is one of its weights and its bias."""
     when(constant(c))
     require(constant(w, b), "the weights are not constant")
     factor = per_channel(c, x.type.rank, b.type.shape[0])
@@ -112,6 +117,7 @@ def conv_transpose_scale(x, w, b, c, group, **conv):
 
 @rule(lambda x, w, b, c, **conv: add(conv_transpose(x, w, b, **conv), c), examples=[dict(UP, c="=f32[3, 1, 1]")])
 def conv_transpose_shift(x, w, b, c, **conv):
+    """A shift per channel behind a transposed convolution joins its bias."""
     when(constant(c))
     require(constant(b), "the bias is not constant")
     return conv_transpose(x, w, array(b) + per_channel(c, x.type.rank, b.type.shape[0]), **conv)
@@ -160,6 +166,7 @@ def _per_column(c: Value, columns: int) -> np.ndarray:
 @rule(lambda x, w, c: mul(matmul(x, w), c), examples=[dict(LINEAR, c="=f32[3]"), dict(LINEAR, c=0.3)],
       refusals=[(dict(LINEAR, c="=f32[5, 1]"), "within a column")])
 def matmul_scale(x, w, c):
+    """A factor per column behind a product is one of the columns of its matrix."""
     when(constant(w, c) and w.type.rank >= 2)
     return matmul(x, array(w) * _per_column(c, w.type.shape[-1]))
 
@@ -167,6 +174,7 @@ def matmul_scale(x, w, c):
 @rule(lambda x, w, c: matmul(mul(x, c), w), examples=[dict(LINEAR, c="=f32[4]"), dict(LINEAR, c=0.3)],
       refusals=[(dict(LINEAR, c="=f32[5, 1]"), "within a column")])
 def scale_matmul(x, w, c):
+    """A factor per column of the rows joins the rows of the matrix that they meet."""
     when(constant(w, c) and w.type.rank >= 2)
     require(broadcast_shapes(x.type.shape, c.type.shape) == x.type.shape, f"%{x.name} is broadcast by it")
     return matmul(x, array(w) * _per_column(c, w.type.shape[-2]).reshape(-1, 1))
@@ -174,6 +182,7 @@ def scale_matmul(x, w, c):
 
 @rule(lambda x, w, b, c: mul(add(matmul(x, w), b), c), examples=[dict(LINEAR, b="=f32[3]", c="=f32[3]"), dict(LINEAR, b=1.5, c="=f32[3]")])
 def linear_scale(x, w, b, c):
+    """A factor behind a product and its bias is one of both."""
     when(constant(w, b, c) and w.type.rank >= 2)
     factor = _per_column(c, w.type.shape[-1])
     return add(matmul(x, array(w) * factor), _per_column(b, w.type.shape[-1]) * factor)
@@ -181,6 +190,7 @@ def linear_scale(x, w, b, c):
 
 @rule(lambda x, w, b, c: add(add(matmul(x, w), b), c), examples=[dict(LINEAR, b="=f32[3]", c="=f32[3]"), dict(LINEAR, b="=f32[3]", c=0.5)])
 def linear_shift(x, w, b, c):
+    """Two biases are one."""
     when(constant(b, c))
     columns = w.type.shape[-1] if w.type.rank > 1 else 1
     return add(matmul(x, w), _per_column(b, columns) + _per_column(c, columns))

@@ -25,21 +25,25 @@ LITTLE = -1e4            # e to the power of this is 0, even where scores differ
 
 @rule(lambda x: reciprocal(add(exp(neg(x)), 1)), examples=[dict(x=X)])
 def sigmoid_parts(x):
+    """1 / (1 + e⁻ˣ)"""
     return sigmoid(x)
 
 
 @rule(lambda x: log(add(exp(x), 1)), examples=[dict(x=X)])
 def softplus_parts(x):
+    """log(1 + eˣ)"""
     return softplus(x)
 
 
 @rule(lambda x: mul(x, sigmoid(x)), lambda x: div(x, add(exp(neg(x)), 1)), lambda x, a: mul(x, sigmoid(mul(x, a))), examples=[dict(x=X, a=1.702)])
 def swish_parts(x, a=None):
+    """x · sigmoid(α · x)"""
     return swish(x, alpha=1.0 if a is None else float(scalar(a)))
 
 
 @rule(lambda x: mul(x, tanh(softplus(x))), examples=[dict(x=X)])
 def mish_parts(x):
+    """x · tanh(softplus(x))"""
     return mish(x)
 
 
@@ -56,6 +60,7 @@ def hard_sigmoid_parts(x, b, a=None, d=None):
 
 @rule(lambda x: mul(x, hard_sigmoid(x, alpha=ANY, beta=ANY)), examples=[dict(x=X, alpha=1 / 6, beta=0.5)])
 def hard_swish_parts(x, alpha, beta):
+    """x · hard_sigmoid(x), with 1/6 and 1/2"""
     when(abs(alpha * 6 - 1) < 1e-6 and beta == 0.5)
     return hard_swish(x)
 
@@ -63,11 +68,13 @@ def hard_swish_parts(x, alpha, beta):
 @rule(lambda x: div(mul(x, clip(add(x, 3), 0, 6)), 6), lambda x: mul(mul(x, clip(add(x, 3), 0, 6)), 1 / 6),
       lambda x: mul(mul(x, 1 / 6), clip(add(x, 3), 0, 6)), examples=[dict(x=X)])
 def hard_swish_clip(x):
+    """x · clip(x + 3, 0, 6) / 6"""
     return hard_swish(x)
 
 
 @rule(lambda x, a: maximum(x, mul(x, a)), lambda x, a: prelu(x, a), examples=[dict(x=X, a=0.1)])
 def leaky_relu_parts(x, a, node):
+    """max(x, α · x), or a PReLU with one slope for all"""
     slope = float(scalar(a))
     when(node.op is prelu or 0 <= slope <= 1)
     return leaky_relu(x, alpha=slope)
@@ -117,6 +124,7 @@ def softmax_parts(x, axes):
 
 @rule(lambda x: log(softmax(x, axis=ANY)), examples=[dict(x=X, axis=1)])
 def log_softmax_parts(x, axis):
+    """log(softmax(x))"""
     return log_softmax(x, axis=axis)
 
 
@@ -170,6 +178,7 @@ def _affine_first(x, eps, g, b, axes, square):
 @rule(*[lambda x, eps, g, b, *, axes, square=square: _affine_first(x, eps, g, b, axes, square) for square in _SQUARES],
       examples=[dict(x=X, eps=1e-5, g=ROW, b=ROW, axes=(2,))])
 def layer_norm_affine_first(x, eps, g, b, axes):
+    """x · f + (bias − mean · f), with the scale and the root in the factor f."""
     axis = _first_of_last(x, axes)
     return layer_norm(x, _spread(g, x, axis), _spread(b, x, axis), axis=axis, epsilon=float(scalar(eps)))
 
@@ -223,28 +232,33 @@ _CHANNEL_NORMS = (instance_norm, group_norm)
 
 @rule(lambda x, g, b, c, **at: mul(layer_norm(x, g, b, **at), c), examples=_LAYERS)
 def layer_norm_scale(x, g, b, c, axis, epsilon):
+    """A factor behind a layer norm is one of its scale and its bias."""
     return _scale(lambda g, b: layer_norm(x, g, b, axis=axis, epsilon=epsilon), g, b, c, _spread(c, x, axis))
 
 
 @rule(lambda x, g, b, c, **at: add(layer_norm(x, g, b, **at), c), examples=_LAYERS)
 def layer_norm_shift(x, g, b, c, axis, epsilon):
+    """A shift behind a layer norm joins its bias."""
     return _shift(lambda g, b: layer_norm(x, g, b, axis=axis, epsilon=epsilon), g, b, c, _spread(c, x, axis))
 
 
 @rule(*[lambda x, g, b, c, norm=norm, **at: mul(norm(x, g, b, **at), c) for norm in _CHANNEL_NORMS], examples=_CHANNELS)
 def channel_norm_scale(x, g, b, c, **at):
+    """A factor per channel behind an instance or group norm is one of its scale and its bias."""
     norm = group_norm if "groups" in at else instance_norm
     return _scale(lambda g, b: norm(x, g, b, **at), g, b, c, _per_channel(c, x))
 
 
 @rule(*[lambda x, g, b, c, norm=norm, **at: add(norm(x, g, b, **at), c) for norm in _CHANNEL_NORMS], examples=_CHANNELS)
 def channel_norm_shift(x, g, b, c, **at):
+    """A shift per channel behind an instance or group norm joins its bias."""
     norm = group_norm if "groups" in at else instance_norm
     return _shift(lambda g, b: norm(x, g, b, **at), g, b, c, _per_channel(c, x))
 
 
 @rule(lambda x, g, c, **at: mul(rms_norm(x, g, **at), c), examples=[dict(x=X, g=np.ones(8, np.float32), c="f32[8]", axis=2), dict(x=X, g=ROW, c=ROW, axis=2)])
 def rms_norm_scale(x, g, c, axis, epsilon):
+    """A factor behind an RMS norm joins its scale."""
     factor = _spread(c, x, axis)
     if not everywhere(g, 1):
         when(constant(g, c))

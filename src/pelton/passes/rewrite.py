@@ -177,6 +177,7 @@ def rewrite(graph: Graph, rules: Iterable[Rule], report: PassReport | None = Non
     try:
         while not swept:
             swept, queue = True, deque(draft.nodes)
+            refused.clear()                                               # the last sweep sees every node as it stays
             while queue:
                 node = queue.popleft()
                 fired = node in draft and _fire(node, draft, index, report, refused)
@@ -190,8 +191,7 @@ def rewrite(graph: Graph, rules: Iterable[Rule], report: PassReport | None = Non
     finally:
         _draft.reset(token)
     for (name, node), reason in refused.items():
-        if node in draft:
-            report.refuse(name, called(node), reason)
+        report.refuse(name, called(node), reason)
     return draft.graph() if changed else graph
 
 

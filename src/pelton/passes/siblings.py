@@ -50,7 +50,8 @@ def _merge(graph: Graph, report: PassReport, rule: str, axis: int, alike: Callab
     for node in draft.nodes:
         key = alike(node, draft)
         if key is not None:
-            families.setdefault(key, []).append(node)
+            tail = _tail(draft, node.output)                              # what differs in its tail stays alone: a slice of a whole has no epilogue of its own
+            families.setdefault((key, tail and (tail.op, tuple(sorted(tail.attrs.items())))), []).append(node)
     for family in families.values():
         if len(family) > 1:
             name = joined(n.name for n in family)
@@ -70,7 +71,7 @@ def _refuse_strangers(families: dict[Any, list[Node]], report: PassReport, rule:
         readers[family[0].inputs[0]] = readers.get(family[0].inputs[0], 0) + 1
     for family in families.values():
         if len(family) == 1 and readers[family[0].inputs[0]] > 1:
-            report.refuse(rule, called(family[0]), f"what else reads %{family[0].inputs[0].name} has another kernel, stride, dilation or padding")
+            report.refuse(rule, called(family[0]), f"what else reads %{family[0].inputs[0].name} has another kernel, stride, dilation, padding or tail")
 
 
 def _merge_tails(draft: Draft, whole: Value, family: list[Node], axis: int) -> tuple[Value, list[Node]]:

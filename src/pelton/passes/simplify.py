@@ -33,35 +33,41 @@ def numbers(*xs, node, **attrs):
 
 @rule(lambda x, c: add(x, c), lambda x, c: sub(x, c), examples=[dict(x=X, c=np.zeros(3, np.float32)), dict(x="i32[2]", c=0)])
 def add_zero(x, c, node):
+    """x ± 0 = x"""
     when(everywhere(c, 0) and x.type == node.output.type)
     return x
 
 
 @rule(lambda x, c: mul(x, c), lambda x, c: div(x, c), lambda x, c: pow_(x, c), examples=[dict(x=X, c=np.ones((2, 1), np.float32)), dict(x=X, c=1)])
 def mul_one(x, c, node):
+    """x · 1 = x / 1 = x¹ = x"""
     when(everywhere(c, 1) and x.type == node.output.type)
     return x
 
 
 @rule(lambda x: mul(x, -1), lambda x: div(x, -1), lambda x: sub(0, x), examples=[dict(x=X), dict(x="i32[5]")])
 def mul_minus_one(x):
+    """x · −1 = x / −1 = 0 − x = −x"""
     when(x.type.dtype.is_float or x.type.dtype.is_signed)
     return neg(x)
 
 
 @rule(lambda x: neg(neg(x)), examples=[dict(x=X)])
 def neg_neg(x):
+    """−(−x) = x"""
     return x
 
 
 @rule(lambda c, x: where(c, x, x), examples=[dict(c="bool[3]", x=X)])
 def where_same(c, x, node):
+    """A choice between x and x is x."""
     when(x.type == node.output.type)
     return x
 
 
 @rule(lambda c, x, y: where(c, x, y), examples=[dict(c=np.ones(3, bool), x=X, y="f32[]"), dict(c=np.zeros(3, bool), x="f32[]", y=X)])
 def where_known(c, x, y, node):
+    """A choice that is known beforehand is made."""
     chosen = x if everywhere(c, True) else y
     when(everywhere(c, True) or everywhere(c, False))
     when(chosen.type == node.output.type)
@@ -70,6 +76,7 @@ def where_known(c, x, y, node):
 
 @rule(lambda x: logical_not(logical_not(x)), examples=[dict(x="bool[4]")])
 def not_not(x):
+    """Not not x is x."""
     return x
 
 
@@ -77,16 +84,19 @@ def not_not(x):
 
 @rule(lambda x, y: sub(x, neg(y)), examples=[dict(x=X, y="f32[3]")])
 def sub_neg(x, y):
+    """x − (−y) = x + y"""
     return add(x, y)
 
 
 @rule(lambda x, y: add(x, neg(y)), examples=[dict(x=X, y="f32[3]")])
 def add_neg(x, y):
+    """x + (−y) = x − y"""
     return sub(x, y)
 
 
 @rule(lambda x, y: neg(sub(x, y)), examples=[dict(x=X, y="f32[3]")])
 def neg_sub(x, y):
+    """−(x − y) = y − x"""
     return sub(y, x)
 
 
@@ -99,12 +109,14 @@ def sub_constant(x, c):
 
 @rule(lambda x, c: neg(mul(x, c)), lambda x, c: mul(neg(x), c), examples=[dict(x=X, c=C)])
 def mul_neg(x, c):
+    """−(x · c) = (−x) · c = x · (−c)"""
     when(constant(c) and (c.type.dtype.is_float or c.type.dtype.is_signed))
     return mul(x, -elements(c))
 
 
 @rule(lambda x: abs_(abs_(x)), lambda x: abs_(neg(x)), examples=[dict(x=X)])
 def abs_abs(x):
+    """||x|| = |−x| = |x|"""
     return abs_(x)
 
 
@@ -112,32 +124,38 @@ def abs_abs(x):
 
 @rule(lambda x: pow_(x, 2), examples=[dict(x=X)])
 def pow_two(x):
+    """x² = x · x"""
     return mul(x, x)
 
 
 @rule(lambda x: pow_(x, 3), inexact=True, examples=[dict(x=X)])
 def pow_three(x):
+    """x³ = x · x · x, which rounds once more."""
     return mul(mul(x, x), x)
 
 
 @rule(lambda x: pow_(x, 0.5), examples=[dict(x=abs_(X))])
 def pow_half(x):
+    """x to the power of ½ is √x."""
     return sqrt(x)
 
 
 @rule(lambda x: pow_(x, -1), examples=[dict(x=X)])
 def pow_minus_one(x):
+    """x⁻¹ = 1 / x"""
     when(x.type.dtype.is_float)
     return reciprocal(x)
 
 
 @rule(lambda x: pow_(x, -0.5), inexact=True, examples=[dict(x=exp(X))])
 def pow_minus_half(x):
+    """x to the power of −½ is 1 / √x, which rounds once more."""
     return reciprocal(sqrt(x))
 
 
 @rule(lambda x: div(1, x), examples=[dict(x=X)])
 def one_div(x):
+    """1 / x is a reciprocal."""
     when(x.type.dtype.is_float)
     return reciprocal(x)
 
@@ -152,6 +170,7 @@ def _inverse(c: Value) -> tuple[np.ndarray, bool]:
 
 @rule(lambda x, c: div(x, c), examples=[dict(x=X, c=8), dict(x=X, c=np.array([0.5, 2, 4], np.float32))])
 def div_power_of_two(x, c):
+    """x / 2ᵏ = x · 2⁻ᵏ"""
     when(constant(c) and not constant(x) and c.type.dtype.is_float and array(c).all())
     inverse, exact = _inverse(c)
     when(exact)
@@ -227,6 +246,7 @@ def clamp_clamp(x, node):
 
 @rule(*[lambda x, f=f: relu(f(x)) for f in (sigmoid, abs_, exp, sqrt, softplus)], shared=True, examples=[dict(x=X)])
 def relu_positive(x, node):
+    """What is never negative needs no relu."""
     return node.inputs[0]
 
 
@@ -246,6 +266,7 @@ def _holds(dtype: DType, other: DType) -> bool:
 
 @rule(lambda x: cast(x, to=ANY), examples=[dict(x="f16[2, 3]", to=F16)])
 def cast_same(x, to):
+    """A cast to its own type is none."""
     when(x.type.dtype is to)
     return x
 

@@ -23,18 +23,21 @@ WINDOW = dict(strides=(1, 2), dilations=(1, 1))
 
 @rule(lambda x: reshape(x, shape=ANY), lambda x: expand(x, shape=ANY), examples=[dict(x="f32[2, 3]", shape=(2, 3))])
 def reshape_same(x, shape):
+    """A reshape or expansion to its own shape is none."""
     when(x.type.shape == shape)
     return x
 
 
 @rule(lambda x, *, between, shape: reshape(reshape(x, shape=between), shape=shape), shared=True, examples=[dict(x="f32[2, 6]", between=(3, 4), shape=(4, 3))])
 def reshape_reshape(x, shape):
+    """The last of several reshapes counts."""
     return reshape(x, shape=shape)
 
 
 @rule(lambda x, *, between, shape: expand(expand(x, shape=between), shape=shape), shared=True,
       examples=[dict(x="f32[1, 3]", between=(2, 3), shape=(4, 2, 3))])
 def expand_expand(x, shape):
+    """The last of several expansions counts."""
     return expand(x, shape=shape)
 
 
@@ -64,6 +67,7 @@ def transpose_ones(x, perm, node):
 @rule(lambda x, *, first, perm: transpose(transpose(x, perm=first), perm=perm), shared=True,
       examples=[dict(x="f32[2, 3, 4]", first=(1, 2, 0), perm=(0, 2, 1)), dict(x="f32[2, 3]", first=(1, 0), perm=(1, 0))])
 def transpose_transpose(x, first, perm):
+    """A transpose of a transpose is one, or none."""
     return transpose(x, perm=tuple(first[p] for p in perm))
 
 
@@ -144,6 +148,7 @@ def slice_concat(*xs, axis, **at):
 
 @rule(lambda x, *, axis: concat(x, axis=axis), examples=[dict(x="f32[2, 3]", axis=0)])
 def concat_one(x):
+    """A single part is the whole."""
     return x
 
 
@@ -195,6 +200,7 @@ def gather_known(x, i, axis, node):
 
 @rule(lambda x, v: pad(x, v, pads=ANY, mode=ANY), examples=[dict(x="f32[2, 3]", v="f32[]", pads=(0, 0, 0, 0), mode="edge")])
 def pad_nothing(x, pads):
+    """Pads of zero elements are none."""
     when(not any(pads))
     return x
 
@@ -212,6 +218,7 @@ def _spatial(pads: Ints) -> Ints:
     refusals=[(dict(x=IMAGE, v=1.0, w="f32[3, 2, 3, 3]", b="f32[3]", before=(0, 0, 1, 0, 0, 0, 2, 1), pads=(0, 1, 0, 0), **WINDOW), "not zero"),
               (dict(x=IMAGE, v=0.0, w="f32[3, 3, 3, 3]", b="f32[3]", before=(0, 1, 1, 0, 0, 0, 2, 1), pads=(0, 1, 0, 0), **WINDOW), "channels are padded")])
 def pad_convolution(x, v, w, b, before, pads, **conv):
+    """Zeros put around the input of a convolution are padding of its own."""
     require(everywhere(v, 0), "the padding is not zero")
     return convolution(x, w, b, pads=tuple(p + q for p, q in zip(_spatial(before), pads)), **conv)
 
@@ -222,6 +229,7 @@ def pad_convolution(x, v, w, b, before, pads, **conv):
     refusals=[(dict(x=IMAGE, v=0.0, before=(0, 0, 1, 0, 0, 0, 2, 1), kernel=(3, 3), pads=(0, 1, 0, 0), ceil_mode=False, count_include_pad=False, **WINDOW),
                "does not count")])
 def pad_average_pool(x, v, before, pads, ceil_mode, count_include_pad, **pool):
+    """Zeros put around the input of an average pool are padding of its own, which it counts."""
     require(everywhere(v, 0), "the padding is not zero")
     require(not ceil_mode, "in ceil mode, windows may begin in padding of a value but not in that of the pool")
     require(count_include_pad or not any(pads), "the pool does not count its own padding")
@@ -231,6 +239,7 @@ def pad_average_pool(x, v, before, pads, ceil_mode, count_include_pad, **pool):
 @rule(lambda x, v, *, before, **pool: max_pool(pad(x, v, pads=before), **pool), examples=[
     dict(x=IMAGE, v=-math.inf, before=(0, 0, 1, 0, 0, 0, 2, 1), kernel=(3, 3), pads=(0, 1, 0, 0), ceil_mode=False, **WINDOW)])
 def pad_max_pool(x, v, before, pads, ceil_mode, **pool):
+    """What is less than everything, put around the input of a max pool, is padding of its own."""
     when(everywhere(v, -math.inf))
     require(not ceil_mode, "in ceil mode, windows may begin in padding of a value but not in that of the pool")
     return max_pool(x, pads=tuple(p + q for p, q in zip(_spatial(before), pads)), **pool)

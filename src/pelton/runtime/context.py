@@ -2,8 +2,10 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 import time
+import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +25,18 @@ if TYPE_CHECKING:
     from .engine import Engine
 
 
+_alive: weakref.WeakSet[Context] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    """Runs of other threads ended with the fork, as far as this process is concerned."""
+    for context in _alive:
+        context._lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
 class Context:
     """Runs an engine in memory of its own. Runs of one context wait for each other; contexts run side by side."""
 
@@ -40,6 +54,7 @@ class Context:
         self._names, self._output_names = ({p.name for p in ports} for ports in (plain.inputs, plain.outputs))
         self._sizes = [p.nbytes for p in plain.inputs + plain.outputs]
         self._lock = threading.Lock()
+        _alive.add(self)
 
     def _cut(self) -> list[Program | HostStep]:
         """The steps as native programs, each as long as no host step comes between."""

@@ -44,13 +44,17 @@ AI void border(const tail *t, const float *x, const float *w, long b, long p, lo
 }
 
 enum : long { Q0 = (PL + SW - 1) / SW < OW ? (PL + SW - 1) / SW : OW,                   // first pixel that reads nothing left of the picture
-              LAST = W - 1 - (KW - 1) * DW + PL, Q2 = LAST < 0 ? 0 : LAST / SW + 1, Q1 = Q2 < Q0 ? Q0 : Q2 < OW ? Q2 : OW };   // first that reads past the right edge
+              LAST = W - 1 - (KW - 1) * DW + PL, Q2 = LAST < 0 ? 0 : LAST / SW + 1, Q1 = Q2 < Q0 ? Q0 : Q2 < OW ? Q2 : OW,   // first that reads past the right edge
+              REST = (Q1 - Q0) % TW };
 
 AI void row(const tail *t, const float *x, const float *w, long b, long p, long c, int lanes) {
     for (long q = 0; q < Q0; q++) border(t, x, w, b, p, q, c, lanes);
     long q = Q0;
     for (; q + TW <= Q1; q += TW) inner(TW, t, x, w, b, p, q, c, lanes);
-    for (; q < Q1; q++) inner(1, t, x, w, b, p, q, c, lanes);
+    if (REST) {
+        inner(REST, t, x, w, b, p, q, c, lanes);
+        q += REST;
+    }
     for (; q < OW; q++) border(t, x, w, b, p, q, c, lanes);
 }
 

@@ -46,7 +46,8 @@ AI void step(int rows, int width, const operands *o, const float *w, const float
 
 AI void steps(int width, long rows, operands o, const float *w, const float *h, float *next, float *c, long u) {
     long m = 0;
-    for (; m + MR <= rows; m += MR, o.gates += MR * GATES_B, o.y += o.y ? MR * Y_B : 0) step(MR, width, &o, w, h + m * HP, next + m * HP, c + m * HP, u);
+    for (; m + MR <= rows; m += MR, o.gates += MR * GATES_B, o.y += o.y ? MR * Y_B : 0)
+        step(MR, width, &o, w, h + m * HP, next + m * HP, c + m * HP, u);
     if (BATCH % MR && m < rows) step(BATCH % MR, width, &o, w, h + m * HP, next + m * HP, c + m * HP, u);
 }
 

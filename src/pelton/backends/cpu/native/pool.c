@@ -23,7 +23,7 @@ static struct {
     _Alignas(LINE) _Atomic long workers;
     _Atomic long milli_cores;
     long generation;                            /* grows in a forked child */
-    bool refused;                               /* the system gave us no further thread */
+    _Atomic bool refused;                       /* the system gave us no further thread */
     bool prepared;                              /* fork handlers are in place */
     seat *unused;
     pthread_mutex_t lock;                       /* for starting workers and for the list of unused seats; never held in a run */
@@ -106,7 +106,7 @@ static void *work(void *unused) {
 }
 
 static void hire(long workers) {
-    if (atomic_load_explicit(&pool.workers, memory_order_relaxed) >= workers)
+    if (atomic_load_explicit(&pool.workers, memory_order_relaxed) >= workers || atomic_load_explicit(&pool.refused, memory_order_relaxed))
         return;
     pthread_mutex_lock(&pool.lock);
     sigset_t all, before;
@@ -134,13 +134,17 @@ void pool_rouse(long threads) {
     while (atomic_load(&pool.parked) && keep_spinning(&waking)) {}
 }
 
+bool seat_adopt(seat *s) {
+    if (s->generation == pool.generation)
+        return false;
+    s->generation = pool.generation;
+    atomic_fetch_and(&s->state, ~(JOINED | OPEN));
+    for (int i = 0; i < MAX_THREADS / 64; i++)
+        atomic_store(&s->slots[i], i == 0);
+    return true;
+}
+
 run seat_open(seat *s, bool stepwise) {
-    if (s->generation != pool.generation) {        /* a fork: whoever sat here stayed in the parent */
-        s->generation = pool.generation;
-        atomic_fetch_and(&s->state, ~(JOINED | OPEN));
-        for (int i = 0; i < MAX_THREADS / 64; i++)
-            atomic_store(&s->slots[i], i == 0);
-    }
     long wanted = atomic_load_explicit(&s->limit, memory_order_relaxed);
     hire(wanted);
     uint64_t state = atomic_load_explicit(&s->state, memory_order_relaxed), opened;

@@ -29,6 +29,7 @@ typedef struct {
 seat *seat_take(program *p, long threads);      /* NULL: no memory */
 void seat_give(seat *s);                        /* waits for stragglers */
 
+bool seat_adopt(seat *s);                       /* true after a fork: whoever sat here, even in the middle of a run, stayed in the parent */
 run seat_open(seat *s, bool stepwise);          /* announces a run and wakes workers */
 uint32_t seat_epoch(const seat *s);             /* of the latest run */
 void seat_close(seat *s);                       /* no worker joins any more; those inside leave by themselves */

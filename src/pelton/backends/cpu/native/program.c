@@ -261,9 +261,22 @@ void program_assist(program *p, run r, long slot) {
     walk(p, &p->schedules[r.stepwise], r.epoch, slot, atomic_load_explicit(&p->at, memory_order_acquire), NULL);
 }
 
+/* All counters as if nothing had run. */
+static void forget(program *p) {
+    for (schedule *s = p->schedules; s < p->schedules + 2; s++) {
+        atomic_store(&s->runs, 0);
+        for (wave *w = s->waves; w < s->waves + s->count; w++)
+            atomic_store(&w->done, 0);
+    }
+    atomic_store(&p->sleepers, 0);
+    p->last = NULL;
+}
+
 static void go(program *p, bool stepwise, int64_t *stamps) {
     schedule *s = &p->schedules[stepwise];
     pool_enter();
+    if (seat_adopt(p->seat))
+        forget(p);
     if (!s->parallel) {
         walk_alone(p, s, stamps);
     } else {

@@ -1,0 +1,39 @@
+// Layer and RMS normalisation: rows whose N elements lie one after another. The mean first, then the mean square of what is left.
+#include "row.h"
+
+// <region>
+enum : long { BATCH = 5, N = 58, CENTRED = 1 };
+#define EPSILON 1e-5f
+#define X_AT(b) ((b) * N)
+typedef f32 element;
+typedef vf32 vec;
+#define LOAD(p, n) ldn_f32(p, n)
+#define SELECT(mask, a, b) f32_select(mask, a, b)
+typedef struct { float *y; } tail;
+AI tail tail_open(const args *a) { return (tail){ a[1].p }; }
+AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t->y + b * N + c, x, n); }
+// </region>
+// <tactic>
+enum : long { RB = 1 };
+// </tactic>
+
+AI void row(const tail *t, const element *x, long b) {
+    vf32 sum = bc_f32(0), squares = bc_f32(0);
+#define ELEMENT(c, lanes) LOAD(x + (c), lanes)
+    if (CENTRED) JOIN_ROW(sum, N, SUM, ELEMENT);
+    const vf32 mean = bc_f32(CENTRED ? hsum_f32(sum) / N : 0);
+#define SQUARE(c, lanes) ({ \
+    const vf32 v = LOAD(x + (c), lanes) - mean; \
+    (lanes) == VL ? v * v : KEEP(v * v, lanes, bc_f32(0)); \
+})
+    JOIN_ROW(squares, N, SUM, SQUARE);
+    const vf32 by = 1 / f32_sqrt(bc_f32(hsum_f32(squares) / N + EPSILON));
+    long c = 0;
+    for (; c + VL <= N; c += VL) finish(t, (LOAD(x + c, VL) - mean) * by, b, 0, c, VL);
+    if (N % VL) finish(t, (LOAD(x + c, N % VL) - mean) * by, b, 0, c, N % VL);
+}
+
+void KERNEL(const args *a, long begin, long end, void *scratch) {
+    const tail T = tail_open(a);
+    for (long b = begin * RB; b < (end * RB < BATCH ? end * RB : BATCH); b++) row(&T, (const element *)a[0].p + X_AT(b), b);
+}

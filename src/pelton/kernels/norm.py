@@ -1,0 +1,167 @@
+"""Normalisations: layer and RMS norm over trailing axes, instance norm, and local response."""
+from __future__ import annotations
+
+import numpy as np
+
+from pelton.ir.graph import Node, Value
+from pelton.ir.types import BF16, F16, F32
+from pelton.ops import get
+from pelton.plan.layout import Order, broadcast
+from pelton.plan.region import Region
+
+from .emit import Grid, computable, constants, fill, tail
+from .fold import held
+from .grid import divide
+from .sweep import Sweep, extent, lying, shares, swept, tailed
+from .template import Kernel, Layouts, Tactic, Target, template
+
+
+def number(x: float) -> str:
+    """A C literal of an f32."""
+    return f"{float(np.float32(x))!r}f"
+
+
+def floats(region: Region) -> str | None:
+    dtype = region.anchor.inputs[0].type.dtype
+    return None if dtype in (F32, F16, BF16) else f"not in {dtype.value}"
+
+
+def scaled(region: Region, spread: bool = False) -> tuple[Region, dict[Value, Value]]:
+    """The region with scale and bias written as pointwise nodes behind the anchor, so that they belong to the tail.
+
+    spread: they are one number per channel, and stand in the tail as [C, 1, …]: (region, stand-in → what it stands for).
+    """
+    node = region.anchor
+    x, *factors = node.inputs
+    stands: dict[Value, Value] = {}
+    if spread:
+        for f in factors:
+            stands[Value(f.type.with_shape((*f.type.shape, *[1] * (x.type.rank - 2))), f.name)] = f
+        factors = list(stands)
+    names = ["mul", "add"][:len(factors)]
+    made = [*(Value(node.output.type, op) for op in ("normalised", *names[:-1])), node.output]
+    nodes = [Node(node.op, (x,), node.attrs, made[:1], node.name)]
+    nodes += [Node(get(op), (made[i], f), {}, (made[i + 1],)) for i, (op, f) in enumerate(zip(names, factors))]
+    body = region.body.replace(nodes=(*nodes, *(n for n in region.body.nodes if n is not node)))
+    if spread:
+        held_back = {f: s for s, f in stands.items()}
+        body = body.replace(constants={**body.constants, **{held_back[f]: a.reshape(held_back[f].type.shape) for f, a in body.constants.items() if f in held_back}})
+    return Region(body, (nodes[0],)), stands
+
+
+@template
+class RowNorm(Sweep):
+    """Layer and RMS norm; the normalised axes are the columns."""
+
+    name = "norm"
+    anchors = ("layer_norm", "rms_norm")
+
+    def refuses_node(self, region: Region) -> str | None:
+        x, *factors = region.anchor.inputs
+        axis = region.anchor.attrs["axis"]
+        for f in factors:
+            full = (1,) * (x.type.rank - f.type.rank) + f.type.shape
+            if full[axis:] != x.type.shape[axis:] and any(d != 1 for d in full[axis:]):
+                return "scale or bias repeats along some of the normalised axes"
+        return floats(region)
+
+    def order(self, region: Region, value: Value, layouts: Layouts) -> Order:
+        x, axis = region.anchor.inputs[0], region.anchor.attrs["axis"]
+        return (*(a for a in lying(x.type.shape, layouts[x]) if a < axis), *range(axis, x.type.rank))
+
+    def grid(self, region: Region, layouts: Layouts) -> Grid:
+        axis, shape = region.anchor.attrs["axis"], region.output.type.shape
+        order = lying(shape, layouts[region.output])
+        return Grid(shape, tuple(a for a in order if a < axis), (), tuple(range(axis, len(shape))))
+
+    def reads(self, region: Region, grid: Grid, value: Value, layouts: Layouts) -> bool:
+        return super().reads(scaled(region)[0], grid, value, layouts)
+
+    def tactics(self, region: Region, layouts: Layouts, target: Target):
+        grid = self.grid(region, layouts)
+        yield Tactic(self.name, target.isa, (("RB", shares(extent(grid, grid.b), 1, 2 * extent(grid, grid.c), target, 1)[0]),))
+
+    def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
+        node, grid = region.anchor, self.grid(region, layouts)
+        x, batch = node.inputs[0], extent(grid, grid.b)
+        whole, _ = scaled(region)
+        block = constants(BATCH=batch, N=extent(grid, grid.c), CENTRED=node.op.name == "layer_norm") + f"#define EPSILON {number(node.attrs['epsilon'])}\n"
+        block += f"#define X_AT(b) ({Grid(grid.shape, grid.b, (), ()).address(layouts[x])})\n" + held(x.type.dtype)
+        end = tail(whole, layouts, grid, (whole.anchor.output,), first=1)
+        source, symbol = fill("norm.c", region, tactic, block + end.text)
+        return Kernel(source, symbol, (x, *end.operands), divide(batch, tactic["RB"]))
+
+
+@template
+class InstanceNorm(Sweep):
+    """Each channel of each picture; where channels are innermost, else it decomposes."""
+
+    name = "instance_norm"
+    anchors = ("instance_norm",)
+
+    def refuses_node(self, region: Region) -> str | None:
+        return floats(region)
+
+    def order(self, region: Region, value: Value, layouts: Layouts) -> Order:
+        return (0, *range(2, value.type.rank), 1)
+
+    def grid(self, region: Region, layouts: Layouts) -> Grid:
+        rank = region.output.type.rank
+        return Grid(region.output.type.shape, (0,), tuple(range(2, rank)), (1,))
+
+    def reads(self, region: Region, grid: Grid, value: Value, layouts: Layouts) -> bool:
+        if value in region.anchor.inputs[1:] and len(value.type.shape) == 1 and layouts[value][0] != 1 and value.type.size > 1:
+            return False
+        return value not in (*tailed(region), region.anchor.inputs[0]) or super().reads(region, grid, value, layouts)
+
+    def tactics(self, region: Region, layouts: Layouts, target: Target):
+        grid = self.grid(region, layouts)
+        channels = extent(grid, grid.c)
+        for nv in [nv for nv in (4, 2, 1) if nv == 1 or nv * target.lanes <= channels][:2]:
+            _, cb = shares(1, channels, 3 * extent(grid, grid.r) * extent(grid, grid.b), target, nv * target.lanes)
+            yield Tactic(self.name, target.isa, (("NV", nv), ("CB", cb)))
+
+    def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
+        node, grid = region.anchor, self.grid(region, layouts)
+        x, rank = node.inputs[0], node.inputs[0].type.rank
+        whole, stands = scaled(region, spread=True)
+        lies = {**layouts, **{s: (*layouts[f], *[0] * (rank - 2)) for s, f in stands.items()}}
+        end = tail(whole, lies, grid, (whole.anchor.output,), first=1)
+        sizes = dict(BATCH=x.type.shape[0], PIXELS=extent(grid, grid.r), C=x.type.shape[1])
+        block = constants(**sizes) + f"#define EPSILON {number(node.attrs['epsilon'])}\n#define X_AT(b) ((b) * {layouts[x][0]}L)\n"
+        block += f"#define PIXEL_AT(r) ({Grid(grid.shape, (), grid.r, ()).address(layouts[x])})\n" + held(x.type.dtype)
+        source, symbol = fill("norm_across.c", region, tactic, block + end.text)
+        return Kernel(source, symbol, (x, *(stands.get(v, v) for v in end.operands)), sizes["BATCH"] * divide(sizes["C"], tactic["CB"]))
+
+
+@template
+class LocalResponse(Sweep):
+    name = "lrn"
+    anchors = ("lrn",)
+
+    def refuses_node(self, region: Region) -> str | None:
+        return floats(region)
+
+    def order(self, region: Region, value: Value, layouts: Layouts) -> Order:
+        return (0, *range(2, value.type.rank), 1)
+
+    def grid(self, region: Region, layouts: Layouts) -> Grid:
+        shape = region.output.type.shape
+        return Grid(shape, (), tuple(a for a in lying(shape, layouts[region.output]) if a != 1), (1,))
+
+    def tactics(self, region: Region, layouts: Layouts, target: Target):
+        grid = self.grid(region, layouts)
+        yield Tactic(self.name, target.isa, (("RB", shares(extent(grid, grid.r), 1, 4 * extent(grid, grid.c), target, 1)[0]),))
+
+    def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
+        node, grid = region.anchor, self.grid(region, layouts)
+        x, a = node.inputs[0], node.attrs
+        beta = a["beta"]
+        power = {.5: "(1 / f32_sqrt(v))", .75: "(1 / (f32_sqrt(v) * f32_sqrt(f32_sqrt(v))))", 1.: "(1 / (v))"}.get(beta, f"f32_exp(f32_log(v) * bc_f32({number(-beta)}))")
+        sizes = dict(PIXELS=extent(grid, grid.r), C=x.type.shape[1], SIZE=a["size"])
+        block = constants(**sizes) + f"#define BIAS {number(a['bias'])}\n#define ALPHA {number(a['alpha'] / a['size'])}\n#define INVERSE_POWER(v) {power}\n"
+        block += f"#define X_AT(r) ({Grid(grid.shape, (), grid.r, ()).address(layouts[x])})\n" + held(x.type.dtype)
+        end = tail(region, layouts, grid, (node.output,), first=1)
+        source, symbol = fill("lrn.c", region, tactic, block + end.text)
+        scratch = x.type.dtype.size * (2 * sizes["SIZE"] + 3 * target.lanes)
+        return Kernel(source, symbol, (x, *end.operands), divide(sizes["PIXELS"], tactic["RB"]), scratch=scratch)

@@ -1,0 +1,449 @@
+"""The command line: what each command prints and writes, and how each error ends: one sentence, status 2, nothing left behind."""
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from models import model, small_cnn
+from onnx import TensorProto, helper
+
+import pelton
+from pelton.cli import main, peers, progress, run, text
+
+COMMANDS = ("build", "run", "bench", "inspect", "explain", "demo")
+HERE = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}          # for subprocesses in other folders
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("cli")
+
+
+@pytest.fixture(scope="module")
+def cache(folder):
+    return ["--cache-dir", str(folder / "cache")]
+
+
+@pytest.fixture(scope="module")
+def cnn(folder):
+    path = folder / "cnn.onnx"
+    path.write_bytes(small_cnn(size=12).SerializeToString())
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def pair(folder):
+    """Two inputs, two outputs, one of them integers; the batch is open."""
+    nodes = [helper.make_node("Add", ["a", "b"], ["sum"], name="plus"), helper.make_node("Shape", ["sum"], ["sizes"], name="measure")]
+    path = folder / "pair.onnx"
+    path.write_bytes(model(nodes, {"a": ("N", 4), "b": ("N", 4)}, {"sum": ("N", 4), "sizes": ((2,), TensorProto.INT64)}, {}).SerializeToString())
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def engines(folder, cache, cnn, pair):
+    """The paths of an engine of each model, and of one that knows pictures and labels."""
+    labels = folder / "labels.txt"
+    labels.write_text("\n".join(f"thing {i}" for i in range(10)))
+    made = {}
+    for name, source, more in (("cnn", cnn, []), ("pair", pair, ["--shapes", "a=2x4,b=2x4"]), ("seeing", cnn, ["--image", "12x12 rgb", "--labels", str(labels)])):
+        made[name] = str(folder / f"{name}.pelton")
+        assert main(["build", source, "-o", made[name], "--level", "0", "-q", *cache, *more]) == 0
+    return made
+
+
+@pytest.fixture
+def refused(capsys, tmp_path, monkeypatch):
+    """Runs a command that has to be refused, in an empty folder that has to stay so; gives what it says."""
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    monkeypatch.chdir(empty)
+
+    def go(*args: str) -> str:
+        try:
+            status = main([*args])
+        except SystemExit as e:
+            status = e.code
+        out, err = capsys.readouterr()
+        assert status == 2 and out == "", (status, out, err)
+        assert len(re.findall("^error: ", err, re.M)) == 1 and "Traceback" not in err
+        assert os.listdir(empty) == []
+        return err
+    return go
+
+
+# --- what is said without doing anything
+
+def test_version(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["--version"])
+    assert capsys.readouterr().out == f"pelton {pelton.__version__}\n"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_teaches_with_examples(capsys, command):
+    with pytest.raises(SystemExit, match="0"):
+        main([command, "--help"])
+    said = capsys.readouterr().out
+    assert f"  pelton {command}" in said and "examples:" in said and all(len(line) < 160 for line in said.splitlines())
+
+
+@pytest.mark.parametrize("args, why", [
+    ([], "COMMAND"), (["fly"], "fly"), (["build"], "model"), (["build", "m.onnx", "--colour", "red"], "--colour"), (["build", "m.onnx", "--level", "7"], "0 to 5"),
+    (["build", "m.onnx", "--threads", "0"], "1 to 256"), (["build", "m.onnx", "--budget", "soon"], "number of seconds"), (["run"], "engine"),
+    (["run", "e.pelton", "--top", "0"], "whole number"), (["build", "m.onnx", "--lev", "3"], "--lev")])
+def test_wrong_usage(refused, args, why):
+    assert why in refused(*args)
+
+
+# --- build
+
+def test_build_says_what_became_of_the_model(capsys, tmp_path, monkeypatch, cnn, cache):
+    monkeypatch.chdir(tmp_path)
+    assert main(["build", cnn, "--level", "0", *cache]) == 0
+    out, err = capsys.readouterr()
+    assert os.listdir() == ["cnn.pelton"]
+    for words in ("cnn.pelton: ", "built in", "x f32[1, 3, 12, 12]", "y f32[1, 10]", "steps:", "tactics:", "host steps:", "copies:", "level 0"):
+        assert words in out
+    assert [line for line in err.splitlines() if "kernels" not in line] == ["reading the model …", "optimizing …", "linking …"]
+    assert main(["build", cnn, "--level", "0", "-q", "-o", "other.pelton", *cache]) == 0
+    assert capsys.readouterr() == ("", "")
+    assert (tmp_path / "other.pelton").read_bytes() == (tmp_path / "cnn.pelton").read_bytes()
+
+
+def test_tuning_is_counted(capsys, tmp_path, cnn, cache):
+    times = tmp_path / "times.json"
+    assert main(["build", cnn, "--level", "1", "--threads", "1", "--budget", "5", "--timing-cache", str(times), "-o", str(tmp_path / "e.pelton"), *cache]) == 0
+    assert re.search(r"chosen among \d+ timed", capsys.readouterr().out) and json.loads(times.read_text())["times"]
+
+
+@pytest.mark.parametrize("args, why", [
+    (["missing.onnx"], "there is no file missing.onnx"), (["{text}"], "ONNX"), (["{cnn}", "--shapes", "x"], "NAME=VALUE"), (["{cnn}", "--shapes", "x=1xtwo"], "1xtwo"),
+    (["{cnn}", "--shapes", "x=1x3"], "axes"), (["{cnn}", "--shapes", "z=1x3x12x12"], "'z'"), (["{cnn}", "--shapes", "x=1x3x12x12,x=1x3x12x12"], "twice"),
+    (["{cnn}", "--outputs", "nothing"], "'nothing'"), (["{cnn}", "-o", "no/such/e.pelton"], "no folder"), (["{cnn}", "-o", "/"], "not a file"),
+    (["{cnn}", "-o", "/dev/null"], "device"), (["{cnn}", "--image", "big"], "224x224"), (["{cnn}", "--labels", "missing.txt"], "missing.txt"),
+    (["{cnn}", "--timing-cache", "{text}"], "timing cache")])
+def test_builds_that_are_refused(refused, folder, cnn, cache, args, why):
+    (folder / "text.onnx").write_text("this is no model")
+    said = refused("build", *[a.format(cnn=cnn, text=folder / "text.onnx") for a in args], "--level", "0", *cache)
+    assert why in said
+
+
+def test_without_the_compiler_build_says_what_to_install(refused, monkeypatch, cnn):
+    monkeypatch.delitem(sys.modules, "pelton.build", raising=False)
+    monkeypatch.delitem(vars(pelton), "build", raising=False)
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    for name in [m for m in sys.modules if m.startswith("pelton.importers")]:
+        monkeypatch.delitem(sys.modules, name)
+    assert 'pip install "pelton[build]"' in refused("build", cnn, "-q")
+
+
+# --- run
+
+def test_run_on_arrays(capsys, tmp_path, engines):
+    x = np.random.default_rng(0).standard_normal((1, 3, 12, 12)).astype(np.float32)
+    np.save(tmp_path / "x.npy", x)
+    want = pelton.load(engines["cnn"]).run({"x": x})["y"]
+    for given in ("x.npy", "x=x.npy"):
+        assert main(["run", engines["cnn"], "--input", given.replace("x.npy", str(tmp_path / "x.npy")), "--output", str(tmp_path / "y.npy"), "--threads", "1"]) == 0
+        assert (np.load(tmp_path / "y.npy") == want).all()
+    assert capsys.readouterr().out == ""
+    assert main(["run", engines["cnn"], "--input", str(tmp_path / "x.npy")]) == 0
+    assert re.match(r"y f32\[1, 10\]: min -?[\d.]+, mean", capsys.readouterr().out)
+
+
+def test_run_on_several(tmp_path, engines):
+    a, b = np.arange(8, dtype=np.float32).reshape(2, 4), np.ones((2, 4), np.float32)
+    np.savez(tmp_path / "in.npz", a=a, b=b)
+    np.save(tmp_path / "b.npy", b)
+    np.savez(tmp_path / "a.npz", whatever=a)
+    for inputs in ([f"{tmp_path}/in.npz"], [f"a={tmp_path}/a.npz", f"b={tmp_path}/b.npy"]):
+        args = [w for i in inputs for w in ("--input", i)]
+        assert main(["run", engines["pair"], *args, "--output", f"{tmp_path}/out.npz", "--output", f"sum={tmp_path}/s.npy"]) == 0
+        with np.load(tmp_path / "out.npz") as out:
+            assert (out["sum"] == a + b).all() and out["sizes"].tolist() == [2, 4]
+        assert (np.load(tmp_path / "s.npy") == a + b).all()
+
+
+@pytest.mark.parametrize("inputs, more, why", [
+    ([], [], "the engine needs a f32[2, 4], b f32[2, 4]"), (["a=good.npy"], [], "the engine needs b f32[2, 4]"), (["c=good.npy"], [], "no input 'c'"),
+    (["good.npy"], [], "say which input"), (["a=good.npy", "a=good.npy"], [], "twice"), (["a=missing.npy"], [], "cannot be read"), (["a=text.npy"], [], "cannot be read"),
+    (["a=objects.npy"], [], "cannot be read"), (["a=two.npz"], [], "2 arrays"), (["two.npz"], [], "the inputs are a, b"), (["a=double.npy", "b=good.npy"], [], "float64"),
+    (["a=flat.npy", "b=good.npy"], [], "instead of 2"), (["a=cat.png", "b=good.npy"], [], "224x224"), (["a=empty.npz", "b=good.npy"], [], "0 arrays"),
+    (["a=good.npy", "b=good.npy"], ["--output", "y.txt"], ".npy or .npz"), (["a=good.npy", "b=good.npy"], ["--output", "y.npy"], "2 outputs"),
+    (["a=good.npy", "b=good.npy"], ["--output", "no/y.npz"], "no folder"), (["a=good.npy", "b=good.npy"], ["--threads", "999"], "1 to 256")])
+def test_runs_that_are_refused(refused, tmp_path, engines, inputs, more, why):
+    good = np.ones((2, 4), np.float32)
+    for name, array in (("good", good), ("double", good.astype(float)), ("flat", good.ravel()), ("objects", np.array([None, {}]))):
+        np.save(tmp_path / f"{name}.npy", array, allow_pickle=True)
+    np.savez(tmp_path / "two.npz", x=good, y=good)
+    np.savez(tmp_path / "empty.npz")
+    (tmp_path / "text.npy").write_text("numbers")
+    args = [w for i in inputs for w in ("--input", re.sub(r"(^|=)(?=[^=]*$)", rf"\1{tmp_path}/", i, count=1))]
+    assert why in refused("run", engines["pair"], *args, *more)
+
+
+def test_engines_that_are_refused(refused, tmp_path, engines, cnn):
+    whole = open(engines["cnn"], "rb").read()
+    flipped = bytearray(whole)
+    flipped[40] ^= 4
+    for content, why in ((whole[:-100], "truncated"), (bytes(flipped), "altered"), (b"", "not a Pelton engine"), (whole[:8] + b"\x63" + whole[9:], "version 99")):
+        (tmp_path / "bad.pelton").write_bytes(content)
+        for command in (["run"], ["bench"], ["inspect"]):
+            assert why in refused(*command, str(tmp_path / "bad.pelton"))
+    assert "pelton build" in refused("run", cnn)
+    assert "No such file" in refused("inspect", "missing.pelton") and "No such file" in refused("bench", "missing.pelton")
+
+
+def test_a_full_disk_leaves_nothing_of_an_output(tmp_path):
+    program = ("import resource, numpy\nfrom pelton.cli import arrays\nresource.setrlimit(resource.RLIMIT_FSIZE, (64, 64))\n"
+               "try:\n    arrays.write('y.npy', {'y': numpy.zeros(1000)})\nexcept arrays.InputError as e:\n    print(e)\n")
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, env=HERE)
+    assert done.stdout == "y.npy cannot be written: File too large\n" and os.listdir(tmp_path) == []
+
+
+def test_top_says_how_numbers_became_probabilities(capsys, tmp_path, engines):
+    np.save(tmp_path / "x.npy", np.zeros((1, 3, 12, 12), np.float32))
+    assert main(["run", engines["seeing"], "--input", str(tmp_path / "x.npy"), "--top", "3"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "softmax" in lines[0] and len(lines) == 4 and all(re.match(r" +[01]\.\d{4}  thing \d$", line) for line in lines[1:])
+    given = run.likeliest(np.array([[.25, .5, .25], [.1, .1, .8]]), 1, ["a", "b"])
+    assert given == ["probabilities, as the model gives them:", "(the engine has 2 labels for 3 classes)", "row 0:", "   0.5000  b", "row 1:", "   0.8000  class 2"]
+    logits = run.likeliest(np.array([0., 1., 2.]).reshape(1, 3, 1, 1), 3, None)
+    assert "softmax" in logits[0] and logits[1] == "   0.6652  class 2"
+    for odd in (np.array("x"), np.zeros((0, 3)), np.array(True), np.float32(1)):
+        with pytest.raises(pelton.InputError, match="--top needs"):
+            run.likeliest(np.asarray(odd), 1, None)
+
+
+def test_pictures_go_in_as_the_engine_says(capsys, tmp_path, engines, refused):
+    image = pytest.importorskip("PIL.Image")
+    pixels = np.random.default_rng(0).integers(0, 256, (12, 12, 3)).astype(np.uint8)
+    image.fromarray(pixels).save(tmp_path / "p.png")
+    np.save(tmp_path / "p.npy", (pixels.transpose(2, 0, 1)[None] / 255).astype(np.float32))
+    said = []
+    for name, given, more in (("seeing", "p.png", []), ("seeing", "x=p.png", []), ("cnn", "p.png", ["--image", "12x12 rgb"]), ("cnn", "p.npy", [])):
+        assert main(["run", engines[name], "--input", given.replace("p.", f"{tmp_path}/p."), *more]) == 0
+        said.append(capsys.readouterr().out)
+    assert len(set(said)) == 1
+    assert "does not say how pictures" in refused("run", engines["cnn"], "--input", f"{tmp_path}/p.png")
+    assert "need an input of shape" in refused("run", engines["cnn"], "--input", f"{tmp_path}/p.png", "--image", "24x24")
+    assert "takes 1 pictures at once" in refused("run", engines["seeing"], "--input", f"{tmp_path}/p.png", "--input", f"{tmp_path}/p.png")
+
+
+# --- bench
+
+QUICK = ["--seconds", "0.02", "--warmup", "0"]
+
+
+def test_bench_of_an_engine(capsys, engines):
+    assert main(["bench", engines["cnn"], *QUICK, "--layers"]) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"throughput +[\d.]+ per second", out) and re.search(r"min [\d.]+  mean [\d.]+  median [\d.]+  p90 [\d.]+  p95 [\d.]+  p99 [\d.]+", out)
+    steps = len(pelton.load(engines["cnn"]).steps)
+    assert "% of peak" in out and len(re.findall(r"^ *\d+ +[\d.]+ (?:ns|µs|ms|s) ", out, re.M)) == steps
+
+
+def test_bench_of_a_model_as_json(capsys, pair, cache):
+    assert main(["bench", pair, "--level", "0", "--shapes", "a=8x4,b=8x4", "--threads", "1", *QUICK, "--layers", "--json", *cache]) == 0
+    found = json.loads(capsys.readouterr().out)
+    ms = found["latency_ms"]
+    assert 0 < ms["min"] <= ms["median"] <= ms["p90"] <= ms["p95"] <= ms["p99"] and ms["min"] <= ms["mean"]
+    assert found["threads"] == 1 and found["runs"] >= 5 and found["throughput"] > 0 and found["peak_gflops"] > 1
+    assert abs(sum(s["share"] for s in found["layers"]) - 1) < 1e-6
+
+
+def test_bench_refuses(refused, engines, cnn):
+    assert "onnxruntime, openvino" in refused("bench", cnn, "--vs", "tensorrt")
+    assert "--vs takes" in refused("bench", cnn, "--vs", "")
+    assert "model.onnx" in refused("bench", engines["cnn"], "--vs", "onnxruntime")
+
+
+@pytest.fixture
+def runtimes(tmp_path, monkeypatch):
+    """Makes other runtimes importable in subprocesses: an `onnxruntime` that answers zeros, an `openvino` that fails."""
+    (tmp_path / "onnxruntime.py").write_text(
+        "import numpy, time\nprint('chatter')\n__version__ = '0.0'\nclass SessionOptions: pass\n"
+        "class InferenceSession:\n    def __init__(self, *args, **kw): pass\n"
+        "    def run(self, names, feeds):\n        time.sleep(.002)\n        return [numpy.zeros((1, 10), numpy.float32)]\n")
+    (tmp_path / "openvino.py").write_text("class Core:\n    def compile_model(self, *args): raise ValueError('out of wine')\n")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
+
+
+def test_bench_beside_others(capsys, runtimes, cnn, cache):
+    assert main(["bench", cnn, "--level", "0", *QUICK, "--vs", "onnxruntime,openvino", "--json", *cache]) == 0
+    ours, zeros, broken = json.loads(capsys.readouterr().out)["vs"]
+    assert ours["runtime"] == "pelton" and ours["version"] == pelton.__version__ and ours["off"] == 0
+    assert zeros["median_ms"] > 2 and zeros["off"] == 1 and zeros["spread"] >= 1
+    assert broken == {"runtime": "openvino", "why_not": "failed: ValueError: out of wine"}
+    assert main(["bench", cnn, "--level", "0", *QUICK, "--vs", "onnxruntime,openvino", *cache]) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"onnxruntime +0\.0 +[\d.]+ +[\d.]+ +1\.0e\+00 +[\d.]+× as fast", out) and "out of wine" in out
+
+
+def test_a_runtime_that_is_not_there_says_how_to_install_it(tmp_path, engines, cnn, monkeypatch):
+    (tmp_path / "onnxruntime.py").write_text("raise ImportError('No module named onnxruntime')")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
+    found = peers.compare(engines["cnn"], cnn, {"x": np.zeros((1, 3, 12, 12), np.float32)}, ["onnxruntime"], threads=1, seconds=.02, rounds=2, folder=str(tmp_path))
+    assert "pip install onnxruntime" in found[1].why_not and len(found[0].rounds) == 2
+    with pytest.raises(pelton.InputError, match="does not start"):
+        peers.compare(engines["cnn"], cnn, {}, ["onnxruntime"], threads=1, seconds=.02, rounds=2, folder=str(tmp_path), python=str(tmp_path / "python"))
+
+
+def test_outputs_that_differ_are_seen(tmp_path):
+    a, b = str(tmp_path / "a.npz"), str(tmp_path / "b.npz")
+    def off(x, y):
+        np.savez(a, **{str(i): v for i, v in enumerate(x)})
+        np.savez(b, **{str(i): v for i, v in enumerate(y)})
+        return peers.difference(a, b)
+    one = np.array([1., -4.])
+    assert off([one], [one]) == 0 and off([one + [0, 1]], [one]) == .25
+    assert off([one, one], [one]) == off([one], [one, one]) == off([one[:1]], [one]) == float("inf")
+    assert not off([one * np.nan], [one]) <= 1
+
+
+# --- inspect, explain
+
+def test_inspect(capsys, engines, tmp_path, refused):
+    assert main(["inspect", engines["seeing"], "--verify"]) == 0
+    out = capsys.readouterr().out
+    for words in ("verified", "weights:", "memory:", "12x12 rgb", "thing 0, thing 1", "convolution", "stem", "tactic"):
+        assert words in out
+    assert main(["inspect", engines["cnn"], "--json"]) == 0
+    facts, engine = json.loads(capsys.readouterr().out), pelton.load(engines["cnn"])
+    assert [s["info"]["tactic"] for s in facts["steps"]] == [s.info["tactic"] for s in engine.steps] and facts["inputs"][0]["name"] == "x"
+    altered = bytearray(open(engines["cnn"], "rb").read())
+    altered[-10] ^= 1
+    (tmp_path / "altered.pelton").write_bytes(altered)
+    assert "altered in its constants" in refused("inspect", str(tmp_path / "altered.pelton"), "--verify")
+
+
+def test_explain_shows_every_stage(capsys, cnn):
+    assert main(["explain", cnn]) == 0
+    out = capsys.readouterr().out
+    for words in ("import: ", "passes:", "decompose", "[stem+stem.relu]", "conv (", "fusions refused", "copies because of layouts", "input  x: f32[1, 3, 12, 12]"):
+        assert words in out
+    assert main(["explain", cnn, "--tactics"]) == 0
+    assert re.search(r"conv:[A-Z]+=\d", capsys.readouterr().out)
+
+
+def test_explain_prints_programs_that_parse(capsys, cnn):
+    from pelton.explain import explain
+    from pelton.ir.text import parse
+    found = explain(cnn)
+    for stage, graph in found.stages.items():
+        assert main(["explain", cnn, "--graph", stage]) == 0
+        assert [n.op.name for n in parse(capsys.readouterr().out).nodes] == [n.op.name for n in graph.nodes]
+
+
+def test_explain_why_not(capsys, cnn, refused):
+    assert main(["explain", cnn, "--why-not", "depthwise"]) == 0
+    out = capsys.readouterr().out
+    assert "applied 1×: dw" in out and "not at stem+stem.relu: " in out
+    assert main(["explain", cnn, "--why-not", "gelu_erf" if "gelu_erf" in _rules() else sorted(_rules())[0]]) == 0
+    assert "applied 0×" in capsys.readouterr().out
+    assert "did you mean" in refused("explain", cnn, "--why-not", "depthwize")
+    assert "the stages are import" in refused("explain", cnn, "--graph", "nowhere")
+    assert "there is no file" in refused("explain", "missing.onnx")
+
+
+def _rules():
+    from pelton.passes.rewrite import RULES
+    return RULES
+
+
+# --- demo, and how commands end
+
+@pytest.mark.slow
+def test_demo(capsys, monkeypatch, tmp_path):
+    pytest.importorskip("skimage")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert main(["demo", "--level", "0"]) == 0
+    out = capsys.readouterr().out
+    said = dict(reversed(m) for m in re.findall(r"(0\.\d{4})  (\w+)", out))
+    assert list(said) == ["cat", "dog", "frog"]
+    assert all(abs(float(said[name]) - want) < 2e-3 for name, want in (("cat", .629), ("dog", .225), ("frog", .122)))
+    assert re.search(r"one run: [\d.]+ ms", out)
+
+
+def pelton_process(*args, env=None, **more):
+    return subprocess.Popen([sys.executable, "-m", "pelton", *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**HERE, **(env or {})}, **more)
+
+
+def test_an_interrupted_build_leaves_nothing(tmp_path, cnn):
+    temporary, there = tmp_path / "tmp", tmp_path / "there"
+    temporary.mkdir()
+    there.mkdir()
+    process = pelton_process("build", cnn, "-o", str(there / "e.pelton"), "--level", "5", "--cache-dir", str(tmp_path / "cache"),
+                             cwd=there, env={"TMPDIR": str(temporary)})
+    try:
+        while "compiling" not in (line := process.stderr.readline()):
+            assert line, "it ended before it could be interrupted"
+        time.sleep(.5)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130 and "interrupted" in err and "Traceback" not in err and out == ""
+    assert os.listdir(there) == [] and os.listdir(temporary) == []
+    assert not [p for p in (tmp_path / "cache").rglob("*") if p.is_file() and p.suffix not in (".o", ".json", ".pch")]
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(engines):
+    process = pelton_process("inspect", engines["cnn"], "--json")
+    process.stdout.close()
+    assert process.wait(timeout=60) == 128 + signal.SIGPIPE and process.stderr.read() == ""
+    process.stderr.close()
+
+
+def test_engines_run_without_what_building_needs(tmp_path, engines):
+    """In a process where no package but numpy can be imported, and Pelton's compiler is not until the machine's peak is asked for."""
+    np.save(tmp_path / "x.npy", np.zeros((1, 3, 12, 12), np.float32))
+    program = ("import sys\nfrom pelton.cli import main\n"
+               "class Only:\n    def find_spec(self, name, path=None, target=None):\n"
+               "        if name.partition('.')[0] not in {*sys.stdlib_module_names, 'numpy', 'pelton'}: raise ModuleNotFoundError(f'no {name}', name=name)\n"
+               "sys.meta_path.insert(0, Only())\n"
+               f"engine = {engines['cnn']!r}\nbench = ['bench', engine, '--seconds', '0', '--warmup', '0']\n"
+               "for command in (['run', engine, '--input', 'x.npy'], ['inspect', engine, '--verify'], bench):\n    assert main(command) == 0\n"
+               "compiler = {'ir', 'ops', 'passes', 'plan', 'kernels', 'importers', 'tune', 'host'}\n"
+               "assert not [m for m in sys.modules if m.startswith('pelton.') and m.split('.')[1] in compiler]\n"
+               "assert main([*bench, '--layers']) == 0\n")
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, env=HERE)
+    assert done.returncode == 0, done.stderr
+    assert "y f32[1, 10]" in done.stdout and "peak cannot be measured" in done.stdout
+
+
+# --- progress and words
+
+def test_progress_on_a_terminal_and_off_it(monkeypatch):
+    import io
+    pytest.importorskip("rich")
+
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+    for stream, marks in ((Terminal(), "━"), (io.StringIO(), "timing kernels, 0 of 7 …")):
+        monkeypatch.setattr(sys, "stderr", stream)
+        monkeypatch.setenv("TERM", "xterm")
+        with progress.shown() as tell:
+            tell("import", 0, 1)
+            for done in range(8):
+                tell("tune", done, 7)
+            tell("done", 1, 1)
+        assert marks in stream.getvalue() and "timing kernels" in stream.getvalue()
+    monkeypatch.setattr(sys, "stderr", silent := io.StringIO())
+    with progress.shown(False) as tell:
+        tell("tune", 0, 7)
+    assert silent.getvalue() == ""
+
+
+def test_numbers_as_people_read_them():
+    assert [text.size(n) for n in (0, 999, 1500, 2_500_000, 3e9)] == ["0 B", "999 B", "1.5 kB", "2.5 MB", "3.00 GB"]
+    assert [text.duration(n) for n in (7, 1500, 2_500_000, 3e9)] == ["7 ns", "1.5 µs", "2.500 ms", "3.00 s"]
+    assert text.count(1, "copy", "copies") == "1 copy" and text.count(2, "copy", "copies") == "2 copies" and text.count(0, "step") == "0 steps"
+    assert text.table([("a", "b"), ("long", "1")], "lr") == "a     b\nlong  1"
