@@ -155,7 +155,8 @@ class Context:
             refuse_mapping(self.engine.inputs, inputs)
         if inputs.keys() != self._names:
             check_names("input", self.engine.inputs, inputs, all_of_them=True)
-        bound, places = self._bound, []
+        self._bound = bound = []
+        places = []
         for port, name, dtype, shape, alignment in self._inputs:
             array = inputs[name]
             if type(array) is not np.ndarray or array.dtype != dtype or array.shape != shape:
