@@ -51,7 +51,8 @@ def engines(folder, cache, cnn, pair):
     labels = folder / "labels.txt"
     labels.write_text("\n".join(f"thing {i}" for i in range(10)))
     made = {}
-    for name, source, more in (("cnn", cnn, []), ("pair", pair, ["--shapes", "a=2x4,b=2x4"]), ("seeing", cnn, ["--image", "12x12 rgb", "--labels", str(labels)])):
+    for name, source, more in (("cnn", cnn, []), ("pair", pair, ["--shapes", "a=2x4,b=2x4"]),
+                               ("seeing", cnn, ["--image", "12x12 rgb", "--labels", str(labels)])):
         made[name] = str(folder / f"{name}.pelton")
         assert main(["build", source, "-o", made[name], "--level", "0", "-q", *cache, *more]) == 0
     return made
@@ -94,7 +95,8 @@ def test_help_teaches_with_examples(capsys, command):
 
 
 @pytest.mark.parametrize("args, why", [
-    ([], "COMMAND"), (["fly"], "fly"), (["build"], "model"), (["build", "m.onnx", "--colour", "red"], "--colour"), (["build", "m.onnx", "--level", "7"], "0 to 5"),
+    ([], "COMMAND"), (["fly"], "fly"), (["build"], "model"), (["build", "m.onnx", "--colour", "red"], "--colour"),
+    (["build", "m.onnx", "--level", "7"], "0 to 5"),
     (["build", "m.onnx", "--threads", "0"], "1 to 256"), (["build", "m.onnx", "--budget", "soon"], "number of seconds"), (["run"], "engine"),
     (["run", "e.pelton", "--top", "0"], "whole number"), (["build", "m.onnx", "--lev", "3"], "--lev")])
 def test_wrong_usage(refused, args, why):
@@ -123,7 +125,8 @@ def test_tuning_is_counted(capsys, tmp_path, cnn, cache):
 
 
 @pytest.mark.parametrize("args, why", [
-    (["missing.onnx"], "there is no file missing.onnx"), (["{text}"], "ONNX"), (["{cnn}", "--shapes", "x"], "NAME=VALUE"), (["{cnn}", "--shapes", "x=1xtwo"], "1xtwo"),
+    (["missing.onnx"], "there is no file missing.onnx"), (["{text}"], "ONNX"), (["{cnn}", "--shapes", "x"], "NAME=VALUE"),
+    (["{cnn}", "--shapes", "x=1xtwo"], "1xtwo"),
     (["{cnn}", "--shapes", "x=1x3"], "axes"), (["{cnn}", "--shapes", "z=1x3x12x12"], "'z'"), (["{cnn}", "--shapes", "x=1x3x12x12,x=1x3x12x12"], "twice"),
     (["{cnn}", "--outputs", "nothing"], "'nothing'"), (["{cnn}", "-o", "no/such/e.pelton"], "no folder"), (["{cnn}", "-o", "/"], "not a file"),
     (["{cnn}", "-o", "/dev/null"], "device"), (["{cnn}", "--image", "big"], "224x224"), (["{cnn}", "--labels", "missing.txt"], "missing.txt"),
@@ -150,7 +153,8 @@ def test_run_on_arrays(capsys, tmp_path, engines):
     np.save(tmp_path / "x.npy", x)
     want = pelton.load(engines["cnn"]).run({"x": x})["y"]
     for given in ("x.npy", "x=x.npy"):
-        assert main(["run", engines["cnn"], "--input", given.replace("x.npy", str(tmp_path / "x.npy")), "--output", str(tmp_path / "y.npy"), "--threads", "1"]) == 0
+        given = given.replace("x.npy", str(tmp_path / "x.npy"))
+        assert main(["run", engines["cnn"], "--input", given, "--output", str(tmp_path / "y.npy"), "--threads", "1"]) == 0
         assert (np.load(tmp_path / "y.npy") == want).all()
     assert capsys.readouterr().out == ""
     assert main(["run", engines["cnn"], "--input", str(tmp_path / "x.npy")]) == 0
@@ -172,8 +176,9 @@ def test_run_on_several(tmp_path, engines):
 
 @pytest.mark.parametrize("inputs, more, why", [
     ([], [], "the engine needs a f32[2, 4], b f32[2, 4]"), (["a=good.npy"], [], "the engine needs b f32[2, 4]"), (["c=good.npy"], [], "no input 'c'"),
-    (["good.npy"], [], "say which input"), (["a=good.npy", "a=good.npy"], [], "twice"), (["a=missing.npy"], [], "cannot be read"), (["a=text.npy"], [], "cannot be read"),
-    (["a=objects.npy"], [], "cannot be read"), (["a=two.npz"], [], "2 arrays"), (["two.npz"], [], "the inputs are a, b"), (["a=double.npy", "b=good.npy"], [], "float64"),
+    (["good.npy"], [], "say which input"), (["a=good.npy", "a=good.npy"], [], "twice"), (["a=missing.npy"], [], "cannot be read"),
+    (["a=text.npy"], [], "cannot be read"), (["a=objects.npy"], [], "cannot be read"), (["a=two.npz"], [], "2 arrays"),
+    (["two.npz"], [], "the inputs are a, b"), (["a=double.npy", "b=good.npy"], [], "float64"),
     (["a=flat.npy", "b=good.npy"], [], "instead of 2"), (["a=cat.png", "b=good.npy"], [], "224x224"), (["a=empty.npz", "b=good.npy"], [], "0 arrays"),
     (["a=good.npy", "b=good.npy"], ["--output", "y.txt"], ".npy or .npz"), (["a=good.npy", "b=good.npy"], ["--output", "y.npy"], "2 outputs"),
     (["a=good.npy", "b=good.npy"], ["--output", "no/y.npz"], "no folder"), (["a=good.npy", "b=good.npy"], ["--threads", "999"], "1 to 256")])
@@ -192,7 +197,8 @@ def test_engines_that_are_refused(refused, tmp_path, engines, cnn):
     whole = open(engines["cnn"], "rb").read()
     flipped = bytearray(whole)
     flipped[40] ^= 4
-    for content, why in ((whole[:-100], "truncated"), (bytes(flipped), "altered"), (b"", "not a Pelton engine"), (whole[:8] + b"\x63" + whole[9:], "version 99")):
+    for content, why in ((whole[:-100], "truncated"), (bytes(flipped), "altered"), (b"", "not a Pelton engine"),
+                         (whole[:8] + b"\x63" + whole[9:], "version 99")):
         (tmp_path / "bad.pelton").write_bytes(content)
         for command in (["run"], ["bench"], ["inspect"]):
             assert why in refused(*command, str(tmp_path / "bad.pelton"))
@@ -213,7 +219,8 @@ def test_top_says_how_numbers_became_probabilities(capsys, tmp_path, engines):
     lines = capsys.readouterr().out.splitlines()
     assert "softmax" in lines[0] and len(lines) == 4 and all(re.match(r" +[01]\.\d{4}  thing \d$", line) for line in lines[1:])
     given = run.likeliest(np.array([[.25, .5, .25], [.1, .1, .8]]), 1, ["a", "b"])
-    assert given == ["probabilities, as the model gives them:", "(the engine has 2 labels for 3 classes)", "row 0:", "   0.5000  b", "row 1:", "   0.8000  class 2"]
+    assert given == ["probabilities, as the model gives them:", "(the engine has 2 labels for 3 classes)",
+                     "row 0:", "   0.5000  b", "row 1:", "   0.8000  class 2"]
     logits = run.likeliest(np.array([0., 1., 2.]).reshape(1, 3, 1, 1), 3, None)
     assert "softmax" in logits[0] and logits[1] == "   0.6652  class 2"
     for odd in (np.array("x"), np.zeros((0, 3)), np.array(True), np.float32(1)):
@@ -289,10 +296,11 @@ def test_bench_beside_others(capsys, runtimes, cnn, cache):
 def test_a_runtime_that_is_not_there_says_how_to_install_it(tmp_path, engines, cnn, monkeypatch):
     (tmp_path / "onnxruntime.py").write_text("raise ImportError('No module named onnxruntime')")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
-    found = peers.compare(engines["cnn"], cnn, {"x": np.zeros((1, 3, 12, 12), np.float32)}, ["onnxruntime"], threads=1, seconds=.02, rounds=2, folder=str(tmp_path))
+    quick = {"threads": 1, "seconds": .02, "rounds": 2, "folder": str(tmp_path)}
+    found = peers.compare(engines["cnn"], cnn, {"x": np.zeros((1, 3, 12, 12), np.float32)}, ["onnxruntime"], **quick)
     assert "pip install onnxruntime" in found[1].why_not and len(found[0].rounds) == 2
     with pytest.raises(pelton.InputError, match="does not start"):
-        peers.compare(engines["cnn"], cnn, {}, ["onnxruntime"], threads=1, seconds=.02, rounds=2, folder=str(tmp_path), python=str(tmp_path / "python"))
+        peers.compare(engines["cnn"], cnn, {}, ["onnxruntime"], python=str(tmp_path / "python"), **quick)
 
 
 def test_outputs_that_differ_are_seen(tmp_path):
@@ -326,7 +334,8 @@ def test_inspect(capsys, engines, tmp_path, refused):
 def test_explain_shows_every_stage(capsys, cnn):
     assert main(["explain", cnn]) == 0
     out = capsys.readouterr().out
-    for words in ("import: ", "passes:", "decompose", "[stem+stem.relu]", "conv (", "fusions refused", "copies because of layouts", "input  x: f32[1, 3, 12, 12]"):
+    for words in ("import: ", "passes:", "decompose", "[stem+stem.relu]", "conv (", "fusions refused", "copies because of layouts",
+                  "input  x: f32[1, 3, 12, 12]"):
         assert words in out
     assert main(["explain", cnn, "--tactics"]) == 0
     assert re.search(r"conv:[A-Z]+=\d", capsys.readouterr().out)
@@ -372,7 +381,8 @@ def test_demo(capsys, monkeypatch, tmp_path):
 
 
 def pelton_process(*args, env=None, **more):
-    return subprocess.Popen([sys.executable, "-m", "pelton", *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**HERE, **(env or {})}, **more)
+    return subprocess.Popen([sys.executable, "-m", "pelton", *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                            env={**HERE, **(env or {})}, **more)
 
 
 def test_an_interrupted_build_leaves_nothing(tmp_path, cnn):

@@ -60,7 +60,8 @@ def measure(model: str, a: argparse.Namespace, threads: int, shapes: dict[str, s
     with tempfile.TemporaryDirectory(prefix="pelton-bench-") as folder:
         start = time.monotonic()
         try:
-            engine = pelton.build(model, level=a.level, strict=a.strict, threads=threads, shapes=fitting(shapes, model), cache_dir=os.path.join(folder, "cache"))
+            engine = pelton.build(model, level=a.level, strict=a.strict, threads=threads, shapes=fitting(shapes, model),
+                                  cache_dir=os.path.join(folder, "cache"))
         except pelton.Error as e:
             return [stem, f"not built: {e}", *[""] * (len(names) + 3)], False
         built = time.monotonic() - start

@@ -20,6 +20,7 @@ from pelton.options import Options
 from pelton.passes import pipeline
 from pelton.passes.decompose import decompose
 from pelton.plan import fuse, lower, place, region
+from pelton.plan.recurrent import split_recurrent
 from pelton.runtime import Engine
 from pelton.tune import cache, candidates, search
 
@@ -67,7 +68,7 @@ def plan(graph: Graph, options: Options) -> tuple[place.Placed, fuse.Fused]:
     """A graph cut into regions that templates take, every value with its place."""
     def claimed(node) -> bool:
         return candidates.claim(region.cut(graph, (node,), (node,)), options.strict) is None
-    graph = decompose(graph, claimed)
+    graph = decompose(split_recurrent(graph), claimed)
     fused = fuse.fuse(graph, lambda r: candidates.claim(r, options.strict))
     return place.place(fused, lambda r: candidates.chosen(r, options.strict)), fused
 

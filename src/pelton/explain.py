@@ -51,7 +51,8 @@ class Explanation:
         known = {*RULES, *fired, *refused}
         if name not in known:
             near = difflib.get_close_matches(name, {*known, *TEMPLATES}, 5, 0.4)
-            raise InputError(f"there is no rule or kernel template {name!r}; " + (f"did you mean {', '.join(near)}?" if near else f"there are {', '.join(sorted(known))}"))
+            raise InputError(f"there is no rule or kernel template {name!r}; "
+                             + (f"did you mean {', '.join(near)}?" if near else f"there are {', '.join(sorted(known))}"))
         return Refusals(name, RULES[name].doc if name in RULES else "", tuple(fired.get(name, ())), refused.get(name, {}))
 
 

@@ -158,7 +158,9 @@ def read_labels(path: str | os.PathLike[str]) -> tuple[str, ...]:
         with open(path, encoding="utf-8") as f:
             labels = tuple(line.strip() for line in f.read().rstrip().splitlines())
     except (OSError, UnicodeDecodeError) as e:
-        raise InputError(f"the labels {os.fspath(path)} cannot be read: {getattr(e, 'strerror', None) or e}; expected a text file with one class per line") from None
+        raise InputError(f"the labels {os.fspath(path)} cannot be read: {getattr(e, 'strerror', None) or e}; "
+                         "expected a text file with one class per line") from None
     if not labels or "" in labels:
-        raise InputError(f"the labels {os.fspath(path)} have {'an empty line' if labels else 'no lines'}; expected one class per line, in the order of the outputs")
+        raise InputError(f"the labels {os.fspath(path)} have {'an empty line' if labels else 'no lines'}; "
+                         "expected one class per line, in the order of the outputs")
     return labels

@@ -58,7 +58,8 @@ def add_build(command: argparse.ArgumentParser) -> None:
     group.add_argument("--budget", type=seconds, metavar="S", help="seconds for timing kernels; then the best guess is taken")
     group.add_argument("--strict", action="store_true", help="only arithmetic that differs from the model's by the order of sums (no Winograd)")
     group.add_argument("--shapes", action="append", default=[], metavar="NAME=SIZES", help=SHAPE_HELP)
-    group.add_argument("--outputs", action="append", default=[], metavar="NAME", help="return these tensors, inner ones too, instead of the model's outputs (repeat)")
+    group.add_argument("--outputs", action="append", default=[], metavar="NAME",
+                       help="return these tensors, inner ones too, instead of the model's outputs (repeat)")
     group.add_argument("--timing-cache", metavar="FILE", help="remember times here: the same file gives the same engine, byte for byte")
     group.add_argument("--cache-dir", metavar="DIR", help="compiled kernels and times are kept here (~/.cache/pelton if not given)")
 

@@ -53,7 +53,8 @@ def _split(pair: str, names: Sequence[str]) -> tuple[str | None, str]:
     if pair.lower().endswith(".npz"):
         return None, pair
     if len(names) != 1:
-        raise InputError(f"say which input is {pair!r}: the engine has {', '.join(names)}; write --input {names[0]}={pair}" if names else "the engine has no inputs")
+        raise InputError(f"say which input is {pair!r}: the engine has {', '.join(names)}; write --input {names[0]}={pair}" if names else
+                         "the engine has no inputs")
     return names[0], pair
 
 
@@ -99,7 +100,10 @@ def _read(path: str) -> np.ndarray | dict[str, np.ndarray]:
 def made_up(engine: Engine, seed: int = 0) -> dict[str, np.ndarray]:
     """Inputs to time an engine with: floats from a normal distribution, integers and bools 0 or 1 (indices that fit any table)."""
     rng = np.random.default_rng(seed)
-    return {p.name: (rng.standard_normal(p.shape) if p.numpy_dtype.kind not in "iub" else rng.integers(0, 2, p.shape)).astype(p.numpy_dtype) for p in engine.inputs}
+    def drawn(port) -> np.ndarray:
+        whole = port.numpy_dtype.kind in "iub"
+        return (rng.integers(0, 2, port.shape) if whole else rng.standard_normal(port.shape)).astype(port.numpy_dtype)
+    return {p.name: drawn(p) for p in engine.inputs}
 
 
 def check_target(path: str) -> None:

@@ -104,8 +104,9 @@ def layers(context: Context, feeds: dict[str, np.ndarray]) -> list[dict[str, Any
     out = []
     for step, ns in zip(steps, medians):
         info = step.info
-        out.append({"name": step.name, "op": info.get("op", ""), "tactic": "host" if step.host else info.get("tactic", ""), "layers": list(info.get("layers") or ()),
-                    "ns": ns, "share": ns / total, "gflops": info.get("flops", 0) / max(ns, 1), "gbytes": info.get("bytes", 0) / max(ns, 1)})
+        tactic = "host" if step.host else info.get("tactic", "")
+        out.append({"name": step.name, "op": info.get("op", ""), "tactic": tactic, "layers": list(info.get("layers") or ()), "ns": ns, "share": ns / total,
+                    "gflops": info.get("flops", 0) / max(ns, 1), "gbytes": info.get("bytes", 0) / max(ns, 1)})
     return out
 
 

@@ -25,7 +25,8 @@ An engine is made for this kind of machine and this number of threads. It holds 
 
 
 def add(commands) -> argparse.ArgumentParser:
-    command = commands.add_parser("build", help="make an engine file from an ONNX model", description="Makes an engine file from an ONNX model.", epilog=EXAMPLES)
+    command = commands.add_parser("build", help="make an engine file from an ONNX model", epilog=EXAMPLES,
+                                  description="Makes an engine file from an ONNX model.")
     command.add_argument("model", help="an ONNX file")
     command.add_argument("-o", "--output", metavar="FILE", help="the engine file (the model's name with .pelton, here, if not given)")
     arguments.add_threads(command)
@@ -79,7 +80,7 @@ def summary(engine: Engine) -> str:
     layers = sum(len(s.info.get("layers") or ()) for s in engine.steps)
     fused = sum(len(s.info.get("layers") or ()) > 1 for s in kernels)
     rows = [("inputs", ports(engine.inputs)), ("outputs", ports(engine.outputs)),
-            ("steps", f"{len(engine.steps)} for {text.count(layers, 'layer')}; {text.count(fused, 'step')} {'do' if fused != 1 else 'does'} several layers at once"),
+            ("steps", f"{len(engine.steps)} for {text.count(layers, 'layer')}; {fused} of them for several layers at once"),
             ("tactics", f"{len(tactics)} different, chosen among {timed} timed" if timed else f"{len(tactics)} different, guessed, none timed"),
             ("copies", f"{len(copies)} because of layouts (`pelton explain` gives the reasons)" if copies else "none because of layouts"),
             ("host steps", f"{len(hosts)} without a kernel, run by their reference: {', '.join(hosts)}" if hosts else "none: every layer has a kernel"),

@@ -14,7 +14,8 @@ from pelton.errors import InputError
 from . import arguments, build, peers, run, text, timing
 
 IMAGE = "32x32 scale=1 lanczos rgb"
-EXAMPLES = """The network is a ResNet-20 trained on CIFAR-10 (ten classes, 32×32 pixels) that comes with Pelton; the picture is Chelsea, the cat of scikit-image.
+EXAMPLES = """The network is a ResNet-20 trained on CIFAR-10 (ten classes, 32×32 pixels) that comes with Pelton; the picture is Chelsea, the cat
+of scikit-image.
 
 examples:
   pelton demo

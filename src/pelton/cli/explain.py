@@ -54,7 +54,8 @@ def imported(found: Explanation) -> list[str]:
     graph, info = found.imported.graph, found.imported.info
     opsets = ", ".join(f"{domain or 'ai.onnx'} {version}" for domain, version in info.opsets.items())
     weights = sum(v.type.bytes for v in graph.constants)
-    return [f"import: {text.count(len(graph.nodes), 'node')}, {text.size(weights)} of constants; opset {opsets}" + (f"; made by {info.producer}" if info.producer else ""),
+    made_by = f"; made by {info.producer}" if info.producer else ""
+    return [f"import: {text.count(len(graph.nodes), 'node')}, {text.size(weights)} of constants; opset {opsets}{made_by}",
             *(f"  input  {v.name}: {v.type}" for v in graph.inputs), *(f"  output {v.name}: {v.type}" for v in graph.outputs),
             *(f"  warning: {w}" for w in info.warnings), *(f"  without an operator of ours, run by the onnx package: {f}" for f in info.foreign)]
 

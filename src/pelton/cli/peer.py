@@ -11,6 +11,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -58,7 +59,8 @@ def main(runtime: str, path: str, feeds: str, threads: str) -> None:
     for line in sys.stdin:
         what, _, value = line.strip().partition(" ")
         if what == "save":
-            np.savez(value, **{f"{i}": np.asarray(x) for i, x in enumerate(result)})
+            arrays: Any = {f"{i}": np.asarray(x) for i, x in enumerate(result)}
+            np.savez(value, **arrays)
             answer({})
             continue
         for _ in range(2):

@@ -98,14 +98,15 @@ def compare(engine: str, model: str, feeds: Mapping[str, np.ndarray], names: Seq
     if unknown:
         raise InputError(f"{unknown[0]!r} cannot be compared with; there are {', '.join(PEERS)}")
     feeds_file = os.path.join(folder, "feeds.npz")
-    np.savez(feeds_file, **dict(feeds))
+    saved: Any = dict(feeds)
+    np.savez(feeds_file, **saved)
     found = [Measured(name) for name in dict.fromkeys(("pelton", *names))]
     running: dict[str, _Process] = {}
     try:
         for m in found:
             ours = m.runtime == "pelton"
-            process = running[m.runtime] = _Process(sys.executable if ours else python or sys.executable, m.runtime, engine if ours else model, feeds_file, threads)
-            _ask(m, process, "")
+            running[m.runtime] = _Process(sys.executable if ours else python or sys.executable, m.runtime, engine if ours else model, feeds_file, threads)
+            _ask(m, running[m.runtime], "")
         for turn in range(rounds):
             for m in found[turn % len(found):] + found[:turn % len(found)]:
                 if not m.why_not:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 Progress = Callable[[str, int, int], None]
-STAGES = {"import": "reading the model", "optimize": "optimizing", "compile": "compiling kernels", "tune": "timing kernels", "refine": "timing the best ones' kin",
-          "check": "checking kernels", "link": "linking"}
+STAGES = {"import": "reading the model", "optimize": "optimizing", "compile": "compiling kernels", "tune": "timing kernels",
+          "refine": "timing the best ones' kin", "check": "checking kernels", "link": "linking"}
 PATIENCE = 5.0                                    # seconds between two plain lines of one stage
 
 
@@ -47,12 +47,13 @@ def _bar(bars) -> Progress:
 
 
 def _lines() -> Progress:
-    last = ["", 0.0]
+    said: dict[str, float] = {}                   # the stage at work and when it was spoken of
 
     def tell(stage: str, done: int, total: int) -> None:
         now = time.monotonic()
-        if stage == "done" or (stage == last[0] and (now - last[1] < PATIENCE or done == total)):
+        if stage == "done" or (stage in said and (now - said[stage] < PATIENCE or done == total)):
             return
-        last[:] = stage, now
+        said.clear()
+        said[stage] = now
         print(STAGES.get(stage, stage) + (f", {done} of {total}" if total > 1 else "") + " …", file=sys.stderr, flush=True)
     return tell

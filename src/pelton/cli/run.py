@@ -27,7 +27,8 @@ SHOWN = 8                                         # rows of a batch that --top p
 def add(commands) -> argparse.ArgumentParser:
     command = commands.add_parser("run", help="run an engine once", description="Runs an engine once, on arrays or pictures.", epilog=EXAMPLES)
     command.add_argument("engine", help="an engine file")
-    command.add_argument("--input", action="append", default=[], metavar="NAME=FILE", help=".npy, .npz or a picture; NAME= may go where there is one input (repeat)")
+    command.add_argument("--input", action="append", default=[], metavar="NAME=FILE",
+                         help=".npy, .npz or a picture; NAME= may go where there is one input (repeat)")
     command.add_argument("--output", action="append", default=[], metavar="[NAME=]FILE", help=".npy for one output, .npz for all of them (repeat)")
     command.add_argument("--top", type=arguments.whole(1, 1 << 20, "classes to print"), metavar="K", help="print the K likeliest classes along the last axis")
     command.add_argument("--image", metavar="HOW", help="how pictures are prepared, instead of what the engine says")

@@ -1,6 +1,8 @@
 """Convolutions, channels-last: direct, Winograd and depthwise."""
 from __future__ import annotations
 
+from itertools import zip_longest
+
 import numpy as np
 
 from pelton.ir.graph import Value
@@ -89,6 +91,12 @@ def shares(pixels: int, panels: int, batch: int, threads: int, mr: int):
         yield mb, per
 
 
+def _in_turn(lists):
+    """The first of each, then the second of each, and so on."""
+    for row in zip_longest(*lists):
+        yield from (x for x in row if x is not None)
+
+
 @template
 class Winograd(ChannelsLast):
     name = "winograd"
@@ -104,20 +112,22 @@ class Winograd(ChannelsLast):
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         s = window(region)
-        panels = divide(s.oc, 2 * target.lanes)
+        forms = [f for f in (4, 6, 2) if f == 4 or min(s.oh, s.ow) >= f]
+        yield from _in_turn([self._blocks(s, f, target) for f in forms])
+
+    def _blocks(self, s: Window, f: int, target: Target):
+        """Blocks of tiles that keep both transformed blocks in L2, the channels split where there are too few blocks for the threads."""
+        panels, tiles = divide(s.oc, 2 * target.lanes), divide(s.oh, f) * divide(s.ow, f)
+        room = target.l2 * 3 // 4 // (4 * (f + 2) ** 2) // (s.c + s.oc)
         seen = set()
-        for f in (4, 2):
-            tiles = divide(s.oh, f) * divide(s.ow, f)
-            room = target.l2 * 3 // 4 // (4 * (f + 2) ** 2)
-            for tb in sorted((6, 12, 18, 24, 36, 48), key=lambda tb: (abs(tb - min(24, max(6, room // (s.c + s.oc)))), tb)):
-                tb = min(tb, tiles)
-                split = max(1, divide(2 * target.threads, divide(tiles, tb) * s.n))
-                for parts in (split, 2 * split):
-                    nb = divide(panels, min(panels, parts)) * 2 * target.lanes
-                    choice = (f, 6, 2, tb, nb)
-                    if choice not in seen:
-                        seen.add(choice)
-                        yield Tactic(self.name, target.isa, tuple(zip(("F", "MR", "NV", "TB", "NB"), choice)))
+        for tb in sorted((6, 12, 18, 24, 36, 48), key=lambda tb: (abs(tb - min(24, max(6, room))), tb)):
+            tb = min(tb, tiles)
+            split = max(1, divide(2 * target.threads, divide(tiles, tb) * s.n))
+            for parts in (split, 2 * split):
+                nb = divide(panels, min(panels, parts)) * 2 * target.lanes
+                if (tb, nb) not in seen:
+                    seen.add((tb, nb))
+                    yield Tactic(self.name, target.isa, (("F", f), ("MR", 6), ("NV", 2), ("TB", tb), ("NB", nb)))
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node, s = region.anchor, window(region)
@@ -138,10 +148,11 @@ class Winograd(ChannelsLast):
 
 
 _A, _B = .5 ** .5, 2 ** .5
-# G of F(2×2) at 0, ±1, ∞ (Lavin and Gray, "Fast algorithms for convolutional neural networks", 2015) and of F(4×4) at 0, ±√½, ±√2, ∞, where the error
-# is 2.4 times less than at 0, ±1, ±2, ∞ (on points: Alam et al., "Winograd convolution for deep neural networks: efficient point selection", 2022)
+# G of F(2×2) at 0, ±1, ∞ and F(6×6) at 0, ±1, ±2, ±½, ∞ (Lavin and Gray, "Fast algorithms for convolutional neural networks", 2015) and of F(4×4) at
+# 0, ±√½, ±√2, ∞, where the error is a third of that at 0, ±1, ±2, ∞ (on points: Alam et al., "Winograd convolution for deep neural networks: efficient point selection", 2022)
 G = {2: np.array([[1, 0, 0], [.5, .5, .5], [.5, -.5, .5], [0, 0, 1]]),
-     4: np.array([[1, 0, 0], [-1 / 1.5, -_A / 1.5, -.5 / 1.5], [-1 / 1.5, _A / 1.5, -.5 / 1.5], [1 / 6, _B / 6, 2 / 6], [1 / 6, -_B / 6, 2 / 6], [0, 0, 1]])}
+     4: np.array([[1, 0, 0], [-1 / 1.5, -_A / 1.5, -.5 / 1.5], [-1 / 1.5, _A / 1.5, -.5 / 1.5], [1 / 6, _B / 6, 2 / 6], [1 / 6, -_B / 6, 2 / 6], [0, 0, 1]]),
+     6: np.array([[1, 0, 0], *([1 / n, p / n, p * p / n] for p, n in ((1, -4.5), (-1, -4.5), (2, 90), (-2, 90), (.5, 1.40625), (-.5, 1.40625))), [0, 0, 1]])}
 
 
 def transform_filters(w: np.ndarray, f: int, nr: int) -> np.ndarray:

@@ -151,7 +151,9 @@ class LocalResponse(Sweep):
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         grid = self.grid(region, layouts)
-        yield Tactic(self.name, target.isa, (("RB", shares(extent(grid, grid.r), 1, 4 * extent(grid, grid.c), target, 1)[0]),))
+        rows = shares(extent(grid, grid.r), 1, 4 * extent(grid, grid.c), target, 1)[0]
+        for nv in (2, 3):
+            yield Tactic(self.name, target.isa, (("RB", rows), ("NV", nv)))
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node, grid = region.anchor, self.grid(region, layouts)
@@ -163,5 +165,5 @@ class LocalResponse(Sweep):
         block += f"#define X_AT(r) ({Grid(grid.shape, (), grid.r, ()).address(layouts[x])})\n" + held(x.type.dtype)
         end = tail(region, layouts, grid, (node.output,), first=1)
         source, symbol = fill("lrn.c", region, tactic, block + end.text)
-        scratch = x.type.dtype.size * (2 * sizes["SIZE"] + 3 * target.lanes)
+        scratch = x.type.dtype.size * (2 * sizes["SIZE"] + 2 * target.lanes)
         return Kernel(source, symbol, (x, *end.operands), divide(sizes["PIXELS"], tactic["RB"]), scratch=scratch)

@@ -16,7 +16,7 @@ AI tail tail_open(const args *a) { return (tail){ a[1].p }; }
 AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t->y + r * C + c, x, n); }
 // </region>
 // <tactic>
-enum : long { RB = 1 };
+enum : long { RB = 1, NV = 2 };
 // </tactic>
 
 enum : long { BEFORE = (SIZE - 1) / 2 };
@@ -27,26 +27,34 @@ AI vec shifted(const element *x, long c, long k) {
     return left >= VL ? LOAD(x + c + k, VL) : left > 0 ? LOAD(x + c + k, left) : (vec)0;
 }
 
-AI void channels(int lanes, const tail *t, const element *x, const element *first, long r, long c) {
-    vf32 sum = bc_f32(0);
-    unroll (long k = 0; k < SIZE; k++) {
-        const vf32 v = c < BEFORE ? LOAD(first + c + k, VL) : shifted(x, c, k - BEFORE);
-        sum = vec_fma(v, v, sum);
-    }
-    const vf32 v = vec_fma(sum, bc_f32(ALPHA), bc_f32(BIAS));
-    finish(t, LOAD(x + c, lanes) * INVERSE_POWER(v), 0, r, c, lanes);
+// Vectors of channels from c on. Those whose windows begin before the first channel (HEAD) read a copy, those whose windows end past the last
+// (FOOT) load in part.
+enum { INNER, HEAD, FOOT };
+AI void channels(int where, int vectors, int lanes, const tail *t, const element *x, const element *first, long r, long c) {
+    vf32 v[NV];
+    unroll (int j = 0; j < vectors; j++) v[j] = bc_f32(0);
+    unroll (long k = 0; k < SIZE; k++)
+        unroll (int j = 0; j < vectors; j++) {
+            const long at = c + j * VL;
+            const vf32 w = where == HEAD ? LOAD(first + at + k, VL) : where == FOOT ? shifted(x, at, k - BEFORE) : LOAD(x + at + k - BEFORE, VL);
+            v[j] = vec_fma(w, w, v[j]);
+        }
+    unroll (int j = 0; j < vectors; j++) v[j] = INVERSE_POWER(vec_fma(v[j], bc_f32(ALPHA), bc_f32(BIAS)));
+    unroll (int j = 0; j < vectors; j++) finish(t, LOAD(x + c + j * VL, lanes) * v[j], 0, r, c + j * VL, lanes);
 }
 
 void KERNEL(const args *a, long begin, long end, void *scratch) {
     const tail T = tail_open(a);
-    enum : long { HEAD = BEFORE + VL - 1, HELD = HEAD + SIZE + 2 * VL };   // channels whose windows begin before the first, and what they read
-    element *first = scratch;                                             // zeros, then the first channels of a pixel
+    enum : long { HELD = 2 * (BEFORE + VL) + SIZE };                       // zeros, then the first channels of a pixel: what vectors at the head read
+    element *first = scratch;
     for (long i = 0; i < HELD; i++) first[i] = 0;
     for (long r = begin * RB; r < (end * RB < PIXELS ? end * RB : PIXELS); r++) {
         const element *x = (const element *)a[0].p + X_AT(r);
         for (long i = 0; i < (HELD - BEFORE < C ? HELD - BEFORE : C); i++) first[BEFORE + i] = x[i];
         long c = 0;
-        for (; c + VL <= C; c += VL) channels(VL, &T, x, first, r, c);
-        if (C % VL) channels(C % VL, &T, x, first, r, c);
+        for (; c < BEFORE && c + VL <= C; c += VL) channels(HEAD, 1, VL, &T, x, first, r, c);
+        for (; c + (NV + 1) * VL + SIZE <= C; c += NV * VL) channels(INNER, NV, VL, &T, x, first, r, c);
+        for (; c + VL <= C; c += VL) channels(FOOT, 1, VL, &T, x, first, r, c);
+        if (C % VL) channels(c < BEFORE ? HEAD : FOOT, 1, C % VL, &T, x, first, r, c);
     }
 }

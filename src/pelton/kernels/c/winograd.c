@@ -1,4 +1,4 @@
-// Winograd F(2×2, 3×3) and F(4×4, 3×3), stride 1, channels-last (Lavin and Gray, 2015): a block of TB output tiles at a time is
+// Winograd F(2×2, 3×3), F(4×4, 3×3) and F(6×6, 3×3), stride 1, channels-last (Lavin and Gray, 2015): a block of TB output tiles at a time is
 // transformed, multiplied with the transformed weights (one product per point, U packed as [point][panel][channel][NR]) and transformed back.
 #include "vec.h"
 
@@ -16,7 +16,7 @@ enum : long { NR = NV * VL, E = F + 2, POINTS = E * E, TH = (OH + F - 1) / F, TW
               WIDTH = NB < OCP ? NB : OCP, NBS = (OCP + WIDTH - 1) / WIDTH, TBS = (TILES + TB - 1) / TB, CP = (C + VL - 1) / VL * VL,
               VS = CP % 256 ? CP : CP + VL };                              // a row of V; off powers of two, whose lines would fall into the same cache sets
 
-// F(4×4) evaluates at 0, ±√½, ±√2, ∞, whose rounding error is 2.4 times less than that of 0, ±1, ±2, ∞; F(2×2) at 0, ±1, ∞.
+// F(4×4) evaluates at 0, ±√½, ±√2, ∞, whose rounding error is a third of that of 0, ±1, ±2, ∞; F(2×2) at 0, ±1, ∞; F(6×6) at 0, ±1, ±2, ±½, ∞.
 #define ROOT_HALF bc_f32(0.70710678f)
 #define ROOT_TWO bc_f32(1.41421356f)
 
@@ -29,6 +29,15 @@ AI void input_row(vf32 *o, const vf32 *d, int so, int sd) {
         o[so] = vec_fma(ROOT_HALF, q, p), o[2 * so] = vec_fma(-ROOT_HALF, q, p);
         o[3 * so] = vec_fma(ROOT_TWO, s, r), o[4 * so] = vec_fma(-ROOT_TWO, s, r);
         o[5 * so] = vec_fma(bc_f32(-2.5f), d3, d1 + d5);
+    } else if (F == 6) {
+        const vf32 d0 = d[0], d1 = d[sd], d2 = d[2 * sd], d3 = d[3 * sd], d4 = d[4 * sd], d5 = d[5 * sd], d6 = d[6 * sd], d7 = d[7 * sd];
+        o[0] = vec_fma(bc_f32(5.25f), d4 - d2, d0 - d6), o[7 * so] = vec_fma(bc_f32(5.25f), d3 - d5, d7 - d1);
+        const vf32 p = vec_fma(bc_f32(-4.25f), d4, d2 + d6), q = vec_fma(bc_f32(-4.25f), d3, d1 + d5);
+        o[so] = p + q, o[2 * so] = p - q;
+        const vf32 r = vec_fma(bc_f32(.25f), d2, vec_fma(bc_f32(-1.25f), d4, d6)), s = vec_fma(bc_f32(.25f), d1, vec_fma(bc_f32(-1.25f), d3, d5));
+        o[3 * so] = vec_fma(bc_f32(2), s, r), o[4 * so] = vec_fma(bc_f32(-2), s, r);
+        const vf32 t = vec_fma(bc_f32(4), d2, vec_fma(bc_f32(-5), d4, d6)), u = vec_fma(bc_f32(4), d1, vec_fma(bc_f32(-5), d3, d5));
+        o[5 * so] = vec_fma(bc_f32(.5f), u, t), o[6 * so] = vec_fma(bc_f32(-.5f), u, t);
     } else {
         const vf32 d0 = d[0], d1 = d[sd], d2 = d[2 * sd], d3 = d[3 * sd];
         o[0] = d0 - d2, o[so] = d1 + d2, o[2 * so] = d2 - d1, o[3 * so] = d1 - d3;
@@ -42,6 +51,12 @@ AI void output_row(vf32 *o, const vf32 *m, int so, int sm) {
         const vf32 a = m1 + m2, b = m1 - m2, c = m3 + m4, d = m3 - m4;
         o[0] = m0 + a + c, o[so] = vec_fma(ROOT_TWO, d, ROOT_HALF * b);
         o[2 * so] = vec_fma(bc_f32(2), c, bc_f32(.5f) * a), o[3 * so] = vec_fma(bc_f32(2.82842712f), d, vec_fma(bc_f32(.35355339f), b, m5));
+    } else if (F == 6) {
+        const vf32 m1 = m[sm], m2 = m[2 * sm], m3 = m[3 * sm], m4 = m[4 * sm], m5 = m[5 * sm], m6 = m[6 * sm];
+        const vf32 a = m1 + m2, b = m1 - m2, c = m3 + m4, e = m3 - m4, f = m5 + m6, g = m5 - m6;
+        o[0] = m[0] + a + (c + f), o[so] = vec_fma(bc_f32(.5f), g, vec_fma(bc_f32(2), e, b));
+        o[2 * so] = vec_fma(bc_f32(.25f), f, vec_fma(bc_f32(4), c, a)), o[3 * so] = vec_fma(bc_f32(.125f), g, vec_fma(bc_f32(8), e, b));
+        o[4 * so] = vec_fma(bc_f32(.0625f), f, vec_fma(bc_f32(16), c, a)), o[5 * so] = vec_fma(bc_f32(.03125f), g, vec_fma(bc_f32(32), e, b)) + m[7 * sm];
     } else {
         o[0] = m[0] + m[sm] + m[2 * sm], o[so] = m[sm] - m[2 * sm] - m[3 * sm];
     }

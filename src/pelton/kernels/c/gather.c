@@ -1,0 +1,58 @@
+// Gathers: rows copied from where indices say, or elements picked one by one. An index tuple is DEPTH numbers; negative ones count from the
+// end, and those out of range meet the first or last element: nothing outside of the input is ever read.
+#include "vec.h"
+
+// <region>
+enum : long { ROWS = 6, COLS = 37, DEPTH = 1, IK = 0, PICK = 0, XC = 1, IC = 0 };
+#define X_AT(r) 0
+#define I_AT(r) (r)
+static const long sizes[] = {10}, steps[] = {37};
+typedef i64 index;
+typedef f32 element;
+#define LOAD(p, n) ldn_f32(p, n)
+typedef struct { float *y; } tail;
+AI tail tail_open(const args *a) { return (tail){ a[2].p }; }
+AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t->y + r * COLS + c, x, n); }
+// </region>
+// <tactic>
+enum : long { RB = 1, CB = 37 };
+// </tactic>
+
+enum : long { CBS = (COLS + CB - 1) / CB };
+
+AI long place(const index *i) {
+    long at = 0;
+    unroll (long k = 0; k < DEPTH; k++) {
+        long v = i[k * IK];
+        v += v < 0 ? sizes[k] : 0;
+        v = v < 0 ? 0 : v < sizes[k] ? v : sizes[k] - 1;
+        at += v * steps[k];
+    }
+    return at;
+}
+
+AI void picked(int n, const tail *t, const element *x, const index *i, long r, long c) {
+    element part[VL] = {0};
+    unroll (int l = 0; l < n; l++) part[l] = x[(c + l) * XC + place(i + (c + l) * IC)];
+    finish(t, LOAD(part, n), 0, r, c, n);
+}
+
+void KERNEL(const args *a, long begin, long end, void *scratch) {
+    const tail T = tail_open(a);
+    for (long t = begin; t < end; t++) {
+        const long r0 = t / CBS * RB, r1 = r0 + RB < ROWS ? r0 + RB : ROWS, c0 = t % CBS * CB, c1 = c0 + CB < COLS ? c0 + CB : COLS;
+        for (long r = r0; r < r1; r++) {
+            const element *x = (const element *)a[0].p + X_AT(r);
+            const index *i = (const index *)a[1].p + I_AT(r);
+            long c = c0;
+            if (PICK) {
+                for (; c + VL <= c1; c += VL) picked(VL, &T, x, i, r, c);
+                if (COLS % VL && c < c1) picked(COLS % VL, &T, x, i, r, c);
+            } else {
+                x += place(i);
+                for (; c + VL <= c1; c += VL) finish(&T, LOAD(x + c, VL), 0, r, c, VL);
+                if (COLS % VL && c < c1) finish(&T, LOAD(x + c, COLS % VL), 0, r, c, COLS % VL);
+            }
+        }
+    }
+}

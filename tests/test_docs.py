@@ -1,0 +1,99 @@
+"""The documents: every command and snippet in them runs, their links lead somewhere, and what they say of the code is so."""
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pelton.cli import main
+
+ROOT = Path(__file__).parents[1]
+PAGES = [p for p in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md"))]
+NETWORK = ("git", "pip", "make", "cd")            # what fetches, installs or measures for long is not run here
+QUICKLY = {"build": ["--level", "0"], "bench": ["--seconds", "0.05", "--warmup", "0"]}
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.M | re.S)
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory):
+    """A folder with the files that the documents speak of."""
+    folder = tmp_path_factory.mktemp("docs")
+    shutil.copy(ROOT / "src/pelton/data/resnet20_cifar10.onnx", folder / "model.onnx")
+    shutil.copy(ROOT / "src/pelton/data/cifar10.txt", folder / "labels.txt")
+    try:
+        import numpy as np
+        from PIL import Image
+        Image.fromarray(np.random.default_rng(0).integers(0, 256, (48, 64, 3)).astype(np.uint8)).save(folder / "cat.jpg")
+    except ImportError:
+        pass                                       # without Pillow the commands that need it are skipped
+    return folder
+
+
+COMMANDS = [(page.name, line.split("#")[0].strip()) for page in PAGES for block in blocks(page, "sh") for line in block.splitlines() if line.strip()]
+
+
+@pytest.mark.parametrize("page, line", COMMANDS, ids=[line for _, line in COMMANDS])
+def test_commands_run(desk, monkeypatch, capsys, page, line):
+    program, *args = shlex.split(line)
+    assert program in ("pelton", *NETWORK), f"{page} has a command that nobody tests: {line}"
+    if program != "pelton":
+        pytest.skip("fetches or installs")
+    if "cat.jpg" in line and not (desk / "cat.jpg").exists():
+        pytest.skip("needs Pillow")
+    monkeypatch.chdir(desk)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(desk / "cache"))
+    assert main([args[0], *QUICKLY.get(args[0], []), *args[1:]]) == 0
+    assert capsys.readouterr().out or "--output" in line
+
+
+SNIPPETS = [(page.name, block) for page in PAGES for block in blocks(page, "python")]
+
+
+@pytest.mark.parametrize("page, code", SNIPPETS, ids=[f"{page}-{i}" for i, (page, _) in enumerate(SNIPPETS)])
+def test_snippets_run(desk, page, code):
+    """As they stand, but for the time that tuning takes."""
+    program = "import functools, pelton\npelton.build = functools.partial(pelton.build, level=0)\n" + code
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "XDG_CACHE_HOME": str(desk / "cache")}
+    done = subprocess.run([sys.executable, "-c", program], cwd=desk, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, f"{page}: {done.stderr}"
+
+
+def test_there_is_something_to_test():
+    assert sum(line.startswith("pelton") for _, line in COMMANDS) >= 8 and len(SNIPPETS) >= 1
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_links_and_paths_lead_somewhere(page):
+    text = page.read_text()
+    for target in re.findall(r"\]\(([^)#]+)\)", text):
+        assert target.startswith("http") or (page.parent / target).exists(), target
+    for path in re.findall(r"`((?:src|tests|docs|benchmarks|examples)/[\w./]+)`", text):
+        assert (ROOT / path).exists(), path
+
+
+def test_every_make_target_of_the_documents_exists():
+    makefile = (ROOT / "Makefile").read_text()
+    for page in PAGES:
+        for target in re.findall(r"`make ([a-z-]+)", page.read_text()):
+            assert re.search(rf"^{target}:", makefile, re.M), target
+
+
+def test_the_code_in_contributing_is_the_code():
+    """Its examples stand in the package as they are printed."""
+    package = "\n".join(p.read_text() for p in (ROOT / "src/pelton").rglob("*.py"))
+    for block in blocks(ROOT / "CONTRIBUTING.md", ""):
+        for line in block.strip().splitlines():
+            assert line.strip() in package, line
+
+
+def test_the_table_of_rooms_is_the_one_that_is_enforced():
+    from test_house import MAY_IMPORT, PACKAGE
+    rooms = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/architecture.md").read_text(), re.M)
+    assert set(rooms) == {p.name for p in PACKAGE.iterdir() if p.is_dir() and p.name in MAY_IMPORT} - {"cli"}

@@ -1,0 +1,56 @@
+"""Attention kernels."""
+from kernel_harness import Case, check, declare, program, walk
+import numpy as np
+import pytest
+
+HEADS = dict(q=(0, 2, 1, 3), k=(0, 2, 1, 3), v=(0, 2, 1, 3), z=(0, 2, 1, 3))      # heads as slices of rows, as a projection leaves them
+NONE = np.zeros((), np.float32)
+
+
+def attention(name, q, k, v, mask="f32[]", orders=None, tail=(), arrays=None, more=None, **attrs):
+    inputs = dict(q=q, k=k, v=v, mask=mask, **(more or {}))
+    inputs = {n: f"f32{list(x)}" if isinstance(x, tuple) else x for n, x in inputs.items()}
+    return Case(name, program(("y", "attention", "q k v mask", dict(dict(scale=.3), **attrs)), *tail, **inputs), orders or {}, arrays or {})
+
+
+def hidden(rows, columns, seen):
+    """A mask under which row i sees the columns from a to b, for (a, b) = seen(i)."""
+    mask = np.full((rows, columns), -np.inf, np.float32)
+    for i in range(rows):
+        mask[i, slice(*seen(i))] = 0
+    return mask
+
+
+RESIDUAL = [("s", "add", "y z"), ("out", "relu", "s")]
+FEW = [
+    attention("decode", (1, 4, 1, 64), (1, 4, 37, 64), (1, 4, 37, 64), NONE, HEADS),
+    attention("wide-values", (2, 1, 2, 13), (2, 1, 29, 13), (2, 1, 29, 137), (2, 1, 1, 29)),
+    attention("narrow", (3, 3, 1), (3, 5, 1), (3, 5, 1), (5,), causal=True),
+    attention("causal", (1, 2, 4, 33), (1, 2, 3, 33), (1, 2, 3, 21), NONE, HEADS, causal=True),
+    attention("shared-keys", (2, 4, 3, 8), (2, 1, 6, 8), (2, 1, 6, 8), (2, 1, 1, 6), HEADS, RESIDUAL, more=dict(z=(2, 4, 3, 8))),
+    attention("hidden", (3, 20), (40, 20), (40, 9), (3, 40), arrays=dict(mask=hidden(3, 40, lambda i: (17 + i, 18 + i)))),
+]
+BLOCKED = [
+    attention("bert", (1, 2, 61, 64), (1, 2, 61, 64), (1, 2, 61, 64), (1, 1, 1, 61), HEADS),
+    attention("unmasked", (2, 2, 50, 32), (2, 2, 50, 32), (2, 2, 50, 32), NONE, HEADS),
+    attention("awkward", (1, 3, 23, 19), (1, 3, 71, 19), (1, 3, 71, 21), (23, 71), HEADS, RESIDUAL, more=dict(z=(1, 3, 23, 21))),
+    attention("mask-per-query", (2, 13, 8), (2, 17, 8), (2, 17, 3), (1, 13, 1)),
+    attention("causal", (1, 2, 70, 40), (1, 2, 70, 40), (1, 2, 70, 24), (70, 70), causal=True),
+    attention("causal-more-queries", (45, 9), (31, 9), (31, 5), NONE, causal=True),
+    attention("causal-more-keys", (19, 9), (90, 9), (90, 5), NONE, causal=True),
+    attention("shared-keys", (2, 3, 7, 16), (1, 3, 18, 16), (2, 1, 18, 16), (3, 1, 18)),
+    attention("broadcast-queries", (1, 7, 16), (4, 18, 16), (4, 18, 8), NONE),
+    attention("same-operand", (6, 5, 8), (6, 5, 8), (6, 5, 8), NONE),
+    attention("narrow", (19, 1), (3, 1), (3, 1), NONE),
+    attention("running", (1, 1, 50, 16), (1, 1, 1100, 16), (1, 1, 1100, 24), (50, 1100)),
+    attention("running-hidden", (50, 8), (1100, 8), (1100, 17), (50, 1100), arrays=dict(mask=hidden(50, 1100, lambda i: (22 * i, 22 * i + 30)))),
+    attention("running-causal", (1, 1100, 8), (1, 1100, 8), (1, 1100, 5), NONE, causal=True),
+    attention("large-scores", (9, 8), (40, 8), (40, 8), (9, 40), scale=40.),
+]
+declare("attention_few", *FEW)
+declare("attention", *FEW, *BLOCKED)
+
+
+@pytest.mark.parametrize("template, case", walk("attention_few", "attention"))
+def test_attention(template, case):
+    check(template, case)

@@ -1,0 +1,43 @@
+"""Kernels of recurrent layers."""
+from kernel_harness import Case, check, declare, program, walk
+import numpy as np
+import pytest
+
+GATES = {"lstm": 4, "gru": 3, "rnn": 1}
+
+
+def steps(op, time, batch, hidden, direction="forward", keep=("y", "last_h", "last_c"), orders=None, peepholes=False, **attrs):
+    """A case of <op>_steps; of its outputs only those in `keep` are read."""
+    rng = np.random.default_rng(0)
+    d, width = 2 if direction == "bidirectional" else 1, GATES[op] * hidden
+    state = f"f32[{d}, {batch}, {hidden}]"
+    operands = dict(g=f"f32[{time}, {batch}, {d * width}]", r=(rng.standard_normal((d, width, hidden)) / np.sqrt(hidden)).astype(np.float32))
+    if op == "gru":
+        operands["b"] = rng.standard_normal((d, hidden)).astype(np.float32)
+    operands["h"] = state
+    if op == "lstm":
+        operands |= dict(c=state, p=f"f32[{d}, {3 * hidden}]" if peepholes else np.zeros((d, 3 * hidden), np.float32))
+    outputs = ("y", "last_h", "last_c")[:3 if op == "lstm" else 2]
+    graph = program((" ".join(outputs), f"{op}_steps", " ".join(operands), dict(direction=direction, **attrs)), **operands)
+    name = "-".join([op, f"{time}x{batch}x{hidden}", direction, *keep, *attrs])
+    return Case(name, graph.replace(outputs=tuple(v for v in graph.outputs if v.name in keep)), orders or {})
+
+
+def cases(op, *variants):
+    """The awkward sizes, and what is the op's own."""
+    turned = dict(g=(1, 0, 2), h=(1, 0, 2), c=(1, 0, 2))
+    return [steps(op, 7, 1, 19), steps(op, 4, 1, 24, "reverse"), steps(op, 3, 1, 70, "bidirectional", ("y",)), steps(op, 1, 2, 33), steps(op, 2, 2, 150),
+            steps(op, 3, 3, 8, "bidirectional", ("last_h",)), steps(op, 3, 4, 19, "bidirectional", orders=turned), steps(op, 5, 7, 17, "reverse", ("y", "last_h")),
+            steps(op, 2, 13, 40, clip=0.5), steps(op, 4, 1, 1, "bidirectional"),
+            *(steps(op, *size, **v) for v in variants for size in ((4, 1, 21), (3, 5, 33, "bidirectional")))]
+
+
+declare("lstm", *cases("lstm", dict(peepholes=True), dict(input_forget=True, peepholes=True, clip=0.3), dict(keep=("last_c",))))
+declare("gru", *cases("gru", dict(linear_before_reset=True), dict(linear_before_reset=True, clip=0.3)), steps("gru", 2, 1, 150, linear_before_reset=True),
+        steps("gru", 3, 2, 70, linear_before_reset=True))
+declare("rnn", *cases("rnn", dict(activation="Relu")))
+
+
+@pytest.mark.parametrize("template, case", walk("lstm", "gru", "rnn"))
+def test_steps(template, case):
+    check(template, case)
