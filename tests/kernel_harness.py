@@ -125,7 +125,7 @@ class Buffer:
         low = np.frombuffer(self.map, array.dtype, size // array.itemsize, start)
         low[:] = np.array(POISON[array.dtype.kind]).astype(array.dtype)
         shift = sum((d - 1) * -s for d, s in zip(array.shape, strides) if s < 0) if array.size else 0
-        self.view = np.lib.stride_tricks.as_strided(low[shift:], array.shape, [s * array.itemsize for s in strides])
+        self.view = np.ndarray(array.shape, array.dtype, self.map, start + shift * array.itemsize, [s * array.itemsize for s in strides])
         if filled:
             self.view[...] = array
         self.address = base + start + shift * array.itemsize

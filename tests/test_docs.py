@@ -12,7 +12,7 @@ import pytest
 from pelton.cli import main
 
 ROOT = Path(__file__).parents[1]
-PAGES = [p for p in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
 NETWORK = ("git", "pip", "make", "cd")            # what fetches, installs or measures for long is not run here
 QUICKLY = {"build": ["--level", "0"], "bench": ["--seconds", "0.05", "--warmup", "0"]}
 
@@ -36,21 +36,21 @@ def desk(tmp_path_factory):
     return folder
 
 
-COMMANDS = [(page.name, line.split("#")[0].strip()) for page in PAGES for block in blocks(page, "sh") for line in block.splitlines() if line.strip()]
+def commands(page: Path) -> list[str]:
+    return [line.split(" #")[0].strip() for block in blocks(page, "sh") for line in block.splitlines() if line.strip()]
 
 
-@pytest.mark.parametrize("page, line", COMMANDS, ids=[line for _, line in COMMANDS])
-def test_commands_run(desk, monkeypatch, capsys, page, line):
-    program, *args = shlex.split(line)
-    assert program in ("pelton", *NETWORK), f"{page} has a command that nobody tests: {line}"
-    if program != "pelton":
-        pytest.skip("fetches or installs")
-    if "cat.jpg" in line and not (desk / "cat.jpg").exists():
-        pytest.skip("needs Pillow")
+@pytest.mark.parametrize("page", [p for p in PAGES if commands(p)], ids=lambda p: p.name)
+def test_commands_run(desk, monkeypatch, capsys, page):
+    """One after another, as a reader would type them."""
     monkeypatch.chdir(desk)
     monkeypatch.setenv("XDG_CACHE_HOME", str(desk / "cache"))
-    assert main([args[0], *QUICKLY.get(args[0], []), *args[1:]]) == 0
-    assert capsys.readouterr().out or "--output" in line
+    for line in commands(page):
+        program, *args = shlex.split(line)
+        assert program in ("pelton", *NETWORK), f"{page.name} has a command that nobody tests: {line}"
+        if program == "pelton" and ("cat.jpg" not in line or (desk / "cat.jpg").exists()):
+            assert main([args[0], *QUICKLY.get(args[0], []), *args[1:]]) == 0, f"{line}: {capsys.readouterr().err}"
+            assert capsys.readouterr().out or "--output" in line
 
 
 SNIPPETS = [(page.name, block) for page in PAGES for block in blocks(page, "python")]
@@ -66,7 +66,7 @@ def test_snippets_run(desk, page, code):
 
 
 def test_there_is_something_to_test():
-    assert sum(line.startswith("pelton") for _, line in COMMANDS) >= 8 and len(SNIPPETS) >= 1
+    assert sum(line.startswith("pelton") for page in PAGES for line in commands(page)) >= 8 and len(SNIPPETS) >= 1
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)

@@ -1,7 +1,10 @@
 """Attention kernels."""
-from kernel_harness import Case, check, declare, program, walk
+from kernel_harness import Case, check, declare, program, region_of, walk
 import numpy as np
 import pytest
+
+from pelton.kernels.template import TEMPLATES
+from pelton.plan.layout import dense
 
 HEADS = dict(q=(0, 2, 1, 3), k=(0, 2, 1, 3), v=(0, 2, 1, 3), z=(0, 2, 1, 3))      # heads as slices of rows, as a projection leaves them
 NONE = np.zeros((), np.float32)
@@ -25,10 +28,10 @@ RESIDUAL = [("s", "add", "y z"), ("out", "relu", "s")]
 FEW = [
     attention("decode", (1, 4, 1, 64), (1, 4, 37, 64), (1, 4, 37, 64), NONE, HEADS),
     attention("wide-values", (2, 1, 2, 13), (2, 1, 29, 13), (2, 1, 29, 137), (2, 1, 1, 29)),
-    attention("narrow", (3, 3, 1), (3, 5, 1), (3, 5, 1), (5,), causal=True),
-    attention("causal", (1, 2, 4, 33), (1, 2, 3, 33), (1, 2, 3, 21), NONE, HEADS, causal=True),
-    attention("shared-keys", (2, 4, 3, 8), (2, 1, 6, 8), (2, 1, 6, 8), (2, 1, 1, 6), HEADS, RESIDUAL, more=dict(z=(2, 4, 3, 8))),
-    attention("hidden", (3, 20), (40, 20), (40, 9), (3, 40), arrays=dict(mask=hidden(3, 40, lambda i: (17 + i, 18 + i)))),
+    attention("few-narrow", (3, 3, 1), (3, 5, 1), (3, 5, 1), (5,), causal=True),
+    attention("few-causal", (1, 2, 4, 33), (1, 2, 3, 33), (1, 2, 3, 21), NONE, HEADS, causal=True),
+    attention("few-shared-keys", (2, 4, 3, 8), (2, 1, 6, 8), (2, 1, 6, 8), (2, 1, 1, 6), HEADS, RESIDUAL, more=dict(z=(2, 4, 3, 8))),
+    attention("few-hidden", (3, 20), (40, 20), (40, 9), (3, 40), arrays=dict(mask=hidden(3, 40, lambda i: (17 + i, 18 + i)))),
 ]
 BLOCKED = [
     attention("bert", (1, 2, 61, 64), (1, 2, 61, 64), (1, 2, 61, 64), (1, 1, 1, 61), HEADS),
@@ -53,4 +56,23 @@ declare("attention", *FEW, *BLOCKED)
 
 @pytest.mark.parametrize("template, case", walk("attention_few", "attention"))
 def test_attention(template, case):
-    check(template, case)
+    check(template, case, most=2)
+
+
+def test_heads_are_written_in_the_order_of_the_queries():
+    """Transposing and reshaping the result back to rows is then a view."""
+    region = region_of(attention("", (1, 12, 128, 64), (1, 12, 128, 64), (1, 12, 128, 64), NONE).graph)
+    q, k, v = region.body.inputs
+    joined = {x: (294912, 64, 2304, 1) for x in (q, k, v)}             # slices of one projection to queries, keys and values
+    blocked = TEMPLATES["attention"]
+    assert all(blocked.fits(region, x, joined) for x in (q, k, v))
+    assert blocked.order(region, region.output, joined) == (0, 2, 1, 3)
+    assert blocked.order(region, region.output, {x: dense(x.type.shape) for x in (q, k, v)}) == (0, 1, 2, 3)
+
+
+@pytest.mark.parametrize("reason, case", [
+    ("not f32", attention("", "f16[2, 5, 8]", "f16[2, 5, 8]", "f16[2, 5, 8]", "f16[]")),
+    ("nothing to compute", attention("", (2, 0, 8), (2, 5, 8), (2, 5, 8))),
+    ("its scale is no finite f32", attention("", (2, 3, 8), (2, 5, 8), (2, 5, 8), scale=1e39))])
+def test_refusals_say_why(reason, case):
+    assert TEMPLATES["attention"].refuses(region_of(case.graph)) == reason

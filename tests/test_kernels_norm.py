@@ -52,7 +52,11 @@ declare(
     norm("rms_norm", "f32[3, 7, 5]", [(7, 5)], axis=1, constant=True))
 
 declare(
-    "instance_norm",
+    "channel_norm",
+    norm("group_norm", "f32[2, 6, 5, 7]", [(6,), (6,)], groups=3, order=LAST),
+    norm("group_norm", "f32[1, 160, 5, 7]", [(160,), (160,)], groups=32, order=LAST, constant=True, tail=[("s", "relu", "y"), ("t", "add", "s z")]),
+    norm("group_norm", "f32[1, 58, 13]", [(58,), (58,)], groups=2, epsilon=1e-3),
+    norm("group_norm", "f32[2, 21]", [(21,), (21,)], groups=7),
     norm("instance_norm", "f32[2, 3, 5, 7]", [(3,), (3,)]),
     norm("instance_norm", "f32[2, 43, 5, 7]", [(43,), (43,)], order=LAST, constant=True, tail=[("s", "relu", "y"), ("t", "add", "s z")]),
     norm("instance_norm", "f32[1, 16, 4, 9]", [(16,), (16,)], order=LAST),
@@ -63,6 +67,6 @@ declare("lrn", *(Case(f"lrn-{beta}-{size}-{'x'.join(map(str, shape))}", program(
                  for beta, size, bias, shape in ((.75, 5, 1., (2, 7, 5, 3)), (.5, 4, 2., (1, 58, 3, 3)), (1., 3, 1., (1, 3, 9)), (.6, 5, 1.5, (2, 19)), (.75, 9, 1., (1, 5, 2, 2)))))
 
 
-@pytest.mark.parametrize("template, case", walk("norm", "instance_norm", "lrn"))
+@pytest.mark.parametrize("template, case", walk("norm", "channel_norm", "lrn"))
 def test_norm(template, case):
     check(template, case)

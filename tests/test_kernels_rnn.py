@@ -1,7 +1,9 @@
 """Kernels of recurrent layers."""
-from kernel_harness import Case, check, declare, program, walk
+from kernel_harness import Case, check, declare, program, region_of, walk
 import numpy as np
 import pytest
+
+from pelton.kernels.template import TEMPLATES
 
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
 
@@ -27,8 +29,8 @@ def cases(op, *variants):
     """The awkward sizes, and what is the op's own."""
     turned = dict(g=(1, 0, 2), h=(1, 0, 2), c=(1, 0, 2))
     return [steps(op, 7, 1, 19), steps(op, 4, 1, 24, "reverse"), steps(op, 3, 1, 70, "bidirectional", ("y",)), steps(op, 1, 2, 33), steps(op, 2, 2, 150),
-            steps(op, 3, 3, 8, "bidirectional", ("last_h",)), steps(op, 3, 4, 19, "bidirectional", orders=turned), steps(op, 5, 7, 17, "reverse", ("y", "last_h")),
-            steps(op, 2, 13, 40, clip=0.5), steps(op, 4, 1, 1, "bidirectional"),
+            steps(op, 3, 3, 8, "bidirectional", ("last_h",)), steps(op, 3, 4, 19, "bidirectional", orders=turned),
+            steps(op, 5, 7, 17, "reverse", ("y", "last_h")), steps(op, 2, 13, 40, clip=0.5), steps(op, 4, 1, 1, "bidirectional"),
             *(steps(op, *size, **v) for v in variants for size in ((4, 1, 21), (3, 5, 33, "bidirectional")))]
 
 
@@ -40,4 +42,14 @@ declare("rnn", *cases("rnn", dict(activation="Relu")))
 
 @pytest.mark.parametrize("template, case", walk("lstm", "gru", "rnn"))
 def test_steps(template, case):
-    check(template, case)
+    check(template, case, most=2)
+
+
+@pytest.mark.parametrize("reason, r, tail", [
+    ("the recurrent weights are not constant", "f32[1, 5, 5]", ()),
+    ("no pointwise operations after a recurrence", np.ones((1, 5, 5), np.float32), [("z", "relu", "y")]),
+    ("nothing to compute", np.ones((1, 5, 5), np.float32), ())])
+def test_refusals_say_why(reason, r, tail):
+    time = 0 if reason.startswith("nothing") else 3
+    graph = program(("y last_h", "rnn_steps", "g r h", {}), *tail, g=f"f32[{time}, 2, 5]", r=r, h="f32[1, 2, 5]")
+    assert TEMPLATES["rnn"].refuses(region_of(graph)) == reason

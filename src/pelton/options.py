@@ -39,8 +39,8 @@ class Options:
     def __post_init__(self):
         if not isinstance(self.level, int) or not 0 <= self.level <= 5:
             raise InputError(f"level is a whole number from 0 (no timing) to 5 (exhaustive), got {self.level!r}")
-        if self.threads is not None and (not isinstance(self.threads, int) or not 1 <= self.threads <= 1024):
-            raise InputError(f"threads is a whole number from 1 to 1024, got {self.threads!r}")
+        if self.threads is not None and (not isinstance(self.threads, int) or not 1 <= self.threads <= 256):
+            raise InputError(f"threads is a whole number from 1 to 256, got {self.threads!r}")
         if self.budget is not None and not self.budget >= 0:
             raise InputError(f"budget is a number of seconds, got {self.budget!r}")
         if self.target != "cpu":

@@ -64,8 +64,12 @@ def passes(found: Explanation) -> list[str]:
     lines = ["passes:"]
     width = max(len(p.name) for p in found.report.passes)
     for p in found.report.passes:
-        lines.append(f"  {p.name:<{width}}  {p.before} → {text.count(p.after, 'node')}")
-        lines += [f"    {rule} {len(nodes)}×: {some(nodes)}" for rule, nodes in p.fired.items()]
+        if p.fired or p.before != p.after:
+            lines.append(f"  {p.name:<{width}}  {p.before} → {text.count(p.after, 'node')}")
+            lines += [f"    {rule} {len(nodes)}×: {some(nodes)}" for rule, nodes in p.fired.items()]
+    idle = [p.name for p in found.report.passes if not p.fired and p.before == p.after]
+    if idle:
+        lines.append(f"  nothing to do for: {', '.join(idle)}")
     refused = found.report.refused()
     if refused:
         lines.append("  refused in the end:")
@@ -112,4 +116,4 @@ def why_not(found: Explanation, name: str) -> list[str]:
 
 
 def some(names: list[str]) -> str:
-    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+    return ", ".join(text.shortened(name, 48) for name in names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")

@@ -1,12 +1,14 @@
 """Nodes that have no reader: the function body of their schema, or one step that the onnx package runs."""
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
 
 from pelton.ir.graph import Value
+from pelton.ir.types import TensorType
 from pelton.ops import foreign as ops_foreign
 
 from . import onnx_names
@@ -30,24 +32,28 @@ def is_random(n: Reading) -> bool:
 def schema_body(n: Reading) -> onnx.FunctionProto | None:
     """The function body that the schema of a composite op has at this opset and for these inputs."""
     schema = n.schema
-    plain = [v for v in schema.function_opset_versions if v <= n.opset]
-    contextual = [v for v in schema.context_dependent_function_opset_versions if v <= n.opset]
+    plain, contextual = schema.function_opset_versions, schema.context_dependent_function_opset_versions
     if plain:
-        return onnx.FunctionProto.FromString(schema.get_function_with_opset_version(max(plain)))
+        return onnx.FunctionProto.FromString(schema.get_function_with_opset_version(_nearest(plain, n.opset)))
     if contextual and not any(isinstance(t, Items) for t in n.things):
-        types = [_type(t) if isinstance(t, Value) else onnx.TypeProto() for t in n.things]
+        types = [_type(t.type) if isinstance(t, Value) else onnx.TypeProto() for t in n.things]
         body = schema.get_context_dependent_function_with_opset_version(
-            max(contextual), n.node.SerializeToString(), [t.SerializeToString() for t in types])
+            _nearest(contextual, n.opset), n.node.SerializeToString(), [t.SerializeToString() for t in types])
         return onnx.FunctionProto.FromString(body) if body else None
     return None
 
 
-def _type(value: Value) -> onnx.TypeProto:
-    return onnx.helper.make_tensor_type_proto(ops_foreign.CODES[value.type.dtype.value], value.type.shape)
+def _nearest(versions: list[int], opset: int) -> int:
+    """The newest body up to an opset, else the oldest: a body states its own opset, and all bodies of a schema mean the same."""
+    return max((v for v in versions if v <= opset), default=min(versions))
 
 
-def step(program: Program, n: Reading) -> tuple[Value | None, ...]:
-    """The node as one foreign op. Names that its subgraphs take from around them become inputs."""
+def _type(type: TensorType) -> onnx.TypeProto:
+    return onnx.helper.make_tensor_type_proto(ops_foreign.CODES[type.dtype.value], type.shape)
+
+
+def step(program: Program, n: Reading, types: Mapping[int, TensorType]) -> tuple[Value | None, ...]:
+    """The node as one foreign op. Names that its subgraphs take from around them become inputs; `types` of outputs help where onnx infers none."""
     node = onnx.NodeProto()
     node.CopyFrom(n.node)
     node.name = node.doc_string = ""
@@ -65,7 +71,7 @@ def step(program: Program, n: Reading) -> tuple[Value | None, ...]:
     all_known = len(arrays) == len(given) and not is_random(n)
     baked = {name: a for name, a in arrays.items() if all_known or a.size <= _BAKED}
     wanted = [i for i in range(len(node.output)) if n.wants(i)]
-    model = _model(program, n, node, {k: v for k, v in given.items() if k not in baked}, baked, [node.output[i] for i in wanted])
+    model = _model(program, n, node, {k: v for k, v in given.items() if k not in baked}, baked, {node.output[i]: types.get(i) for i in wanted})
     packed = ops_foreign.packed(model)
     try:
         run = ops_foreign.evaluator(packed)
@@ -94,11 +100,11 @@ def _evaluated(n: Reading, run) -> list[np.ndarray]:
 
 
 def _model(program: Program, n: Reading, node: onnx.NodeProto, inputs: dict[str, Value], baked: dict[str, np.ndarray],
-           outputs: list[str]) -> onnx.ModelProto:
+           outputs: Mapping[str, TensorType | None]) -> onnx.ModelProto:
     graph = onnx.GraphProto(name=n.op, node=[node])
-    graph.input.extend(onnx.ValueInfoProto(name=name, type=_type(v)) for name, v in inputs.items())
+    graph.input.extend(onnx.ValueInfoProto(name=name, type=_type(v.type)) for name, v in inputs.items())
     graph.initializer.extend(onnx.numpy_helper.from_array(np.ascontiguousarray(a).reshape(a.shape), name) for name, a in baked.items())
-    graph.output.extend(onnx.ValueInfoProto(name=name) for name in outputs)
+    graph.output.extend(onnx.ValueInfoProto(name=name, type=_type(t) if t else None) for name, t in outputs.items())
     opsets = [onnx.helper.make_opsetid(domain, version) for domain, version in sorted({**n.scope.opsets, n.domain: n.opset}.items())]
     local = list(program.functions.values()) if onnx_names.subgraphs(node) else []
     return onnx.helper.make_model(graph, opset_imports=opsets, functions=local, producer_name="pelton")

@@ -54,6 +54,8 @@ def _heads(n: Reading, x: Value, heads: int) -> Value:
 
 def _repeated(n: Reading, x: Value, groups: int) -> Value:
     """Every head `groups` times, side by side."""
+    if groups == 1:
+        return x
     batch, heads, rows, depth = x.type.shape
     wide = n.expand(n.reshape(x, (batch, heads, 1, rows, depth)), (batch, heads, groups, rows, depth))
     return n.reshape(wide, (batch, heads * groups, rows, depth))

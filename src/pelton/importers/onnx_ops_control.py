@@ -4,9 +4,9 @@ from __future__ import annotations
 import numpy as np
 
 from pelton.ir.graph import Value
-from pelton.ir.types import BOOL, I64
+from pelton.ir.types import BOOL, I64, TensorType
 
-from .onnx_reading import Items, Reading, Thing, reads
+from .onnx_reading import Items, Reading, Reported, Thing, reads
 
 UNROLLED = 256                 # iterations of a loop with a known count that are written out
 
@@ -17,34 +17,49 @@ def if_(n: Reading) -> tuple[Thing, ...]:
     condition = n.known(n.input(0))
     if condition is None:
         return n.foreign()
-    return n.program.branch(n, n.attr("then_branch" if condition.all() else "else_branch"))
+    return n.program.branch(n, n.attr("then_branch" if condition.all() else "else_branch"), {})
 
 
 @reads("Loop")
 def loop(n: Reading) -> tuple[Thing, ...]:
     """Iterations written out where their number is known: a constant count, and a condition that stays constant."""
     body, count, go_on = n.attr("body"), n.known(n.optional(0)), n.optional(1)
-    if (n.optional(0) is not None and count is None) or (go_on is not None and n.known(go_on) is None) or (count is not None and count.item() > UNROLLED):
-        return n.foreign()
     carried: tuple[Thing, ...] = n.things[2:]
     names = [i.name for i in body.input]
     if len(names) != 2 + len(carried) or len(body.output) < 1 + len(carried):
         raise n.refuse(f"Loop with {len(carried)} carried values needs a body of {2 + len(carried)} inputs, got {len(names)}")
+    if (n.optional(0) is not None and count is None) or (go_on is not None and n.known(go_on) is None) or (count is not None and count.item() > UNROLLED):
+        return _loop_on_data(n)
     condition, scanned = go_on if go_on is not None else n.constant(True, BOOL), []
     state = n.program.mark()
     for i in range(UNROLLED + 1):
         known = n.known(condition)
         if known is None or i == UNROLLED and count is None:
             n.program.rewind(state)
-            return n.foreign()
+            return _loop_on_data(n)
         if not known.all() or count is not None and i >= count.item():
             break
         found = n.program.branch(n, body, dict(zip(names, (n.constant(i, I64), condition, *carried))))
         condition, carried = n.value(found[0]), found[1:1 + len(carried)]
         scanned.append([n.value(v) for v in found[1 + len(carried):]])
     if not scanned and len(body.output) > 1 + len(carried):
-        return n.foreign()
+        return _loop_on_data(n)
     return *carried, *(_stacked(n, values, 0) for values in zip(*scanned))
+
+
+def _loop_on_data(n: Reading) -> tuple[Thing, ...]:
+    """One foreign step. What is carried keeps its type if the body, read once on any values of those types, gives them back."""
+    body, carried = n.attr("body"), n.things[2:]
+    given = [Value(TensorType(I64), "i"), Value(TensorType(BOOL), "go"), *(Value(t.type, "carried") if isinstance(t, Value) else t for t in carried)]
+    state, types = n.program.mark(), {}
+    try:
+        found = n.program.branch(n, body, dict(zip([i.name for i in body.input], given)))
+        types = {i: after.type for i, (t, after) in enumerate(zip(carried, found[1:]))
+                 if isinstance(t, Value) and isinstance(after, Value) and after.type == t.type}
+    except Reported:
+        pass
+    n.program.rewind(state)
+    return n.foreign(types)
 
 
 def _stacked(n: Reading, values: tuple[Value, ...], axis: int) -> Value:

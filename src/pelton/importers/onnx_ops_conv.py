@@ -31,7 +31,7 @@ def window(n: Reading, x: Value, kernel: Ints | None = None) -> Window:
     given = n.attr("kernel_shape")
     if kernel is not None and given and given != kernel:
         raise n.refuse(f"{n.op} needs weights of its kernel_shape {list(given)}, got {list(kernel)}")
-    kernel = kernel or given
+    kernel = given or () if kernel is None else kernel
     strides, dilations = n.attr("strides") or (1,) * spatial, n.attr("dilations") or (1,) * spatial
     pads = n.attr("pads") or (0,) * (2 * spatial)
     if not len(kernel) == len(strides) == len(dilations) == len(pads) / 2 == spatial or min(*kernel, *strides, *dilations) < 1:

@@ -128,7 +128,10 @@ def transpose(n: Reading) -> Thing:
 def expand(n: Reading) -> Thing:
     """Both ways: a 1 in the wanted shape keeps the size there is."""
     x, wanted = n.input(0), n.integers(1, "shape")
-    return n.expand(x, broadcast_shapes(x.type.shape, wanted))
+    try:
+        return n.expand(x, broadcast_shapes(x.type.shape, wanted))
+    except ValueError:
+        raise n.refuse(f"Expand needs a shape that broadcasts with its input, got {list(wanted)} and {x.type}") from None
 
 
 @reads("Tile")

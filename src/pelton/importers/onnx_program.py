@@ -124,7 +124,7 @@ class Program:
                 value = BROKEN
             self.bind(scope, name, value)
 
-    def branch(self, n: Reading, graph: onnx.GraphProto, given: Mapping[str, Thing] = {}) -> tuple[Thing, ...]:
+    def branch(self, n: Reading, graph: onnx.GraphProto, given: Mapping[str, Thing]) -> tuple[Thing, ...]:
         """A subgraph written in place: what its outputs stand for."""
         inner = Scope(n.scope.opsets, n.scope, n.scope.title, n.scope.calls, dict(given))
         self.constants_of(graph, inner)
@@ -143,7 +143,7 @@ class Program:
             found.append(thing)
         return tuple(found)
 
-    def call(self, n: Reading, function: onnx.FunctionProto, defaults: Mapping[str, onnx.AttributeProto] = {}) -> tuple[Thing, ...]:
+    def call(self, n: Reading, function: onnx.FunctionProto, defaults: Mapping[str, onnx.AttributeProto]) -> tuple[Thing, ...]:
         """A function body written in place of the node that calls it."""
         key = f"{function.domain}::{function.name}:{function.overload}"
         if key in n.scope.calls or len(n.scope.calls) >= DEEPEST:
@@ -182,7 +182,7 @@ class Program:
         n = Reading(self, scope, node, domain, scope.opsets.get(domain, 0), None, things)
         local = self.functions.get((domain, node.op_type, node.overload))
         if local is not None:
-            return self.call(n, local)
+            return self.call(n, local, {})
         reader = READERS.get((domain, node.op_type))
         if not n.opset and (reader is None or not domain):
             raise n.refuse(f"{node.op_type} is of domain {domain or 'ai.onnx'!r}, which the model does not import; its opset_import should list it")
@@ -204,22 +204,22 @@ class Program:
         """The node through the function body that its schema has for it, else as a foreign step."""
         function = onnx_foreign.schema_body(n)
         if function is None:
-            return self.foreign(n)
+            return self.foreign(n, {})
         return self.call(n, function, {k: a.default_value for k, a in n.schema.attributes.items() if a.default_value.type})
 
-    def foreign(self, n: Reading) -> tuple[Thing, ...]:
-        found = onnx_foreign.step(self, n)
+    def foreign(self, n: Reading, types: Mapping[int, TensorType]) -> tuple[Thing, ...]:
+        found = onnx_foreign.step(self, n, types)
         if any(v is not None and v not in self.constants for v in found):
             self.foreigners.append(f"{onnx_foreign.title(n)} (node {_name(n.node)!r})")
         return found
 
-    def mark(self) -> tuple[int, int]:
+    def mark(self) -> tuple[int, int, int]:
         """Where the program stands, for `rewind`."""
-        return len(self.nodes), len(self.foreigners)
+        return len(self.nodes), len(self.foreigners), len(self.problems)
 
-    def rewind(self, mark: tuple[int, int]) -> None:
-        """Takes back the nodes written since."""
-        del self.nodes[mark[0]:], self.foreigners[mark[1]:]
+    def rewind(self, mark: tuple[int, int, int]) -> None:
+        """Takes back the nodes written and the problems noted since."""
+        del self.nodes[mark[0]:], self.foreigners[mark[1]:], self.problems[mark[2]:]
 
     # --- ops of ours
 

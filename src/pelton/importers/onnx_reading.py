@@ -5,6 +5,7 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -12,14 +13,14 @@ import onnx
 
 from pelton.errors import ModelError
 from pelton.ir.graph import Value
-from pelton.ir.types import DType
+from pelton.ir.types import DType, TensorType
 from pelton.ops.foreign import DTYPES
 
 if TYPE_CHECKING:
     from .onnx_program import Program, Scope
 
 MICROSOFT = "com.microsoft"
-Schema = Any                           # onnx.defs.OpSchema, of which the stubs of onnx lack half
+Schema = Any                           # onnx.defs.OpSchema, of which the stubs of onnx lack half, or None
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ def reads(*ops: str, domain: str = "") -> Callable[[Reader], Reader]:
 
 
 @functools.cache
-def schema_of(op: str, opset: int, domain: str) -> Schema | None:
+def schema_of(op: str, opset: int, domain: str) -> Schema:
     """The schema in force at an opset, else the oldest there is (an op used before its time), else None."""
     try:
         return onnx.defs.get_schema(op, opset, domain)
@@ -71,7 +72,7 @@ class Reading:
     node: onnx.NodeProto
     domain: str
     opset: int
-    schema: Schema | None
+    schema: Schema                     # None where the onnx package has none
     things: tuple[Thing, ...]
 
     @property
@@ -166,9 +167,9 @@ class Reading:
     def emit_all(self, op: str, *inputs: Value, **attrs: Any) -> tuple[Value, ...]:
         return self.program.emit(self, op, inputs, attrs)
 
-    def foreign(self) -> tuple[Thing, ...]:
-        """The whole node as one step run by the onnx package."""
-        return self.program.foreign(self)
+    def foreign(self, types: Mapping[int, TensorType] = MappingProxyType({})) -> tuple[Thing, ...]:
+        """The whole node as one step run by the onnx package; `types` of outputs as far as the reader knows better."""
+        return self.program.foreign(self, types)
 
     def constant(self, array: Any, dtype: DType | None = None) -> Value:
         return self.program.constant(np.asarray(array, dtype.numpy if dtype else None))

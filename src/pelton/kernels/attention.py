@@ -35,7 +35,7 @@ class Heads:
     def block(self, layouts: Layouts) -> str:
         """The region block up to the tail: sizes, row strides, and where a head begins."""
         rows = {name: layouts[v][-2] for name, v in (("QR", self.q), ("KR", self.k), ("VR", self.v))}
-        text = constants(BATCH=self.batch, SQ=self.sq, SK=self.sk, D=self.d, DV=self.dv, **rows, CAUSAL=self.node.attrs["causal"], MASKED=self.masked)
+        text = constants(SQ=self.sq, SK=self.sk, D=self.d, DV=self.dv, **rows, CAUSAL=self.node.attrs["causal"], MASKED=self.masked)
         text += f"#define SCALE {float(np.float32(self.node.attrs['scale']))!r}f\n"
         for name, v in (("Q_AT", self.q), ("K_AT", self.k), ("V_AT", self.v)):
             shape = (*self.lead, *v.type.shape[-2:])
@@ -57,6 +57,8 @@ class Attention(Template):
             return "not f32"
         if 0 in node.output.type.shape or 0 in node.inputs[0].type.shape or 0 in node.inputs[1].type.shape:
             return "nothing to compute"
+        if not abs(node.attrs["scale"]) <= np.finfo(np.float32).max:
+            return "its scale is no finite f32"
         return tail_refusal(region, node.output.type.shape)
 
     def order(self, region: Region, value: Value, layouts: Layouts) -> Order:
@@ -109,14 +111,13 @@ class Blocked(Attention):
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         h = Heads(region)
         seen = set()
+        long = h.sk > 512
         for mr, nv in ((6, 2), (4, 3)):
             nr = nv * target.lanes
-            for mb, kb in ((48, 256), (96, 256), (48, 512), (96, 512), (24, 256)):
+            for mb, kb in ((96, 256), (48, 256), (96, 512)) if long else ((48, 512), (24, 512), (96, 512)):
                 mr = min(mr, h.sq)
-                whole = divide(h.sk, nr) * nr
                 mb = min(divide(mb, mr) * mr, divide(h.sq, mr) * mr)
-                kb = whole if h.sk <= kb * 2 else divide(kb, nr) * nr         # two blocks cost more than they save
-                choice = (mr, nv, mb, kb)
+                choice = (mr, nv, mb, divide(min(kb, h.sk), nr) * nr)
                 if choice not in seen:
                     seen.add(choice)
                     yield Tactic(self.name, target.isa, tuple(zip(("MR", "NV", "MB", "KB"), choice)))

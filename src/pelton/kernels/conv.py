@@ -1,8 +1,6 @@
 """Convolutions, channels-last: direct, Winograd and depthwise."""
 from __future__ import annotations
 
-from itertools import zip_longest
-
 import numpy as np
 
 from pelton.ir.graph import Value
@@ -10,6 +8,7 @@ from pelton.plan.layout import Order, Strides, channels_last
 from pelton.plan.region import Region
 
 from .emit import constants, fill, grid_of, tail
+from .gemm import is_product
 from .grid import all_f32, constant, divide, fits_grid, tail_refusal
 from .template import Kernel, Layouts, Packed, Tactic, Target, Template, template
 
@@ -91,12 +90,6 @@ def shares(pixels: int, panels: int, batch: int, threads: int, mr: int):
         yield mb, per
 
 
-def _in_turn(lists):
-    """The first of each, then the second of each, and so on."""
-    for row in zip_longest(*lists):
-        yield from (x for x in row if x is not None)
-
-
 @template
 class Winograd(ChannelsLast):
     name = "winograd"
@@ -112,8 +105,12 @@ class Winograd(ChannelsLast):
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         s = window(region)
-        forms = [f for f in (4, 6, 2) if f == 4 or min(s.oh, s.ow) >= f]
-        yield from _in_turn([self._blocks(s, f, target) for f in forms])
+        for f in (4, 6, 2):
+            if f == 4 or min(s.oh, s.ow) >= f:
+                yield from self._blocks(s, f, target)
+
+    def form(self, tactic: Tactic) -> tuple[int, ...]:
+        return (tactic["F"],)
 
     def _blocks(self, s: Window, f: int, target: Target):
         """Blocks of tiles that keep both transformed blocks in L2, the channels split where there are too few blocks for the threads."""
@@ -201,6 +198,12 @@ class Depthwise(ChannelsLast):
 @template
 class Direct(ChannelsLast):
     name = "conv"
+
+    def refuses_sizes(self, region: Region) -> str | None:
+        return "a product over pixels: gemm" if is_product(region.anchor) else None
+
+    def form(self, tactic: Tactic) -> tuple[int, ...]:
+        return tactic["MR"], tactic["NV"]
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         s = window(region)

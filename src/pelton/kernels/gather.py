@@ -48,6 +48,8 @@ class Gather(Moving):
 
     def refuses_node(self, region: Region) -> str | None:
         dtype = region.anchor.inputs[1].type.dtype
+        if region.anchor.op.name == "gather_nd" and region.anchor.inputs[1].type.shape[-1] == 0:
+            return "empty index tuples"
         return None if dtype in (I64, I32) else f"indices in {dtype.value}"
 
     def order(self, region: Region, value: Value, layouts: Layouts) -> Order:

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pelton.ir.graph import Value
+from pelton.ir.graph import Node, Value
 from pelton.plan.layout import Order, broadcast, channels_last, row_major
 from pelton.plan.region import Region
 
@@ -21,6 +21,12 @@ def pack_panels(b: np.ndarray, nr: int) -> np.ndarray:
     out = np.zeros((*lead, panels * nr, k), np.float32)
     out[..., :n, :] = np.swapaxes(b, -1, -2)
     return np.ascontiguousarray(np.swapaxes(out.reshape(*lead, panels, nr, k), -1, -2))
+
+
+def is_product(node: Node) -> bool:
+    """Whether a convolution is one product over all pixels."""
+    a = node.attrs
+    return all(d == 1 for d in node.inputs[1].type.shape[2:]) and a["group"] == 1 and all(s == 1 for s in a["strides"]) and not any(a["pads"])
 
 
 class Product:
@@ -57,8 +63,7 @@ class Gemm(Template):
         if not all_f32(*node.inputs, node.output):
             return "not f32"
         if node.op.name == "convolution":
-            w = node.inputs[1].type.shape
-            if any(d != 1 for d in w[2:]) or node.attrs["group"] != 1 or any(s != 1 for s in node.attrs["strides"]) or any(node.attrs["pads"]):
+            if not is_product(node):
                 return "not a 1×1 convolution of stride one without padding and groups"
             if not constant(region, node.inputs[1]) or not constant(region, node.inputs[2]):
                 return "the filters are not constant"
@@ -92,6 +97,9 @@ class Gemm(Template):
             if not any(value in n.inputs for n in region.tail):
                 return ok
         return ok and fits_grid(region, p.grid, value, strides)
+
+    def form(self, tactic: Tactic) -> tuple[int, ...]:
+        return tactic["MR"], tactic["NV"]
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         p = Product(region, layouts)

@@ -1,5 +1,7 @@
-"""Normalisations: layer and RMS norm over trailing axes, instance norm, and local response."""
+"""Normalisations: layer and RMS norm over trailing axes, instance and group norm, and local response."""
 from __future__ import annotations
+
+import math
 
 import numpy as np
 
@@ -93,11 +95,11 @@ class RowNorm(Sweep):
 
 
 @template
-class InstanceNorm(Sweep):
-    """Each channel of each picture; where channels are innermost, else it decomposes."""
+class ChannelNorm(Sweep):
+    """Instance and group norm: each channel of each picture, or groups of them; channels innermost."""
 
-    name = "instance_norm"
-    anchors = ("instance_norm",)
+    name = "channel_norm"
+    anchors = ("instance_norm", "group_norm")
 
     def refuses_node(self, region: Region) -> str | None:
         return floats(region)
@@ -110,16 +112,21 @@ class InstanceNorm(Sweep):
         return Grid(region.output.type.shape, (0,), tuple(range(2, rank)), (1,))
 
     def reads(self, region: Region, grid: Grid, value: Value, layouts: Layouts) -> bool:
-        if value in region.anchor.inputs[1:] and len(value.type.shape) == 1 and layouts[value][0] != 1 and value.type.size > 1:
+        if value in region.anchor.inputs[1:] and layouts[value][0] != 1 and value.type.size > 1:
             return False
         return value not in (*tailed(region), region.anchor.inputs[0]) or super().reads(region, grid, value, layouts)
 
+    def group(self, region: Region) -> int:
+        """Channels whose statistics are joined."""
+        node = region.anchor
+        return node.inputs[0].type.shape[1] // node.attrs.get("groups", node.inputs[0].type.shape[1])
+
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         grid = self.grid(region, layouts)
-        channels = extent(grid, grid.c)
+        channels, pixels = extent(grid, grid.c), extent(grid, grid.r)
         for nv in [nv for nv in (4, 2, 1) if nv == 1 or nv * target.lanes <= channels][:2]:
-            _, cb = shares(1, channels, 3 * extent(grid, grid.r) * extent(grid, grid.b), target, nv * target.lanes)
-            yield Tactic(self.name, target.isa, (("NV", nv), ("CB", cb)))
+            _, cb = shares(1, channels, 3 * pixels * extent(grid, grid.b), target, math.lcm(nv * target.lanes, self.group(region)))
+            yield Tactic(self.name, target.isa, (("NV", nv), ("CB", min(cb, channels))))
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node, grid = region.anchor, self.grid(region, layouts)
@@ -127,11 +134,12 @@ class InstanceNorm(Sweep):
         whole, stands = scaled(region, spread=True)
         lies = {**layouts, **{s: (*layouts[f], *[0] * (rank - 2)) for s, f in stands.items()}}
         end = tail(whole, lies, grid, (whole.anchor.output,), first=1)
-        sizes = dict(BATCH=x.type.shape[0], PIXELS=extent(grid, grid.r), C=x.type.shape[1])
+        sizes = dict(BATCH=x.type.shape[0], PIXELS=extent(grid, grid.r), C=x.type.shape[1], GROUP=self.group(region))
         block = constants(**sizes) + f"#define EPSILON {number(node.attrs['epsilon'])}\n#define X_AT(b) ((b) * {layouts[x][0]}L)\n"
         block += f"#define PIXEL_AT(r) ({Grid(grid.shape, (), grid.r, ()).address(layouts[x])})\n" + held(x.type.dtype)
         source, symbol = fill("norm_across.c", region, tactic, block + end.text)
-        return Kernel(source, symbol, (x, *(stands.get(v, v) for v in end.operands)), sizes["BATCH"] * divide(sizes["C"], tactic["CB"]))
+        return Kernel(source, symbol, (x, *(stands.get(v, v) for v in end.operands)), sizes["BATCH"] * divide(sizes["C"], tactic["CB"]),
+                      scratch=8 * (tactic["CB"] + target.lanes))
 
 
 @template

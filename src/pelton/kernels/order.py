@@ -7,7 +7,7 @@ from pelton.plan.layout import dense
 from pelton.plan.region import Region
 
 from .emit import Grid, constants, fill, memory, tail
-from .fold import held
+from .fold import held, joined
 from .grid import divide
 from .reduce import Reducing
 from .sweep import Sweep, extent, lying, shares, swept
@@ -36,7 +36,7 @@ class Arg(Reducing):
         largest = node.op.name == "arg_max"
         block += f"#define LAST {int(node.attrs['select_last_index'])}\n#define BEYOND {'>' if largest else '<'}\n#define REACHES {'>=' if largest else '<='}\n"
         end = tail(region, layouts, self.grid(region, layouts), (node.output,), first=1)
-        source, symbol = fill("arg.c", region, tactic, block + held(node.inputs[0].type.dtype) + end.text)
+        source, symbol = fill("arg.c", region, tactic, block + joined("max" if largest else "min", node.inputs[0].type.dtype) + end.text)
         return Kernel(source, symbol, (node.inputs[0], *end.operands), divide(rows, tactic["RB"]) * divide(cols, tactic["CB"]))
 
 

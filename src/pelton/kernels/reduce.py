@@ -9,7 +9,7 @@ from pelton.plan.region import Region
 
 from .emit import Grid, constants, fill, tail
 from .fold import joined
-from .grid import divide
+from .grid import divide, fits_grid
 from .sweep import Sweep, extent, lying, shares, swept, tailed
 from .template import Kernel, Layouts, Tactic, Target, template
 
@@ -64,9 +64,9 @@ class Reducing(Sweep):
         return swept(region, layouts, [Reduced(region, layouts, self.axes(region)).kept])
 
     def reads(self, region: Region, grid: Grid, value, layouts: Layouts) -> bool:
-        if value in tailed(region) and not super().reads(region, grid, value, layouts):
+        if value is region.anchor.inputs[0] and self.runs_along(region, grid, layouts) is None:
             return False
-        return value is not region.anchor.inputs[0] or self.runs_along(region, grid, layouts) is not None
+        return value not in tailed(region) or fits_grid(region, grid, value, layouts[value])
 
     def runs_along(self, region: Region, grid: Grid, layouts: Layouts) -> bool | None:
         """Whether vectors run along what is reduced (or along the columns); None where neither has unit stride."""

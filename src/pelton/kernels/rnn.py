@@ -69,9 +69,10 @@ class Recurrent(Template):
         for name, v in roles.items():
             axes = {"gates": "TB", "y": "TDB"}.get(name, "DB"[:v.type.rank - 1])
             sizes |= {f"{name}_{axis}".upper(): step for axis, step in zip(axes, layouts.get(v, (0,) * len(axes)))}
-        here = {"r": weights, **{name: v for name, v in roles.items() if v in layouts}}
+        here: dict[str, Value | Packed] = {"r": weights, **{name: v for name, v in roles.items() if v in layouts}}
         text = constants(TIME=time, BATCH=batch, H=hidden, REVERSE=node.attrs["direction"] == "reverse", **sizes)
-        text += f"#define CLIP {float(np.float32(node.attrs['clip']))!r}f\n"
+        clip = node.attrs["clip"]
+        text += f"#define CLIP {float(np.float32(clip)) if clip <= np.finfo(np.float32).max else 0.}f\n"
         written = [name for name, v in roles.items() if v in node.outputs]
         read = ["r", *(name for name in roles if name not in written)]
         text += f"typedef struct {{ const float *{', *'.join(read)}; float *{', *'.join(written)}; }} operands;\n"
@@ -129,7 +130,8 @@ class Gru(Recurrent):
                 parts = pack_recurrent(array[:, :cut], 2, width), pack_recurrent(array[:, cut:], 1, 2 * width)
                 return np.concatenate([p.reshape(directions, -1) for p in parts], axis=1)
             weights = Packed((r,), f"gru{width}+{2 * width}", (directions, hidden * (2 * divide(hidden, width) * width + padded)), pack)
-        text, operands = self.block(region, layouts, weights, dict(gates=gates, b=b, h=h, y=node.outputs[0], last_h=node.outputs[1]), LINEAR_BEFORE_RESET=linear)
+        roles = dict(gates=gates, b=b, h=h, y=node.outputs[0], last_h=node.outputs[1])
+        text, operands = self.block(region, layouts, weights, roles, LINEAR_BEFORE_RESET=linear)
         source, symbol = fill("gru.c", region, tactic, text)
         return Kernel(source, symbol, operands, self.tiles(region, tactic), scratch=4 * (2 if linear else 4) * tactic["BB"] * padded)
 

@@ -9,7 +9,7 @@ from pelton.plan.layout import Order, Strides, broadcast, order_of
 from pelton.plan.region import Region
 
 from .emit import Grid, computable, scalar_constant
-from .grid import divide, tail_refusal
+from .grid import divide, fits_grid, tail_refusal
 from .template import Layouts, Target, Template
 
 TASK = 16 << 10                                # elements read per task: large enough to hide claiming it, small enough to share out
@@ -69,9 +69,13 @@ class Sweep(Template):
         if any(0 in v.type.shape for v in (*node.inputs, *node.outputs)):
             return "nothing to compute"
         for v in (*node.inputs, *node.outputs):
-            if not computable(v.type.dtype):
+            if not self.holds(region, v):
                 return f"{v.type.dtype.value} is not held by kernels"
         return self.refuses_node(region) or tail_refusal(region, node.outputs[0].type.shape)
+
+    def holds(self, region: Region, value: Value) -> bool:
+        """Whether elements of the type can be loaded and stored."""
+        return computable(value.type.dtype)
 
     def refuses_node(self, region: Region) -> str | None:
         """What a template cannot do among the ops that it knows."""
@@ -98,7 +102,6 @@ class Sweep(Template):
 
     def reads(self, region: Region, grid: Grid, value: Value, layouts: Layouts) -> bool:
         """Whether one operand can be read or written along the columns."""
-        step = grid.step(broadcast(value.type.shape, layouts[value], grid.shape)) if value in tailed(region) else 0
-        if value is region.anchor.inputs[0]:
-            return step in (0, 1) and (grid.step(layouts[value]) == 1 or extent(grid, grid.c) == 1)
-        return step in (0, 1)
+        if value is region.anchor.inputs[0] and grid.step(layouts[value]) != 1 and extent(grid, grid.c) > 1:
+            return False
+        return value not in tailed(region) or fits_grid(region, grid, value, layouts[value])

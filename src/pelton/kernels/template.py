@@ -97,6 +97,10 @@ class Template:
         """Candidates, the best guess first."""
         return (Tactic(self.name, target.isa),)
 
+    def form(self, tactic: Tactic) -> tuple[int, ...]:
+        """What sets tactics apart most (a register tile, an algorithm): the tuner looks at one of each form first, then at more of the best ones."""
+        return ()
+
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         raise NotImplementedError
 

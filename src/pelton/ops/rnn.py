@@ -86,7 +86,8 @@ def _run(x: np.ndarray, states: tuple[np.ndarray, ...], step: Callable, prepare:
     return y, *last
 
 
-def _lstm_cell(gates: np.ndarray, c: np.ndarray, peepholes: list[np.ndarray], functions: list[Callable], clip: float, input_forget: bool) -> tuple[np.ndarray, ...]:
+def _lstm_cell(gates: np.ndarray, c: np.ndarray, peepholes: list[np.ndarray], functions: list[Callable], clip: float,
+               input_forget: bool) -> tuple[np.ndarray, ...]:
     """The new states from the sums of the gates i, o, f, c; the cell itself is not limited, as in ONNX Runtime."""
     (i, o, forget, new), (peep_i, peep_o, peep_f), (f, g, k) = np.split(gates, 4, axis=-1), peepholes, functions
     i = f(_limited(i + peep_i * c, clip))
@@ -95,7 +96,8 @@ def _lstm_cell(gates: np.ndarray, c: np.ndarray, peepholes: list[np.ndarray], fu
     return f(_limited(o + peep_o * c, clip)) * k(c), c
 
 
-def _gru_cell(given: np.ndarray, h: np.ndarray, r: np.ndarray, bias: np.ndarray, functions: list[Callable], clip: float, linear_before_reset: bool) -> tuple[np.ndarray]:
+def _gru_cell(given: np.ndarray, h: np.ndarray, r: np.ndarray, bias: np.ndarray, functions: list[Callable], clip: float,
+              linear_before_reset: bool) -> tuple[np.ndarray]:
     """The new state from the input's part of the gates z, r, n, the recurrent weights and biases."""
     hidden, (f, g) = h.shape[-1], functions
     z, reset = np.split(f(_limited(given[:, :2 * hidden] + h @ r[:2 * hidden].T + bias[:2 * hidden], clip)), 2, axis=-1)
@@ -255,7 +257,7 @@ class lstm_steps:
 
         return _run(gates, (initial_h, initial_c), step, lambda d: (d, np.split(p[d], 3)), direction, 0)
 
-    def flops(gates, r, initial_h, initial_c, p, **attrs) -> int:
+    def flops(gates: TensorType, r: TensorType, initial_h, initial_c, p, **attrs) -> int:
         return _flops_steps(gates, r)
 
 
@@ -282,7 +284,7 @@ class gru_steps:
 
         return _run(gates, (initial_h,), step, lambda d: (d, np.concatenate([np.zeros(2 * hidden, b.dtype), b[d]])), direction, 0)
 
-    def flops(gates, r, b, initial_h, **attrs) -> int:
+    def flops(gates: TensorType, r: TensorType, b, initial_h, **attrs) -> int:
         return _flops_steps(gates, r)
 
 
@@ -306,5 +308,5 @@ class rnn_steps:
 
         return _run(gates, (initial_h,), step, lambda d: d, direction, 0)
 
-    def flops(gates, r, initial_h, **attrs) -> int:
+    def flops(gates: TensorType, r: TensorType, initial_h, **attrs) -> int:
         return _flops_steps(gates, r)

@@ -11,7 +11,7 @@ from pelton.ir.types import F32, TensorType
 from pelton.ops import get
 
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
-_ACTIVATIONS = {"lstm": [("sigmoid", "tanh", "tanh")], "gru": [("sigmoid", "tanh")], "rnn": [("tanh",), ("relu",)]}
+_ACTIVATIONS: dict[str, list[tuple[str, ...]]] = {"lstm": [("sigmoid", "tanh", "tanh")], "gru": [("sigmoid", "tanh")], "rnn": [("tanh",), ("relu",)]}
 
 
 def whole(graph: Graph, node: Node) -> str | None:

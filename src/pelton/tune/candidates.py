@@ -33,16 +33,15 @@ def chosen(region: Region, strict: bool = False) -> Template:
 
 
 def candidates(region: Region, layouts: Layouts, target: Target, strict: bool, most: int) -> list[tuple[Template, Tactic]]:
-    """Tactics of all templates that can run the region in these layouts; `most` per template, and at least one in all."""
+    """Tactics of all templates that can run the region in these layouts, at most `most` of each form."""
     out = []
     for t in TEMPLATES.values():
-        if (strict and t.inexact) or t.refuses(region) is not None:
+        if (strict and t.inexact) or t.refuses(region) is not None or not all(t.fits(region, v, layouts) for v in layouts):
             continue
-        if all(t.fits(region, v, layouts) for v in layouts):
-            mine = []
-            for tactic in t.tactics(region, layouts, target):
-                if len(mine) >= most:
-                    break
-                mine.append((t, tactic))
-            out += mine
+        count: dict[tuple[int, ...], int] = {}
+        for tactic in t.tactics(region, layouts, target):
+            form = t.form(tactic)
+            count[form] = count.get(form, 0) + 1
+            if count[form] <= most:
+                out.append((t, tactic))
     return out

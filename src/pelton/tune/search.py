@@ -17,9 +17,9 @@ from .candidates import candidates
 from .measure import Stopwatch
 
 ROUNDS = {1: 3, 2: 4, 3: 7, 4: 12, 5: 25}              # level → rounds of timing
-MOST = {0: 1, 1: 2, 2: 4, 3: 9, 4: 18, 5: 1000}        # level → tactics per template
+MOST = {0: 1, 1: 1, 2: 2, 3: 4, 4: 8, 5: 1000}         # level → tactics of each form of a template
 MARGIN = 0.98                                          # a challenger must be this much faster than the one before it
-NEAR = 1.15                                            # templates this close to the best one get all of their tactics timed
+NEAR = 1.1                                             # forms this close to the best one get all of their tactics timed
 
 Found = list[tuple[Template, Tactic]]
 
@@ -66,21 +66,18 @@ def select(placed: Placed, target: Target, compiler: Compiler, cache: TimingCach
 
 
 def first_few(found: Found) -> Found:
-    """A third of every template's tactics, to see which templates are in question."""
-    groups: dict[str, Found] = {}
-    for t, tactic in found:
-        groups.setdefault(t.name, []).append((t, tactic))
-    return [c for g in groups.values() for c in g[:-(-len(g) // 3)]]
+    """The first tactic of every form of every template."""
+    firsts: dict[tuple, tuple[Template, Tactic]] = {}
+    for t, c in found:
+        firsts.setdefault((t.name, t.form(c)), (t, c))
+    return list(firsts.values())
 
 
 def near_best(found: Found, times: Mapping[str, int]) -> Found:
-    """All tactics of the templates whose first few came near the best; nothing where nothing was timed."""
-    least: dict[str, int] = {}
-    for t, c in first_few(found):
-        if c.name in times:
-            least[t.name] = min(least.get(t.name, times[c.name]), times[c.name])
-    limit = min(least.values(), default=0) * NEAR
-    return [(t, c) for t, c in found if t.name in least and least[t.name] <= limit]
+    """All tactics of the forms whose first one came near the best; nothing where nothing was timed."""
+    first = {(t.name, t.form(c)): times[c.name] for t, c in first_few(found) if c.name in times}
+    limit = min(first.values(), default=0) * NEAR
+    return [(t, c) for t, c in found if first.get((t.name, t.form(c)), limit + 1) <= limit]
 
 
 def best_of(found: Found, times: Mapping[str, int]) -> tuple[Template, Tactic, dict[str, int]]:

@@ -1,6 +1,6 @@
 // Where the largest (or smallest) element lies along an axis; of equals the first one, or the last. NaN counts as largest and smallest.
 // Vectors run along the columns of the output, or along the axis itself; then the lanes are compared at the end.
-#include "vec.h"
+#include "row.h"
 
 // <region>
 enum : long { ROWS = 2, COLS = 37, N = 49, XN = 37, XC = 1, ALONG = 0 };
@@ -8,11 +8,13 @@ enum : long { ROWS = 2, COLS = 37, N = 49, XN = 37, XC = 1, ALONG = 0 };
 #define LAST 0
 #define BEYOND >
 #define REACHES >=
-typedef f32 element, scalar;
+typedef f32 element;
 typedef vf32 vec;
 #define LOAD(p, n) ldn_f32(p, n)
 #define SELECT(mask, a, b) f32_select(mask, a, b)
-#define LANES_TO(p, v) st_f32(p, v)
+#define JOIN(a, b) f32_maximum(a, b)
+#define IDENTITY bc_f32(-INFINITY)
+#define WHOLE(v) hmax_f32(v)
 typedef struct { long *y; } tail;
 AI tail tail_open(const args *a) { return (tail){ a[1].p }; }
 AI void finish(const tail *t, vi64 x, long b, long r, long c, int n) { stn_i64(t->y + r * COLS + c, x, n); }
@@ -32,8 +34,8 @@ enum : long { CBS = (COLS + CB - 1) / CB };
 #endif
 
 typedef struct { vec best; vi32 at; } found;
-AI void meet(found *f, vec v, vi32 at) {
-    const vi32 takes = CONVERT(TAKES(v, f->best), i32);
+AI void meet(found *f, vec v, vi32 at, vi32 valid) {
+    const vi32 takes = CONVERT(TAKES(v, f->best), i32) & valid;
     f->best = SELECT(takes, v, f->best);
     f->at = takes ? at : f->at;
 }
@@ -42,30 +44,35 @@ AI void columns(int vectors, int lanes, const tail *t, const element *x, long r,
     found f[NV];
     unroll (int j = 0; j < vectors; j++) f[j] = (found){ LOAD(x + c + j * VL, lanes), (vi32)0 };
     for (long i = 1; i < N; i++)
-        unroll (int j = 0; j < vectors; j++) meet(&f[j], LOAD(x + i * XN + c + j * VL, lanes), bc_i32(i));
+        unroll (int j = 0; j < vectors; j++) meet(&f[j], LOAD(x + i * XN + c + j * VL, lanes), bc_i32(i), (vi32)-1);
     unroll (int j = 0; j < vectors; j++) finish(t, CONVERT(f[j].at, i64), 0, r, c + j * VL, lanes);
 }
+
+#if LAST
+enum { NOWHERE = -1 };
+#define NEARER(a, b) i32_maximum(a, b)
+#define NEAREST(v) hmax_i32(v)
+#else
+enum { NOWHERE = 0x7fffffff };
+#define NEARER(a, b) i32_minimum(a, b)
+#define NEAREST(v) hmin_i32(v)
+#endif
+
+// Of the lanes that hold what is best in all: their places.
+AI vi32 places(found f, vec top) { return CONVERT((f.best == top) | ((f.best != f.best) & (top != top)), i32) ? f.at : (vi32)NOWHERE; }
 
 AI long along(const element *x) {
     const vi32 lane = {LANES};
     const long first = N < VL ? N : VL;
-    found f[2] = {{ LOAD(x, first), lane }};
+    found f[2] = {{ first < VL ? KEEP(LOAD(x, first), first, IDENTITY) : LOAD(x, VL), lane < (int)first ? lane : (vi32)NOWHERE }};
     f[1] = f[0];
     long i = VL;
-    for (; i + 2 * VL <= N; i += 2 * VL) {
-        meet(&f[0], LOAD(x + i, VL), lane + (int)i);
-        meet(&f[1], LOAD(x + i + VL, VL), lane + (int)(i + VL));
-    }
-    if (i + VL <= N) meet(&f[0], LOAD(x + i, VL), lane + (int)i), i += VL;
-    scalar value[3 * VL], best;
-    int place[3 * VL];
-    LANES_TO(value, f[0].best), LANES_TO(value + VL, f[1].best);
-    st_i32(place, f[0].at), st_i32(place + VL, f[1].at);
-    if (N > VL && N % VL) LANES_TO(value + 2 * VL, LOAD(x + i, N % VL)), st_i32(place + 2 * VL, lane + (int)i);
-    long at = -1;
-    for (int l = 0; l < (N < VL ? N : 2 * VL + (N > VL ? N % VL : 0)); l++)
-        if (at < 0 || AHEAD(value[l], best) || (!AHEAD(best, value[l]) && (LAST ? place[l] > at : place[l] < at))) best = value[l], at = place[l];
-    return at;
+    for (; i + 2 * VL <= N; i += 2 * VL)
+        unroll (int j = 0; j < 2; j++) meet(&f[j], LOAD(x + i + j * VL, VL), lane + (int)(i + j * VL), (vi32)-1);
+    if (i + VL <= N) meet(&f[0], LOAD(x + i, VL), lane + (int)i, (vi32)-1), i += VL;
+    if (i < N) meet(&f[1], LOAD(x + i, N % VL), lane + (int)i, lane < (int)(N % VL));
+    const vec top = (vec)WHOLE(JOIN(f[0].best, f[1].best));
+    return NEAREST(NEARER(places(f[0], top), places(f[1], top)));
 }
 
 void KERNEL(const args *a, long begin, long end, void *scratch) {

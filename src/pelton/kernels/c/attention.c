@@ -63,7 +63,8 @@ AI void scores(bool edge, const float *mask, const float *q, const float *k, flo
 
 // Rows of exponentials times the values of n keys, on top of what went before, faded; the last part is divided by the row's sum and goes through the tail.
 typedef struct { float top, sum, fade; } row;
-AI void weigh(int rows, bool edge, const tail *t, const float *s, const float *v, float *part, const row *r, long n, bool first, bool last, long b, long m, long c) {
+AI void weigh(int rows, bool edge, const tail *t, const float *s, const float *v, float *part, const row *r, long n, bool first, bool last,
+              long b, long m, long c) {
     vf32 acc[MR][NV];
     unroll (int i = 0; i < rows; i++)
         unroll (int j = 0; j < NV; j++) acc[i][j] = RUNNING && !first ? ld_f32(part + i * NR + j * VL) * bc_f32(r[i].fade) : bc_f32(0);
@@ -76,7 +77,8 @@ AI void weigh(int rows, bool edge, const tail *t, const float *s, const float *v
         }
 }
 
-AI void weights(bool edge, const tail *t, const float *s, const float *v, float *part, const row *r, long n, bool first, bool last, long b, long m0, long m1, long c) {
+AI void weights(bool edge, const tail *t, const float *s, const float *v, float *part, const row *r, long n, bool first, bool last,
+                long b, long m0, long m1, long c) {
     long m = m0;
     for (; m + MR <= m1; m += MR, s += MR * ROW, part += MR * NR, r += MR) weigh(MR, edge, t, s, v, part, r, n, first, last, b, m, c);
     if (SQ % MR && m < m1) weigh(SQ % MR, edge, t, s, v, part, r, n, first, last, b, m, c);

@@ -13,11 +13,12 @@ AI operands open(const args *a) { return (operands){ .r = a[0].p, .gates = a[1].
 enum : long { MR = 1, UV = 2, BB = 4 };
 // </tactic>
 
-// a pass makes GATES gates of blocks of UV vectors of units; the second one has twice the vectors for its one gate
-enum : long { LINEAR = LINEAR_BEFORE_RESET, GATES = LINEAR ? 3 : 2, UNITS = UV * VL, BLOCKS = (H + UNITS - 1) / UNITS, NEW = 2 * UNITS, NEW_BLOCKS = (H + NEW - 1) / NEW,
-              HP = NEW_BLOCKS * NEW, WEIGHTS = BLOCKS * UNITS * H * GATES, BOTH = WEIGHTS + (LINEAR ? 0 : HP * H), BBS = (BATCH + BB - 1) / BB };
+// A pass makes GATES gates of blocks of UNITS units; the second one has twice the units for its one gate.
+enum : long { LINEAR = LINEAR_BEFORE_RESET, GATES = LINEAR ? 3 : 2, UNITS = UV * VL, BLOCKS = (H + UNITS - 1) / UNITS, NEW = 2 * UNITS,
+              NEW_BLOCKS = (H + NEW - 1) / NEW, HP = NEW_BLOCKS * NEW, FIRST = BLOCKS * UNITS * H * GATES, WEIGHTS = FIRST + (LINEAR ? 0 : HP * H),
+              BBS = (BATCH + BB - 1) / BB };
 
-typedef struct { const float *gates, *b, *w, *h; float *next, *z, *reset, *y; } rows_of;                // of one time step, from some row of the batch on
+typedef struct { const float *gates, *b, *h; float *next, *z, *reset, *y; } rows_of;                // of one time step, from some row of the batch on
 
 AI rows_of from(rows_of o, long m) {
     o.gates += m * GATES_B, o.h += m * HP, o.next += m * HP, o.z += m * HP, o.reset += m * HP;
@@ -81,7 +82,7 @@ void KERNEL(const args *a, long begin, long end, void *scratch) {
     const operands all = open(a);
     for (long t = begin; t < end; t++) {
         const long d = t / BBS, b = t % BBS * BB, rows = b + BB < BATCH ? BB : BATCH - b;
-        const float *w = all.r + d * BOTH;
+        const float *w = all.r + d * WEIGHTS;
         float *h = scratch, *next = h + BB * HP, *z = next + BB * HP, *reset = z + (LINEAR ? 0 : BB * HP);
         load_state(h, HP, all.h + d * H_D + b * H_B, H_B, rows, H);
         for (long s = 0; s < TIME; s++) {
@@ -94,8 +95,8 @@ void KERNEL(const args *a, long begin, long end, void *scratch) {
                 else steps(false, UNITS, rows, o, w + block * UNITS * H * GATES, block * UNITS);
             }
             for (long block = 0; block < (LINEAR ? 0 : NEW_BLOCKS); block++) {
-                if (H % NEW && block == NEW_BLOCKS - 1) steps(true, H % NEW, rows, o, w + WEIGHTS + block * NEW * H, block * NEW);
-                else steps(true, NEW, rows, o, w + WEIGHTS + block * NEW * H, block * NEW);
+                if (H % NEW && block == NEW_BLOCKS - 1) steps(true, H % NEW, rows, o, w + FIRST + block * NEW * H, block * NEW);
+                else steps(true, NEW, rows, o, w + FIRST + block * NEW * H, block * NEW);
             }
             float *old = h;
             h = next, next = old;

@@ -1,59 +1,82 @@
-// Instance normalisation, channels-last: vectors of channels, each lane normalised over the PIXELS of its picture.
+// Instance and group normalisation, channels-last: statistics of every channel over the PIXELS of its picture, joined by groups of GROUP channels.
+// The mean first, then the mean square of what is left.
 #include "vec.h"
 
 // <region>
-enum : long { BATCH = 2, PIXELS = 35, C = 37 };
+enum : long { BATCH = 2, PIXELS = 35, C = 36, GROUP = 3 };
 #define EPSILON 1e-5f
 #define X_AT(b) ((b) * PIXELS * C)
 #define PIXEL_AT(r) ((r) * C)
 typedef f32 element;
-typedef vf32 vec;
 #define LOAD(p, n) ldn_f32(p, n)
 typedef struct { float *y; } tail;
 AI tail tail_open(const args *a) { return (tail){ a[1].p }; }
 AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t->y + (b * PIXELS + r) * C + c, x, n); }
 // </region>
 // <tactic>
-enum : long { NV = 4, CB = 37 };
+enum : long { NV = 4, CB = 36 };
 // </tactic>
 
 enum : long { CBS = (C + CB - 1) / CB, BLOCK = 512 };
 
-// The sum over the pixels of (x - mean)^power, in blocks.
-AI void moment(int power, int vectors, int lanes, const element *x, const vf32 *mean, vf32 *total) {
-    unroll (int j = 0; j < vectors; j++) total[j] = bc_f32(0);
+// What is known of the channels of a task, from c0 on: both CB floats and a vector more.
+typedef struct { float *mean, *by; long c0; } known;
+
+// total = the sums over the pixels of (x - mean)^power, in blocks, of some vectors of channels.
+AI void moment(int power, int vectors, int lanes, const element *x, known k, float *total, long c) {
+    vf32 mean[NV], sum[NV];
+    unroll (int j = 0; j < vectors; j++) sum[j] = bc_f32(0), mean[j] = power == 1 ? bc_f32(0) : ld_f32(k.mean + c - k.c0 + j * VL);
     for (long p0 = 0; p0 < PIXELS; p0 += BLOCK) {
         vf32 part[NV];
         unroll (int j = 0; j < vectors; j++) part[j] = bc_f32(0);
         for (long p = p0; p < (p0 + BLOCK < PIXELS ? p0 + BLOCK : PIXELS); p++)
             unroll (int j = 0; j < vectors; j++) {
-                const vf32 v = LOAD(x + PIXEL_AT(p) + j * VL, lanes);
-                part[j] = power == 1 ? part[j] + v : vec_fma(v - mean[j], v - mean[j], part[j]);
+                const vf32 v = LOAD(x + PIXEL_AT(p) + c + j * VL, lanes) - mean[j];
+                part[j] = power == 1 ? part[j] + v : vec_fma(v, v, part[j]);
             }
-        unroll (int j = 0; j < vectors; j++) total[j] += part[j];
+        unroll (int j = 0; j < vectors; j++) sum[j] += part[j];
+    }
+    unroll (int j = 0; j < vectors; j++) st_f32(total + c - k.c0 + j * VL, sum[j]);
+}
+
+AI void write(int vectors, int lanes, const tail *t, const element *x, known k, long b, long c) {
+    vf32 mean[NV], by[NV];
+    unroll (int j = 0; j < vectors; j++) mean[j] = ld_f32(k.mean + c - k.c0 + j * VL), by[j] = ld_f32(k.by + c - k.c0 + j * VL);
+    for (long p = 0; p < PIXELS; p++)
+        unroll (int j = 0; j < vectors; j++) finish(t, (LOAD(x + PIXEL_AT(p) + c + j * VL, lanes) - mean[j]) * by[j], b, p, c + j * VL, lanes);
+}
+
+// Every channel of a group gets the mean over all of the group.
+AI void join(float *sums, long channels) {
+    for (long g = 0; g < channels; g += GROUP) {
+        float sum = 0;
+        for (long i = 0; i < GROUP; i++) sum += sums[g + i];
+        for (long i = 0; i < GROUP; i++) sums[g + i] = sum / (float)(GROUP * PIXELS);
     }
 }
 
-AI void channels(int vectors, int lanes, const tail *t, const element *x, long b, long c) {
-    vf32 mean[NV], by[NV];
-    x += c;
-    moment(1, vectors, lanes, x, mean, mean);
-    unroll (int j = 0; j < vectors; j++) mean[j] /= (float)PIXELS;
-    moment(2, vectors, lanes, x, mean, by);
-    unroll (int j = 0; j < vectors; j++) by[j] = 1 / f32_sqrt(by[j] / (float)PIXELS + EPSILON);
-    for (long p = 0; p < PIXELS; p++)
-        unroll (int j = 0; j < vectors; j++) finish(t, (LOAD(x + PIXEL_AT(p) + j * VL, lanes) - mean[j]) * by[j], b, p, c + j * VL, lanes);
-}
+#define EACH(c0, c1, DO) do { \
+    long c = c0; \
+    for (; c + NV * VL <= c1; c += NV * VL) { DO(NV, VL); } \
+    if (NV > 1) \
+        for (; c + VL <= c1; c += VL) { DO(1, VL); } \
+    if (C % VL && c < c1) { DO(1, C % VL); } \
+} while (0)
 
 void KERNEL(const args *a, long begin, long end, void *scratch) {
     const tail T = tail_open(a);
     for (long t = begin; t < end; t++) {
         const long b = t / CBS, c0 = t % CBS * CB, c1 = c0 + CB < C ? c0 + CB : C;
         const element *x = (const element *)a[0].p + X_AT(b);
-        long c = c0;
-        for (; c + NV * VL <= c1; c += NV * VL) channels(NV, VL, &T, x, b, c);
-        if (NV > 1)
-            for (; c + VL <= c1; c += VL) channels(1, VL, &T, x, b, c);
-        if (C % VL && c < c1) channels(1, C % VL, &T, x, b, c);
+        const known k = { scratch, (float *)scratch + CB + VL, c0 };
+#define SUMS(vectors, lanes) moment(1, vectors, lanes, x, k, k.mean, c)
+        EACH(c0, c1, SUMS);
+        join(k.mean, c1 - c0);
+#define SQUARES(vectors, lanes) moment(2, vectors, lanes, x, k, k.by, c)
+        EACH(c0, c1, SQUARES);
+        join(k.by, c1 - c0);
+        for (long i = 0; i < c1 - c0; i += VL) st_f32(k.by + i, 1 / f32_sqrt(ld_f32(k.by + i) + EPSILON));
+#define WRITE(vectors, lanes) write(vectors, lanes, &T, x, k, b, c)
+        EACH(c0, c1, WRITE);
     }
 }

@@ -2,7 +2,8 @@
 #pragma once
 #include "vec.h"
 
-// acc[rows][vectors] += n columns of `a`, whose rows lie `stride` apart, times n rows of the panel. What there is less of is loaded first and stays in registers.
+// acc[rows][vectors] += n columns of `a`, whose rows lie `stride` apart, times n rows of the panel. What there is less of is loaded first
+// and stays in registers: the other way round spills.
 AI void product(int rows, int vectors, const float *a, long stride, const float *panel, long n, vf32 *acc) {
     for (long k = 0; k < n; k++) {
         const float *row = panel + k * vectors * VL;

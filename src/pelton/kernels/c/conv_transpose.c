@@ -1,0 +1,81 @@
+// Transposed convolution, channels-last, gathered: output pixels that are congruent modulo the strides are reached by the same taps, and what
+// those read lies side by side. So each such phase is a convolution of stride one: MR pixels × NR output channels in registers.
+#include "vec.h"
+
+// <region>
+enum : long { BATCH = 1, H = 5, W = 7, C = 3, OH = 11, OW = 15, OC = 19, GROUPS = 1, KH = 3, KW = 3, SH = 2, SW = 2, PT = 0, PL = 0, DH = 1, DW = 1,
+              XN = 105, XH = 21, XW = 3 };
+typedef struct { float *y; } tail;
+AI tail tail_open(const args *a) { return (tail){ a[2].p }; }
+AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t->y + (b * OH * OW + r) * OC + c, x, n); }
+// </region>
+// <tactic>
+enum : long { MR = 6, NV = 2, MB = 48, NB = 32 };
+// </tactic>
+
+enum : long { NR = NV * VL, PANELS = (OC + NR - 1) / NR, PHASES = SH * SW, MOST = ((OH + SH - 1) / SH) * ((OW + SW - 1) / SW), MBS = (MOST + MB - 1) / MB,
+              NBS = (PANELS * NR + NB - 1) / NB };
+static const float zeros[C];
+
+// The pixels of a phase: rows first, first + stride …; so many of them in each of so many rows.
+typedef struct { long top, left, rows, columns; } phase;
+AI phase phase_of(long k) {
+    const long top = k / SW, left = k % SW;
+    return (phase){ top, left, (OH - top + SH - 1) / SH, (OW - left + SW - 1) / SW };
+}
+
+AI void tile(bool edge, const tail *t, const float *x, const float *w, phase f, long b, long p, long end, long g, long n) {
+    vf32 acc[MR][NV];
+    long row[MR], column[MR];
+    unroll (int i = 0; i < MR; i++) {
+        row[i] = (p + i) / f.columns;
+        column[i] = (p + i) % f.columns;
+        unroll (int j = 0; j < NV; j++) acc[i][j] = bc_f32(0);
+    }
+    for (long kh = 0; kh < KH; kh++) {
+        const long down = f.top + PT - kh * DH;
+        if (down % SH) continue;
+        for (long kw = 0; kw < KW; kw++) {
+            const long right = f.left + PL - kw * DW;
+            if (right % SW) continue;
+            const float *at[MR], *k = w + (kh * KW + kw) * C * NR;
+            unroll (int i = 0; i < MR; i++) {
+                const long y = row[i] + down / SH, z = column[i] + right / SW;
+                at[i] = p + i < end && (unsigned long)y < H && (unsigned long)z < W ? x + y * XH + z * XW : zeros;
+            }
+            for (long c = 0; c < C; c++) {
+                vf32 v[NV];
+                unroll (int j = 0; j < NV; j++) v[j] = ld_f32(k + c * NR + j * VL);
+                unroll (int i = 0; i < MR; i++) {
+                    const vf32 s = bc_f32(at[i][c]);
+                    unroll (int j = 0; j < NV; j++) acc[i][j] = vec_fma(s, v[j], acc[i][j]);
+                }
+            }
+        }
+    }
+    unroll (int i = 0; i < MR; i++) {
+        if (p + i >= end) continue;
+        const long r = (f.top + row[i] * SH) * OW + f.left + column[i] * SW;
+        unroll (int j = 0; j < NV; j++) {
+            const int lanes = !edge ? VL : OC % NR - j * VL;
+            if (lanes > 0) finish(t, acc[i][j], b, r, g * OC + n + j * VL, lanes < VL ? lanes : VL);
+        }
+    }
+}
+
+void KERNEL(const args *a, long begin, long end, void *scratch) {
+    const tail T = tail_open(a);
+    for (long t = begin; t < end; t++) {
+        const long mb = t % MBS, nb = t / MBS % NBS, k = t / (MBS * NBS) % PHASES, g = t / (MBS * NBS * PHASES) % GROUPS, b = t / (MBS * NBS * PHASES * GROUPS);
+        const phase f = phase_of(k);
+        const long pixels = f.rows * f.columns, p0 = mb * MB, p1 = p0 + MB < pixels ? p0 + MB : pixels, n0 = nb * NB, n1 = n0 + NB < OC ? n0 + NB : OC;
+        const float *x = (const float *)a[0].p + b * XN + g * C;
+        for (long n = n0; n < n1; n += NR) {
+            const float *w = (const float *)a[1].p + (g * PANELS * NR + n) * (KH * KW * C);
+            if (n + NR <= OC)
+                for (long p = p0; p < p1; p += MR) tile(false, &T, x, w, f, b, p, p1, g, n);
+            else
+                for (long p = p0; p < p1; p += MR) tile(true, &T, x, w, f, b, p, p1, g, n);
+        }
+    }
+}

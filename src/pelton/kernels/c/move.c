@@ -1,0 +1,60 @@
+// Elements moved to other places: padding, repetition, triangles, nearest neighbours. Each row of the output has a row of the input, and a map
+// of its columns; where that runs on element by element, whole vectors are copied.
+#include "vec.h"
+
+// Where index i of an axis of n elements lies that goes on beyond its ends: nowhere (-1), as a mirror image, at the edge, or from the start.
+#define BEYOND static inline __attribute__((unused)) long
+BEYOND within(long i, long n) { return (unsigned long)i < (unsigned long)n ? i : -1; }
+BEYOND clamped(long i, long n) { return i < 0 ? 0 : i < n ? i : n - 1; }
+BEYOND wrapped(long i, long n) { return (i % n + n) % n; }
+BEYOND mirrored(long i, long n) {
+    const long period = n > 1 ? 2 * (n - 1) : 1, at = wrapped(i, period);
+    return at < n ? at : period - at;
+}
+
+typedef struct { long at, lo, hi; } line;                                 // a row of the input, and what columns of it are kept; at < 0: none
+
+// <region>
+enum : long { ROWS = 6, COLS = 37, XC = 1, STEADY = 1, FILLED = 0 };
+AI line row(long r) { return (line){ r * 33, 0, COLS }; }
+#define COLUMN(l, o) within((o) - 2, 33)
+typedef f32 element;
+typedef vf32 vec;
+#define LOAD(p, n) ldn_f32(p, n)
+typedef struct { float *y; } tail;
+AI tail tail_open(const args *a) { return (tail){ a[1].p }; }
+AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t->y + r * COLS + c, x, n); }
+// </region>
+// <tactic>
+enum : long { RB = 1, CB = 37 };
+// </tactic>
+
+enum : long { CBS = (COLS + CB - 1) / CB };
+
+AI void some(int n, const tail *t, const element *x, element fill, line l, long r, long c) {
+    const long from = l.at < 0 ? -1 : COLUMN(l, c), to = l.at < 0 ? -1 : COLUMN(l, c + n - 1);
+    if (STEADY && from >= 0 && to == from + n - 1) {
+        finish(t, LOAD(x + l.at + from, n), 0, r, c, n);
+        return;
+    }
+    element part[VL] = {0};
+    for (int k = 0; k < n; k++) {
+        const long o = l.at < 0 ? -1 : COLUMN(l, c + k);
+        part[k] = o < 0 ? fill : x[l.at + o * XC];
+    }
+    finish(t, LOAD(part, n), 0, r, c, n);
+}
+
+void KERNEL(const args *a, long begin, long end, void *scratch) {
+    const tail T = tail_open(a);
+    const element *x = a[0].p, fill = FILLED ? *(const element *)a[1].p : (element)0;
+    for (long t = begin; t < end; t++) {
+        const long r0 = t / CBS * RB, r1 = r0 + RB < ROWS ? r0 + RB : ROWS, c0 = t % CBS * CB, c1 = c0 + CB < COLS ? c0 + CB : COLS;
+        for (long r = r0; r < r1; r++) {
+            const line l = row(r);
+            long c = c0;
+            for (; c + VL <= c1; c += VL) some(VL, &T, x, fill, l, r, c);
+            if (COLS % VL && c < c1) some(COLS % VL, &T, x, fill, l, r, c);
+        }
+    }
+}

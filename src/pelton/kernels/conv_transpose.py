@@ -1,0 +1,72 @@
+"""Transposed convolutions, channels-last: gathered phase by phase, and depthwise."""
+from __future__ import annotations
+
+import numpy as np
+
+from pelton.plan.region import Region
+
+from .conv import ChannelsLast, shares, window
+from .emit import constants, fill, grid_of, tail
+from .grid import divide
+from .template import Kernel, Layouts, Packed, Tactic, Target, template
+
+
+@template
+class DepthwiseTranspose(ChannelsLast):
+    name = "depthwise_transpose"
+    anchor = "conv_transpose"
+
+    def refuses_sizes(self, region: Region) -> str | None:
+        x, w = (v.type.shape for v in region.anchor.inputs[:2])
+        return None if region.anchor.attrs["group"] == x[1] and w[1] == 1 else "not one filter per channel"
+
+    def tactics(self, region: Region, layouts: Layouts, target: Target):
+        s = window(region)
+        for nv in [nv for nv in (4, 2, 1) if nv == 1 or nv * target.lanes <= s.c][:2]:
+            yield Tactic(self.name, target.isa, (("NV", nv), ("RB", max(1, min(4, s.n * s.oh // (8 * target.threads))))))
+
+    def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
+        node, s = region.anchor, window(region)
+        x, w, bias = node.inputs
+        end = tail(region, layouts, grid_of(node.output.type.shape, "pixels"), (node.output,), first=2, add=bias)
+        source, symbol = fill("depthwise_transpose.c", region, tactic, constants(C=s.c, **s.sizes(layouts[x])) + end.text)
+        array, padded = region.body.constants[w], divide(s.c, target.lanes) * target.lanes
+
+        def pack() -> np.ndarray:
+            out = np.zeros((s.kh * s.kw, padded), np.float32)
+            out[:, :s.c] = array.reshape(s.c, -1).T
+            return out
+        return Kernel(source, symbol, (x, Packed((w,), f"taps{target.lanes}", (s.kh * s.kw, padded), pack), *end.operands), s.n * divide(s.oh, tactic["RB"]))
+
+
+@template
+class ConvTranspose(ChannelsLast):
+    name = "conv_transpose"
+    anchor = "conv_transpose"
+
+    def tactics(self, region: Region, layouts: Layouts, target: Target):
+        s, groups = window(region), region.anchor.attrs["group"]
+        pixels, seen = divide(s.oh, s.sh) * divide(s.ow, s.sw), set()
+        for mr, nv in ((6, 2), (4, 3), (12, 1)) if s.oc // groups > 8 else ((12, 1), (6, 1)):
+            nr = nv * target.lanes
+            for mb, per in shares(pixels, divide(s.oc // groups, nr), s.n * groups * s.sh * s.sw, target.threads, mr):
+                choice = (min(mr, pixels), nv, mb, per * nr)
+                if choice not in seen:
+                    seen.add(choice)
+                    yield Tactic(self.name, target.isa, tuple(zip(("MR", "NV", "MB", "NB"), choice)))
+
+    def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
+        node, s = region.anchor, window(region)
+        x, w, bias = node.inputs
+        groups, nr = node.attrs["group"], tactic["NV"] * target.lanes
+        c, oc, taps = s.c // groups, s.oc // groups, s.kh * s.kw
+        end = tail(region, layouts, grid_of(node.output.type.shape, "pixels"), (node.output,), first=2, add=bias)
+        source, symbol = fill("conv_transpose.c", region, tactic, constants(C=c, OC=oc, GROUPS=groups, **s.sizes(layouts[x])) + end.text)
+        array, panels = region.body.constants[w], divide(oc, nr)
+
+        def pack() -> np.ndarray:
+            out = np.zeros((groups, panels * nr, taps, c), np.float32)
+            out[:, :oc] = array.reshape(groups, c, oc, taps).transpose(0, 2, 3, 1)
+            return np.ascontiguousarray(out.reshape(groups, panels, nr, taps * c).swapaxes(-1, -2))
+        tiles = s.n * groups * s.sh * s.sw * divide(divide(s.oh, s.sh) * divide(s.ow, s.sw), tactic["MB"]) * divide(panels * nr, tactic["NB"])
+        return Kernel(source, symbol, (x, Packed((w,), f"gathered_g{groups}_p{nr}", (groups, panels, taps * c, nr), pack), *end.operands), tiles)

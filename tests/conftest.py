@@ -1,0 +1,68 @@
+"""What tests of commands share: small model files, engines of them, and a folder in which a refused command must leave nothing."""
+import os
+import re
+
+import pytest
+from models import model, small_cnn
+from onnx import TensorProto, helper
+
+from pelton.cli import main
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("cli")
+
+
+@pytest.fixture(scope="session")
+def cache(folder):
+    return ["--cache-dir", str(folder / "cache")]
+
+
+@pytest.fixture(scope="session")
+def cnn(folder):
+    path = folder / "cnn.onnx"
+    path.write_bytes(small_cnn(size=12).SerializeToString())
+    return str(path)
+
+
+@pytest.fixture(scope="session")
+def pair(folder):
+    """Two inputs, two outputs, one of them integers; the batch is open."""
+    nodes = [helper.make_node("Add", ["a", "b"], ["sum"], name="plus"), helper.make_node("Shape", ["sum"], ["sizes"], name="measure")]
+    path = folder / "pair.onnx"
+    path.write_bytes(model(nodes, {"a": ("N", 4), "b": ("N", 4)}, {"sum": ("N", 4), "sizes": ((2,), TensorProto.INT64)}, {}).SerializeToString())
+    return str(path)
+
+
+@pytest.fixture(scope="session")
+def engines(folder, cache, cnn, pair):
+    """The paths of an engine of each model, and of one that knows pictures and labels."""
+    labels = folder / "labels.txt"
+    labels.write_text("\n".join(f"thing {i}" for i in range(10)))
+    made = {}
+    for name, source, more in (("cnn", cnn, []), ("pair", pair, ["--shapes", "a=2x4,b=2x4"]),
+                               ("seeing", cnn, ["--image", "12x12 rgb", "--labels", str(labels)])):
+        made[name] = str(folder / f"{name}.pelton")
+        assert main(["build", source, "-o", made[name], "--level", "0", "-q", *cache, *more]) == 0
+    return made
+
+
+@pytest.fixture
+def refused(capsys, tmp_path, monkeypatch):
+    """Runs a command that has to be refused, in an empty folder that has to stay so; gives what it says."""
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    monkeypatch.chdir(empty)
+
+    def go(*args: str) -> str:
+        try:
+            status = main([*args])
+        except SystemExit as e:
+            status = e.code
+        out, err = capsys.readouterr()
+        assert status == 2 and out == "", (status, out, err)
+        assert len(re.findall("^error: ", err, re.M)) == 1 and "Traceback" not in err
+        assert os.listdir(empty) == []
+        return err
+    return go

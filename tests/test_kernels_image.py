@@ -1,0 +1,56 @@
+"""Interpolation and transposed convolutions."""
+import numpy as np
+import pytest
+from kernel_harness import Case, check, declare, program, walk
+
+LAST = dict(x=(0, 2, 3, 1), z=(0, 2, 3, 1))
+
+
+def resizing(shape, to, scales=None, tail=(), order=True, dtype="f32", **attrs):
+    scales = scales or tuple(b / a for a, b in zip(shape, to))
+    name = f"{'x'.join(map(str, shape))}-{'x'.join(map(str, to))}" + "".join(f"-{v}" for v in attrs.values()) + ("" if order else "-rows") + (f"-{dtype}" if dtype != "f32" else "")
+    last = (0, *range(2, len(shape)), 1)
+    return Case(name, program(("y", "resize", "x", dict(shape=to, scales=scales, **attrs)), *tail, x=f"{dtype}{list(shape)}"), dict(x=last) if order else {})
+
+
+declare(
+    "resize",
+    resizing((1, 58, 4, 4), (1, 58, 8, 8), mode="linear", coordinates="half_pixel", tail=[("z", "sigmoid", "y")]),
+    resizing((2, 3, 7, 5), (2, 3, 13, 11), mode="linear", coordinates="align_corners"),
+    resizing((2, 21, 9, 8), (2, 21, 5, 3), mode="linear", coordinates="pytorch_half_pixel"),
+    resizing((1, 35, 5, 6), (1, 35, 9, 4), (1., 1., 1.8125, .7), mode="cubic", coordinates="half_pixel"),
+    resizing((1, 2, 5, 6), (1, 2, 10, 3), mode="cubic", coordinates="asymmetric", cubic_a=-.5, exclude_outside=True, order=False),
+    resizing((1, 9, 5, 6), (1, 9, 5, 13), mode="linear"),
+    resizing((2, 9, 16), (2, 9, 13), mode="linear"),
+    resizing((1, 8, 4, 4), (1, 8, 1, 1), mode="linear", dtype="f16"))
+
+
+def upwards(shape, channels, kernel, strides, pads, dilations=None, extra=None, group=1, tail=(), **more):
+    rng = np.random.default_rng(0)
+    spatial = len(kernel)
+    w = (rng.standard_normal((shape[1], channels // group, *kernel)) / np.sqrt(shape[1])).astype(np.float32)
+    b = rng.standard_normal(channels).astype(np.float32)
+    attrs = dict(strides=strides, pads=pads, dilations=dilations or (1,) * spatial, output_padding=extra or (0,) * spatial, group=group)
+    name = f"{'x'.join(map(str, shape))}-{channels}-k{'x'.join(map(str, kernel))}-s{'x'.join(map(str, strides))}-g{group}"
+    return Case(name, program(("y", "conv_transpose", "x w b", attrs), *tail, x=f"f32{list(shape)}", w=w, b=b, **more), LAST if spatial == 2 else dict(x=(0, 2, 1)))
+
+
+declare(
+    "conv_transpose",
+    upwards((2, 3, 5, 7), 8, (3, 3), (2, 2), (1, 1, 1, 1), extra=(1, 1)),
+    upwards((1, 58, 4, 5), 37, (2, 2), (2, 2), (0, 0, 0, 0), tail=[("s", "relu", "y"), ("t", "add", "s z")], z="f32[1, 37, 8, 10]"),
+    upwards((1, 24, 7, 7), 16, (4, 4), (2, 2), (1, 1, 1, 1)),
+    upwards((1, 6, 4, 5), 6, (3, 2), (1, 3), (0, 1, 1, 0), (2, 1), (0, 2), group=3),
+    upwards((1, 5, 4, 5), 3, (1, 1), (3, 2), (0, 0, 0, 0)),
+    upwards((1, 4, 9, 8), 9, (5, 5), (1, 1), (2, 2, 2, 2)),
+    upwards((2, 3, 11), 5, (4,), (3,), (2, 1)))
+
+declare(
+    "depthwise_transpose",
+    upwards((1, 21, 6, 7), 21, (4, 4), (2, 2), (1, 1, 1, 1), group=21),
+    upwards((2, 45, 3, 4), 45, (3, 3), (2, 3), (0, 1, 1, 0), (2, 1), (1, 1), group=45, tail=[("s", "relu", "y")]))
+
+
+@pytest.mark.parametrize("template, case", walk("resize", "conv_transpose", "depthwise_transpose"))
+def test_image(template, case):
+    check(template, case)

@@ -1,0 +1,86 @@
+"""Gathers, padding, repetition, triangles, nearest neighbours, and copies of views."""
+import ml_dtypes
+import numpy as np
+import pytest
+from kernel_harness import Case, check, declare, program, walk
+
+LAST = (0, 2, 3, 1)
+
+
+def some(*bound, shape, dtype="i64", seed=0):
+    return np.random.default_rng(seed).integers(-np.array(bound), np.array(bound), shape)
+
+
+def gathering(op, x, indices, order=None, tail=(), array=None, **attrs):
+    from pelton.ir.types import TensorType
+    shape, where = TensorType.parse(x).shape, TensorType.parse(indices).shape
+    if array is None:
+        bound = shape[attrs.get("batch_dims", 0):][:where[-1]] if op == "gather_nd" else (shape[attrs["axis"]],)
+        array = some(*bound, shape=where)
+    name = f"{op}-{x}-{indices}" + "".join(f"-{v}" for v in attrs.values()) + ("-" + "".join(map(str, order)) if order else "") + ("-tail" if tail else "")
+    more = dict(z="f32[768]", w="f32[2, 5, 768]") if tail else {}
+    return Case(name, program(("y", op, "x i", attrs), *tail, x=x, i=indices, **more), dict(x=order) if order else {}, dict(i=array))
+
+
+declare(
+    "gather",
+    gathering("gather", "f32[50, 768]", "i64[2, 5]", axis=0, tail=[("s", "add", "y z"), ("t", "add", "s w")]),
+    gathering("gather", "f32[2, 9, 3]", "i32[2, 5]", axis=1),
+    gathering("gather", "f32[5, 13]", "i64[11]", axis=1),
+    gathering("gather", "f32[7, 3]", "i64[]", axis=0),
+    gathering("gather", "f32[2, 21, 5, 7]", "i64[9]", axis=1, order=LAST),
+    gathering("gather", "f32[2, 21, 5, 7]", "i64[9]", axis=2, order=LAST),
+    gathering("gather", "bool[5, 13]", "i64[3]", axis=0),
+    gathering("gather", "f16[5, 13]", "i64[3]", axis=0),
+    gathering("gather", "f8e4m3fn[5, 13]", "i64[3]", axis=1),
+    gathering("gather", "i64[40]", "i32[3, 9]", axis=0),
+    gathering("gather_elements", "f32[5, 7]", "i64[5, 11]", axis=1),
+    gathering("gather_elements", "f32[3, 5, 20]", "i32[4, 5, 20]", axis=0),
+    gathering("gather_elements", "f32[3, 5, 20]", "i32[3, 4, 13]", axis=1, order=(0, 2, 1)),
+    gathering("gather_nd", "f32[5, 7, 33]", "i64[4, 2]"),
+    gathering("gather_nd", "f32[2, 5, 3]", "i64[2, 7, 1]", batch_dims=1),
+    gathering("gather_nd", "f32[2, 3]", "i64[9, 2]"))
+
+
+def moving(op, x, order=None, tail=(), value=None, **attrs):
+    name = f"{op}-{x}" + "".join(f"-{'x'.join(map(str, v)) if isinstance(v, tuple) else v}" for v in attrs.values()) + ("-" + "".join(map(str, order)) if order else "") + ("-tail" if tail else "")
+    given = {} if value is None else dict(v=value)
+    return Case(name, program(("y", op, "x v" if given else "x", attrs), *tail, x=x, **given), dict(x=order) if order else {})
+
+
+HALF = dict(coordinates="half_pixel", nearest="round_prefer_floor")
+declare(
+    "move",
+    moving("pad", "f32[2, 3, 5, 7]", pads=(0, 0, 1, 2, 0, 0, 3, 0), value="f32[]"),
+    moving("pad", "f32[2, 33, 5, 7]", pads=(0, 0, 1, 2, 0, 0, 3, 0), value="f32[]", order=LAST, tail=[("z", "relu", "y")]),
+    moving("pad", "f32[5, 70]", pads=(2, 3, 1, 14), value="f32[]"),
+    *(moving("pad", "f32[5, 27]", pads=(2, 3, 1, 14), mode=mode, value="f32[]") for mode in ("reflect", "edge", "wrap")),
+    moving("pad", "f32[5, 7]", pads=(-2, -1, 1, 20), mode="reflect", value="f32[]"),
+    moving("pad", "f32[5, 1]", pads=(0, 2, 1, 2), mode="reflect", value="f32[]"),
+    moving("pad", "f32[2, 3, 5, 7]", pads=(0, 0, -1, -2, 0, 0, -1, 0), value="f32[]"),
+    moving("pad", "i64[7]", pads=(-2, 3), value=np.array(9)),
+    moving("pad", "bool[3, 7]", pads=(1, 1, 1, 1), value=np.array(True)),
+    moving("pad", "f8e5m2[3, 7]", pads=(1, 1, 1, 1), value=np.array(3, ml_dtypes.float8_e5m2)),
+    moving("tile", "f32[3, 5]", repeats=(2, 3)),
+    moving("tile", "f32[3, 50]", repeats=(1, 3)),
+    moving("tile", "i64[2, 1, 3]", repeats=(1, 7, 2)),
+    moving("tile", "f16[2, 9, 3]", repeats=(1, 3, 1), order=(0, 2, 1)),
+    *(moving("trilu", "f32[2, 19, 23]", k=k, upper=upper, order=order) for k in (0, -3, 2) for upper in (True, False) for order in (None, (0, 2, 1))),
+    moving("trilu", "f32[9, 5, 5]", k=1, order=(1, 2, 0)),
+    moving("trilu", "bool[5, 5]"),
+    moving("resize", "f32[1, 35, 5, 7]", order=LAST, shape=(1, 35, 10, 14), scales=(1., 1., 2., 2.), coordinates="asymmetric", nearest="floor"),
+    moving("resize", "f32[1, 3, 5, 7]", shape=(1, 3, 8, 3), scales=(1., 1., 1.6, 3 / 7), tail=[("z", "relu", "y")], **HALF),
+    moving("resize", "u8[2, 3, 4]", shape=(2, 6, 4), scales=(1., 2., 1.), **HALF))
+
+
+@pytest.mark.parametrize("template, case", walk("gather", "move"))
+def test_moves(template, case):
+    check(template, case)
+
+
+def copying(type, order=None, backwards=True):
+    return Case(f"backwards-{type}-{order}", program(("y", "copy", "x"), x=type), dict(x=order) if order else {}, backwards=("x",) if backwards else ())
+
+
+declare("transpose", copying("f32[13, 27, 9]", (2, 0, 1), False), copying("f32[2, 33, 7]", (0, 2, 1)))
+declare("pointwise", copying("f32[3, 5, 19]"), copying("bool[3, 19]"), copying("i64[3, 19]", (1, 0)))

@@ -1,0 +1,328 @@
+"""The ONNX importer: every reader against the onnx package or the specification, control flow, functions, folding and the interface."""
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import onnx
+import pytest
+from compare import assert_close
+from onnx import TensorProto, helper
+from onnx.reference import ReferenceEvaluator
+from onnx_cases import BY_HAND, CASES
+from onnx_models import draw, model, one_node, value_info
+
+from pelton.importers.onnx import load
+from pelton.importers.onnx_reading import READERS
+from pelton.ir.evaluate import evaluate
+from pelton.ir.graph import Graph
+from pelton.ir.text import parse, to_text
+from pelton.ir.verify import verify
+
+
+def node(op: str, inputs: str, outputs: str, **attrs) -> onnx.NodeProto:
+    """Names apart by spaces; `_` is an absent one."""
+    names = [["" if n == "_" else n for n in text.split()] for text in (inputs, outputs)]
+    return helper.make_node(op, *names, **attrs)
+
+
+def check(m: onnx.ModelProto, want: dict[str, np.ndarray] | None = None, feeds: dict[str, np.ndarray] | None = None) -> Graph:
+    """The model imported and evaluated, against what is wanted or else what the onnx package makes of it; gives the program."""
+    feeds = feeds or draw(m)
+    graph = load(m).graph
+    verify(graph)
+    outputs = [o.name for o in m.graph.output]
+    assert [v.name for v in graph.inputs] == list(feeds) and [v.name for v in graph.outputs] == outputs
+    if want is None:
+        found = [a.astype(object) if a.dtype.kind == "U" else a for a in map(np.asarray, ReferenceEvaluator(m).run(None, feeds))]
+        want = dict(zip(outputs, found))
+    assert_close(evaluate(graph, feeds), want, about=m.graph.node[0].op_type)
+    return graph
+
+
+def words(graph: Graph) -> list[str]:
+    return [n.op.name for n in graph.nodes]
+
+
+def title(case) -> str:
+    attrs = next(a for a in case[1:] if isinstance(a, dict))
+    return "-".join([case[0], *(f"{k}={v}" for k, v in attrs.items() if isinstance(v, (int, str, list)))])
+
+
+# --- readers
+
+@pytest.mark.parametrize("case", CASES, ids=title)
+def test_readers_against_the_reference_evaluator(case):
+    op, *operands, attrs = case
+    m = one_node(op, *operands, **attrs)
+    low, high = (1.1, 3.0) if op == "Acosh" else (0.1, 0.9)
+    check(m, feeds=draw(m, low=low, high=high))
+
+
+@pytest.mark.parametrize("case", BY_HAND, ids=title)
+def test_readers_against_the_specification(case):
+    op, *operands, attrs, meaning = case
+    m = one_node(op, *operands, **attrs)
+    feeds = draw(m)
+    want = meaning(*(a.astype(np.float64 if a.dtype.kind == "f" else np.int64) for a in feeds.values()))
+    graph = check(m, {"y0": want.astype(np.int32 if op == "MatMulInteger" else np.float32)}, feeds)
+    assert all(n.op.kind != "foreign" for n in graph.nodes)
+
+
+def test_every_reader_is_tested():
+    tested = {(attrs.get("domain", ""), op) for op, *_, attrs in CASES} | {(attrs.get("domain", ""), op) for op, *_, attrs, _ in BY_HAND}
+    flow = {"If", "Loop", "Scan", "SplitToSequence", "ConcatFromSequence"}
+    missing = {key for key in READERS.keys() - tested if key[1] not in flow and not key[1].startswith(("Sequence", "Optional"))}
+    assert not missing, f"no test reads {sorted(missing)}"
+
+
+@pytest.mark.parametrize("m, expected", [
+    (one_node("Gemm", "f32[3, 4]", np.ones((5, 4), np.float32), np.ones(5, np.float32), transB=1), ["matmul", "add"]),
+    (one_node("Gemm", "f32[3, 4]", "f32[5, 4]", transB=1, alpha=2.0), ["transpose", "matmul", "mul"]),
+    (one_node("Flatten", "f32[3, 4, 5]"), ["reshape"]),
+    (one_node("Split", "f32[3, 4]", axis=1, outputs=2), ["slice", "slice"]),
+    (one_node("GlobalAveragePool", "f32[1, 3, 4, 4]"), ["reduce_mean"]),
+    (one_node("Clip", "f32[3]", None, np.float32(6)), ["minimum"]),
+    (one_node("Softmax", "f32[3, 4, 1]", axis=1, opset=11), ["softmax"]),
+    (one_node("Transpose", "f32[3, 4]", perm=[0, 1]), ["copy"]),
+    (one_node("BatchNormalization", "f32[1, 2, 3]", *[np.ones(2, np.float32)] * 4), ["batch_norm"]),
+    (one_node("LayerNormalization", "f32[2, 3]", np.ones(3, np.float32)), ["layer_norm"]),
+    (one_node("Attention", *["f32[1, 2, 3, 4]"] * 3, opset=23), ["attention"]),
+    (one_node("MaxPool", "f32[1, 2, 4, 4]", kernel_shape=[2, 2], outputs=2), ["onnx::MaxPool@17"]),
+    (one_node("GridSample", "f32[1, 2, 4, 4]", "f32[1, 3, 3, 2]", opset=20), ["onnx::GridSample@20"]),
+], ids=lambda x: "-".join(x) if isinstance(x, list) else "")
+def test_canonical_forms(m, expected):
+    assert words(load(m).graph) == expected
+
+
+# --- constants and shapes
+
+def test_shape_chains_vanish():
+    """What exporters write for x.view(x.shape[0], -1, 2)."""
+    m = model([node("Shape", "x", "s"), node("Gather", "s zero", "n"), node("Unsqueeze", "n axes", "n1"), node("Concat", "n1 rest", "shape", axis=0),
+               node("Reshape", "x shape", "y")], {"x": "f32[3, 4, 5]"}, ["y"],
+              {"zero": np.int64(0), "axes": np.array([0]), "rest": np.array([-1, 2])})
+    graph = check(m)
+    assert words(graph) == ["reshape"] and graph.outputs[0].type.shape == (3, 10, 2) and not graph.constants
+
+
+def test_large_constants_are_moved_but_not_grown():
+    big = np.zeros((1200, 1000), np.float32)
+    m = model([node("Transpose", "w", "t"), node("MatMul", "x t", "y"), node("Expand", "one shape", "e"), node("Add", "y e", "z")],
+              {"x": "f32[1, 1000]"}, ["z"], {"w": big, "one": np.float32(1), "shape": np.array([1100, 1200])})
+    graph = load(m).graph
+    assert words(graph) == ["matmul", "expand", "add"] and {v.type.shape for v in graph.constants} == {(1000, 1200), ()}
+
+
+def test_initializers_that_are_listed_as_inputs_are_constants():
+    m = model([node("Add", "x w", "y")], {"x": "f32[2]", "w": "f32[2]"}, ["y"], {"w": np.ones(2, np.float32)}, ir_version=3)
+    assert [v.name for v in load(m).graph.inputs] == ["x"]
+
+
+def test_sparse_initializers():
+    def sparse(name, indices):
+        values = onnx.numpy_helper.from_array(np.array([1, 2], np.float32), name)
+        return helper.make_sparse_tensor(values, onnx.numpy_helper.from_array(np.array(indices)), [2, 3])
+
+    m = model([node("Add", "a b", "s"), node("Add", "x s", "y")], {"x": "f32[2, 3]"}, ["y"])
+    m.graph.sparse_initializer.extend([sparse("a", [1, 5]), sparse("b", [[0, 0], [1, 2]])])
+    check(m, {"y": np.array([[1, 1, 0], [0, 0, 4]], np.float32)}, {"x": np.zeros((2, 3), np.float32)})
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int64, "int4"])
+def test_external_data(tmp_path, dtype):
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    array = np.arange(-3, 3).reshape(2, 3).astype(ml_dtypes.int4 if dtype == "int4" else dtype)
+    tensor = onnx.numpy_helper.from_array(array, "w")
+    (tmp_path / "weights.bin").write_bytes(b"\0" * 5 + tensor.raw_data)
+    onnx.external_data_helper.set_external_data(tensor, "weights.bin", 5, len(tensor.raw_data))
+    tensor.ClearField("raw_data")
+    m = model([node("Cast", "w", "c", to=TensorProto.FLOAT), node("Add", "x c", "y")], {"x": "f32[3]"}, ["y"], opset=21)
+    m.graph.initializer.append(tensor)
+    (tmp_path / "m.onnx").write_bytes(m.SerializeToString())
+    found = load(tmp_path / "m.onnx")
+    assert found.info.path == str(tmp_path / "m.onnx")
+    assert_close(evaluate(found.graph, {"x": np.zeros(3, np.float32)})["y"], array.astype(np.float32))
+
+
+# --- control flow, sequences, functions
+
+def branch(name: str, nodes, outputs, inputs=(), constants=()) -> onnx.GraphProto:
+    return helper.make_graph(nodes, name, list(inputs), [onnx.ValueInfoProto(name=o) for o in outputs], list(constants))
+
+
+def _if(condition: dict) -> onnx.ModelProto:
+    then = branch("then", [node("Add", "x w", "t")], ["t"], constants=[onnx.numpy_helper.from_array(np.ones(2, np.float32), "w")])
+    other = branch("else", [node("Neg", "x", "e")], ["e"])
+    return model([node("If", "c", "i", then_branch=then, else_branch=other), node("Relu", "i", "y")], {"x": "f32[2]"}, ["y"], condition)
+
+
+@pytest.mark.parametrize("truth, expected", [(True, ["add", "relu"]), (False, ["neg", "relu"])])
+def test_if_with_a_constant_condition_is_its_branch(truth, expected):
+    assert words(check(_if({"c": np.array(truth)}))) == expected
+
+
+def test_if_on_data_is_a_foreign_step():
+    m = _if({})
+    m.graph.input.append(value_info("c", "bool[]"))
+    for truth in (True, False):
+        graph = check(m, feeds={"x": np.array([1, -2], np.float32), "c": np.array(truth)})
+    assert words(graph) == ["onnx::If@17", "relu"]
+    assert to_text(parse(to_text(graph))) == to_text(graph)
+    assert load(m).info.foreign == ("onnx::If@17 (node 'If → i')",)
+
+
+def _loop(count: int | str, body_condition: str) -> onnx.ModelProto:
+    body = branch("body", [node("Mul", "a two", "b"), node("Identity", "b", "scan"), node(*body_condition.split(",")), node("Add", "b x", "next")],
+                  ["go", "next", "scan"], [value_info(n, t) for n, t in (("i", "i64[]"), ("cond", "bool[]"), ("a", "f32[2]"))])
+    return model([node("Loop", f"{count} true x", "y all", body=body)], {"x": "f32[2]"}, ["y", "all"],
+                 {"n": np.int64(3), "many": np.int64(1000), "true": np.array(True), "two": np.float32(2), "four": np.float32(4)}, opset=17)
+
+
+def test_loops_of_a_known_count_are_written_out():
+    graph = check(_loop("n", "Identity,cond,go"))
+    assert words(graph).count("add") == 3 and "onnx::Loop@17" not in words(graph)
+
+
+def test_loops_on_data_run_on_the_onnx_package():
+    body = branch("body", [node("Mul", "a two", "b"), node("ReduceMax", "b", "top", keepdims=0), node("Less", "top four", "go")], ["go", "b"],
+                  [value_info(n, t) for n, t in (("i", "i64[]"), ("cond", "bool[]"), ("a", "f32[2]"))])
+    m = model([node("Loop", "_ true x", "y", body=body)], {"x": "f32[2]"}, ["y"], {"true": np.array(True), "two": np.float32(2), "four": np.float32(4)})
+    assert words(check(m)) == ["onnx::Loop@17"]
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_scan_is_written_out(backwards):
+    body = branch("body", [node("Add", "sum x", "next"), node("Identity", "next", "kept")], ["next", "kept"],
+                  [value_info("sum", "f32[2]"), value_info("x", "f32[2]")])
+    attrs = {"scan_input_directions": [1], "scan_output_axes": [1]} if backwards else {}
+    m = model([node("Scan", "start xs", "end all", body=body, num_scan_inputs=1, **attrs)], {"start": "f32[2]", "xs": "f32[3, 2]"}, ["end", "all"])
+    feeds = draw(m)
+    sums = feeds["start"] + np.cumsum(feeds["xs"][::-1] if backwards else feeds["xs"], 0)
+    assert words(check(m, {"end": sums[-1], "all": sums.T if backwards else sums}, feeds)).count("add") == 3
+
+
+def test_sequences_exist_while_importing_only():
+    nodes = [node("SplitToSequence", "x", "s", axis=0), node("SequenceConstruct", "x x", "pair"), node("SequenceEmpty", "", "none"),
+             node("SequenceInsert", "s x zero", "s4"), node("SequenceErase", "s4 zero", "s3"), node("SequenceAt", "s3 last", "row"),
+             node("SequenceLength", "s4", "n"), node("ConcatFromSequence", "s3", "joined", axis=1),
+             node("ConcatFromSequence", "pair", "stacked", axis=0, new_axis=1),
+             node("SequenceInsert", "none row", "one"), node("SequenceAt", "one zero", "again"), node("SplitToSequence", "x two", "parts", axis=1),
+             node("SequenceAt", "parts zero", "part"), node("SplitToSequence", "x sizes", "more"), node("SequenceAt", "more zero", "first")]
+    body = branch("body", [node("Neg", "item", "negative")], ["negative"], [value_info("item", "f32[1, 4]")])
+    nodes += [node("SequenceMap", "s", "mapped", body=body), node("SequenceAt", "mapped last", "minus")]
+    m = model(nodes, {"x": "f32[3, 4]"}, ["row", "n", "joined", "stacked", "again", "part", "first", "minus"],
+              {"zero": np.int64(0), "last": np.int64(-1), "two": np.int64(3), "sizes": np.array([1, 2])})
+    assert all(w in ("slice", "concat", "neg", "reshape", "copy") for w in words(check(m)))
+
+
+def test_optionals():
+    m = model([node("Optional", "x", "o"), node("OptionalHasElement", "o", "has"), node("OptionalGetElement", "o", "y")], {"x": "f32[3]"},
+              ["has", "y"], opset=18)
+    x = np.ones(3, np.float32)
+    assert words(check(m, {"has": np.array(True), "y": x}, {"x": x})) == ["copy"]
+
+
+def test_functions_of_the_model():
+    """Their attributes reach inner nodes, defaults count, absent inputs stay absent, inner calls work, and other opsets do."""
+    leaky = helper.make_function("mine", "Leaky", ["a"], ["b"], [_refers("LeakyRelu", "a", "b", "alpha", "slope")], [helper.make_opsetid("", 16)], ["slope"])
+    both = helper.make_function("mine", "Both", ["a", "bound"], ["c", "unused"],
+                                [helper.make_node("Leaky", ["a"], ["b"], domain="mine", slope=0.5), node("Clip", "b bound", "c"),
+                                 node("Shape", "bound", "unused")],
+                                [helper.make_opsetid("", 17), helper.make_opsetid("mine", 1)])
+    m = model([helper.make_node("Both", ["x"], ["y"], domain="mine")], {"x": "f32[5]"}, ["y"], functions=[leaky, both], domains={"mine": 1})
+    x = np.linspace(-2, 2, 5, dtype=np.float32)
+    assert words(check(m, {"y": np.where(x < 0, x / 2, x).astype(np.float32)}, {"x": x})) == ["leaky_relu"]
+
+
+def _refers(op: str, inputs: str, outputs: str, name: str, source: str) -> onnx.NodeProto:
+    found = node(op, inputs, outputs)
+    found.attribute.add(name=name, ref_attr_name=source, type=onnx.AttributeProto.FLOAT)
+    return found
+
+
+@pytest.mark.parametrize("m", [
+    one_node("Shrink", "f32[5]", lambd=0.3, bias=0.1),
+    one_node("MeanVarianceNormalization", "f32[2, 3, 4, 4]"),
+    one_node("HannWindow", np.int64(8)),
+    one_node("RotaryEmbedding", "f32[1, 2, 3, 4]", "f32[3, 2]", "f32[3, 2]", np.array([[0, 1, 2]]), opset=23),
+    one_node("CenterCropPad", "f32[5, 4]", np.array([3, 6]), opset=18),
+    one_node("DynamicQuantizeLinear", "f32[7]", outputs=3),
+    one_node("AffineGrid", "f32[2, 2, 3]", np.array([2, 1, 3, 4]), opset=20),
+], ids=lambda m: m.graph.node[0].op_type)
+def test_operators_with_a_function_body_decompose(m):
+    assert all(n.op.kind != "foreign" for n in check(m).nodes)
+
+
+@pytest.mark.parametrize("m", [
+    one_node("GridSample", "f32[1, 2, 4, 4]", "f32[1, 3, 3, 2]", opset=20),
+    one_node("Det", "f32[2, 3, 3]"),
+    one_node("CumProd", "f32[3, 4]", np.int64(1), opset=26),
+    one_node("RoiAlign", "f32[1, 2, 8, 8]", "f32[1, 4]", np.array([0]), output_height=2, output_width=2),
+    one_node("NonZero", np.array([[1, 0], [0, 3]])),
+    one_node("Unique", np.array([3, 1, 3], np.float32), outputs=4),
+    one_node("LSTM", "f32[3, 2, 4]", *[np.ones((1, 20, n), np.float32) for n in (4, 5)], None, np.array([3, 2], np.int32), hidden_size=5),
+], ids=lambda m: m.graph.node[0].op_type)
+def test_other_operators_run_on_the_onnx_package(m):
+    graph = check(m)
+    assert all(n.op.kind == "foreign" for n in graph.nodes)
+    verify(parse(to_text(graph)))
+
+
+# --- the interface
+
+def _two() -> onnx.ModelProto:
+    return model([node("Relu", "x", "h", name="first"), node("MatMul", "h w", "y", name="second")], {"x": "f32[batch, 3]", "w": "f32[3, batch]"}, ["y"])
+
+
+def test_open_sizes_become_one_with_a_warning(caplog):
+    with caplog.at_level(logging.WARNING, "pelton.importers"):
+        found = load(_two())
+    assert found.graph.outputs[0].type.shape == (1, 1) and found.info.defaulted == ("x[0] (batch)", "w[1] (batch)")
+    assert "x[0] (batch)" in caplog.text and found.info.warnings
+
+
+@pytest.mark.parametrize("given", [(4, 3), "4x3", "1..4..8x3", [np.int64(4), 3]])
+def test_shapes_are_given_once_per_named_size(given):
+    found = load(_two(), {"x": given})
+    assert found.graph.outputs[0].type.shape == (4, 4) and not found.info.defaulted
+
+
+def test_a_fixed_size_may_be_overridden_and_says_so():
+    found = load(one_node("Relu", "f32[1, 3]"), {"x0": "8x3"})
+    assert found.graph.inputs[0].type.shape == (8, 3) and "8 is taken" in found.info.warnings[0]
+
+
+def test_outputs_may_name_inner_tensors_and_only_what_they_need_is_read():
+    m = _two()
+    m.graph.node.append(helper.make_node("NoSuchOperator", ["h"], ["z"]))
+    graph = load(m, {"x": (2, 3)}, ["h"]).graph
+    assert words(graph) == ["relu"] and [v.name for v in graph.outputs] == ["h"] and [v.name for v in graph.inputs] == ["x", "w"]
+
+
+def test_names_of_the_interface_are_kept_exactly():
+    """An input handed through, one value under two names, constants, and names that nodes of ours would take."""
+    nodes = [node("Identity", "x", "same"), node("Relu", "x", "matmul"), node("Identity", "matmul", "twice"), node("Gemm", "x w", "relu"),
+             node("Identity", "w", "weights")]
+    m = model(nodes, {"x": "f32[2, 2]"}, ["same", "matmul", "twice", "relu", "weights"], {"w": np.eye(2, dtype=np.float32)})
+    graph = check(m)
+    names = [v.name for v in (*graph.inputs, *graph.constants, *(v for n in graph.nodes for v in n.outputs))]
+    assert len(set(names)) == len(names)
+    assert [n.name for n in load(_two()).graph.nodes] == ["first", "second"]
+
+
+def test_nodes_may_come_in_any_order():
+    m = _two()
+    m.graph.node.extend(list(m.graph.node)[::-1])
+    del m.graph.node[:2]
+    assert words(load(m).graph) == ["relu", "matmul"]
+
+
+def test_info_says_where_a_model_comes_from(tmp_path):
+    m = _two()
+    m.producer_name, m.producer_version = "pytest", "1.0"
+    path = tmp_path / "two.onnx"
+    path.write_bytes(m.SerializeToString())
+    info = load(str(path), {"x": (2, 3)}).info
+    assert (info.path, info.producer, info.opsets, info.ir_version) == (str(path), "pytest 1.0", {"": 17}, 8)
+    assert load(path.read_bytes()).info.path == ""
