@@ -6,6 +6,7 @@ stay as it was, and tiles give the same bytes in any order.
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import mmap
 import os
 import random
@@ -220,6 +221,7 @@ def _run(region: Region, kernel: Kernel, code: bytes, lay: Mapping[Value, Stride
         child = os.fork()
         if not child:
             status = 1
+            faulthandler.disable()                        # a crash is a finding, not an accident
             try:
                 for b in held:
                     b.protect()

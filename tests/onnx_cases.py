@@ -63,6 +63,7 @@ CASES = [
     ("Pow", VECTOR, i64(2), {}),
     ("BitShift", "u8[5]", np.uint8(2), {"direction": "LEFT"}),
     ("BitShift", "u8[5]", np.uint8(1), {"direction": "RIGHT"}),
+    ("BitShift", np.array([-5, 5], np.int8), np.array([9, 9], np.int8), {"direction": "RIGHT", "opset": 28}),
     ("IsInf", "f32[5]", {}),
     ("IsInf", f32(1, math.inf, -math.inf), {"detect_negative": 0}),
     ("Where", "bool[3, 1]", "f32[4]", "f32[3, 4]", {}),

@@ -76,11 +76,3 @@ declare(
 @pytest.mark.parametrize("template, case", walk("gather", "move"))
 def test_moves(template, case):
     check(template, case)
-
-
-def copying(type, order=None, backwards=True):
-    return Case(f"backwards-{type}-{order}", program(("y", "copy", "x"), x=type), dict(x=order) if order else {}, backwards=("x",) if backwards else ())
-
-
-declare("transpose", copying("f32[13, 27, 9]", (2, 0, 1), False), copying("f32[2, 33, 7]", (0, 2, 1)))
-declare("pointwise", copying("f32[3, 5, 19]"), copying("bool[3, 19]"), copying("i64[3, 19]", (1, 0)))

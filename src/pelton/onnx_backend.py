@@ -23,6 +23,11 @@ class PeltonRep(BackendRep):
         self._stored = {i.name: i for i in model.graph.initializer}
         self._names = [i.name for i in model.graph.input]
 
+    @property
+    def engines(self) -> tuple[Any, ...]:
+        """What has been built so far."""
+        return tuple(self._engines.values())
+
     def run(self, inputs: Sequence[Any], **_: Any) -> tuple[Any, ...]:
         """The outputs, in the model's order. Inputs may leave out those that the model has initializers for."""
         given = inputs if isinstance(inputs, dict) else dict(zip(self._names if len(inputs) == len(self._names) else

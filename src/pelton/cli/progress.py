@@ -27,7 +27,7 @@ def shown(wanted: bool = True) -> Iterator[Progress]:
             pass                                  # part of pelton[build]; without it lines do
         else:
             columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-            with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
+            with Bars(*columns, console=Console(stderr=True), transient=True, refresh_per_second=4) as bars:
                 yield _bar(bars)
             return
     yield _lines()
@@ -37,6 +37,8 @@ def _bar(bars) -> Progress:
     shown: dict[str, int] = {}                    # the stage at work and its bar
 
     def tell(stage: str, done: int, total: int) -> None:
+        if stage == "done":
+            return
         if stage not in shown:
             for earlier in shown.values():
                 bars.remove_task(earlier)

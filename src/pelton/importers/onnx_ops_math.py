@@ -68,7 +68,11 @@ def power(n: Reading) -> Thing:
 
 @reads("BitShift")
 def bit_shift(n: Reading) -> Thing:
-    return n.emit("shift_left" if n.attr("direction") == "LEFT" else "shift_right", *n.inputs)
+    """Signed integers (28) fill up with their sign, however far they are shifted to the right."""
+    x, by = n.inputs
+    if n.attr("direction") == "LEFT":
+        return n.emit("shift_left", x, by)
+    return n.emit("shift_right", x, n.emit("minimum", by, n.like(by, 8 * by.type.dtype.size - 1)) if x.type.dtype.is_signed else by)
 
 
 @reads("Gelu")

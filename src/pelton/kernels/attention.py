@@ -57,7 +57,7 @@ class Attention(Template):
             return "not f32"
         if 0 in node.output.type.shape or 0 in node.inputs[0].type.shape or 0 in node.inputs[1].type.shape:
             return "nothing to compute"
-        if not abs(node.attrs["scale"]) <= np.finfo(np.float32).max:
+        if not abs(node.attrs["scale"]) <= float(np.finfo(np.float32).max):
             return "its scale is no finite f32"
         return tail_refusal(region, node.output.type.shape)
 

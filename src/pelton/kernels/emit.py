@@ -208,9 +208,10 @@ def tail(region: Region, layouts: Layouts, grid: Grid, made: Sequence[Value], *,
         if v not in names:
             continue
         strides = layouts[v] if flat else broadcast(v.type.shape, layouts[v], shape)
-        if grid.step(strides) not in (0, 1):
-            raise ValueError(f"output %{v.name} of {region.title()} has stride {grid.step(strides)} along the vector axis")
-        lines.append(f"stn_{v.type.dtype.value}({pointer(v, 'y')} + {grid.address(strides)}, {names[v]}, n);")
+        step, where = grid.step(strides), f"{pointer(v, 'y')} + {grid.address(strides)}"
+        if step is None:
+            raise ValueError(f"output %{v.name} of {region.title()} has no single stride along the vector axis")
+        lines.append(f"stn_{v.type.dtype.value}({where}, {names[v]}, n);" if step in (0, 1) else f"stg_{v.type.dtype.value}({where}, {step}, {names[v]}, n);")
     declared = " ".join(f"{f};" for f, _ in fields)
     opened = ", ".join(f"a[{i}].p" for _, i in fields)
     params = ", ".join(f"{vector(v.type.dtype)} x{i}" for i, v in enumerate(made))

@@ -155,7 +155,7 @@ class Move(Moving):
                 place = axes[a].place.format(index(grid, a))
                 lines.append(f"const long i{a} = {place};")
                 if axes[a].holes:
-                    lines.append(f"if (i{a} < 0) return (line){{ -1, 0, 0 }};")
+                    lines.append(f"if (i{a} < 0) return (line){{ NOWHERE, 0, 0 }};")
                 lines.append(f"at += i{a} * {strides[a]}L;")
         if node.op.name == "trilu":
             i, j = len(grid.shape) - 2, len(grid.shape) - 1
@@ -165,7 +165,7 @@ class Move(Moving):
             elif i in grid.c:
                 lo, hi = ("0", f"{index(grid, j)} - {k - 1}") if upper else (f"{index(grid, j)} - {k}", "COLS")
             else:
-                lines.append(f"if ({index(grid, j)} {'<' if upper else '>'} {index(grid, i)} + {k}) return (line){{ -1, 0, 0 }};")
+                lines.append(f"if ({index(grid, j)} {'<' if upper else '>'} {index(grid, i)} + {k}) return (line){{ NOWHERE, 0, 0 }};")
         return "AI line row(long r) {\n    " + "\n    ".join(lines) + f"\n    return (line){{ at, {lo}, {hi} }};\n}}\n"
 
 

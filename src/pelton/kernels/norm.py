@@ -59,12 +59,11 @@ class RowNorm(Sweep):
     anchors = ("layer_norm", "rms_norm")
 
     def refuses_node(self, region: Region) -> str | None:
-        x, *factors = region.anchor.inputs
-        axis = region.anchor.attrs["axis"]
-        for f in factors:
-            full = (1,) * (x.type.rank - f.type.rank) + f.type.shape
-            if full[axis:] != x.type.shape[axis:] and any(d != 1 for d in full[axis:]):
-                return "scale or bias repeats along some of the normalised axes"
+        x, axis = region.anchor.inputs[0].type, region.anchor.attrs["axis"]
+        for v in tailed(scaled(region)[0]):
+            full = (1,) * (x.rank - v.type.rank) + v.type.shape
+            if full[axis:] != x.shape[axis:] and any(d != 1 for d in full[axis:]):
+                return f"%{v.name} repeats along some of the normalised axes"
         return floats(region)
 
     def order(self, region: Region, value: Value, layouts: Layouts) -> Order:

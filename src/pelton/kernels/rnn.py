@@ -72,7 +72,7 @@ class Recurrent(Template):
         here: dict[str, Value | Packed] = {"r": weights, **{name: v for name, v in roles.items() if v in layouts}}
         text = constants(TIME=time, BATCH=batch, H=hidden, REVERSE=node.attrs["direction"] == "reverse", **sizes)
         clip = node.attrs["clip"]
-        text += f"#define CLIP {float(np.float32(clip)) if clip <= np.finfo(np.float32).max else 0.}f\n"
+        text += f"#define CLIP {float(np.float32(clip)) if clip <= float(np.finfo(np.float32).max) else 0.}f\n"
         written = [name for name, v in roles.items() if v in node.outputs]
         read = ["r", *(name for name in roles if name not in written)]
         text += f"typedef struct {{ const float *{', *'.join(read)}; float *{', *'.join(written)}; }} operands;\n"

@@ -37,8 +37,13 @@ def _cast(x, dtype: DType):
         return x.astype(dtype.numpy)
 
 
-def _shift(fn):
-    return lambda a, b: np.where(np.asarray(b) < 8 * np.asarray(a).dtype.itemsize, fn(a, b), np.zeros_like(a))
+def _shift(fn, past):
+    """A shift by less than nothing or by the width and more is one by all of the width."""
+    def shift(a, b):
+        a, width = np.asarray(a), 8 * np.asarray(a).dtype.itemsize
+        inside = (np.asarray(b) >= 0) & (np.asarray(b) < width)
+        return np.where(inside, fn(a, np.where(inside, b, 0).astype(a.dtype)), past(a)).astype(a.dtype)
+    return shift
 
 
 # name → what it means on arrays. `cast` carries its dtype in the node.
@@ -51,7 +56,7 @@ PRIMITIVES: dict[str, Callable] = {
     "floor": np.floor, "ceil": np.ceil, "rint": np.rint, "trunc": np.trunc,
     "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal,
     "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "not": np.invert,
-    "shl": _shift(np.left_shift), "shr": _shift(np.right_shift),
+    "shl": _shift(np.left_shift, np.zeros_like), "shr": _shift(np.right_shift, lambda a: np.where(a < 0, -1, 0)),
     "select": np.where, "isnan": np.isnan, "isinf": np.isinf,
 }
 _FLOATS_ONLY = {"exp", "log", "sqrt", "erf", "tanh", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh",

@@ -89,6 +89,7 @@ class _Placer:
             else:
                 self.host(item)
         self.outputs()
+        self.done.tasks = [t for t in self.done.tasks if any(v.type.size for v in t.writes)]          # nothing is computed for nothing
         return self.done
 
     # -- the kinds of items

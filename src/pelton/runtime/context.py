@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pelton.backends.cpu import Program, allocate, default_threads
+from pelton.backends.cpu import MAX_THREADS, Program, allocate, default_threads
 from pelton.backends.cpu.memory import address
 from pelton.backends.cpu.program import Row, check_threads
 from pelton.engine.engine import Step
@@ -43,7 +43,7 @@ class Context:
     def __init__(self, engine: Engine, threads: int | None = None):
         plain = engine.plain
         self.engine = engine
-        self.threads = default_threads() if threads is None else check_threads(threads)
+        self.threads = min(default_threads(), plain.meta.get("threads") or MAX_THREADS) if threads is None else check_threads(threads)
         check_memory(plain.name, plain.arena, max((s.scratch for s in plain.steps), default=0), self.threads)
         self._arena = allocate(plain.arena)
         self._ports = (ctypes.c_void_p * (len(plain.inputs) + len(plain.outputs)))()

@@ -68,7 +68,7 @@ class Engine:
         return self.plain.meta
 
     def context(self, threads: int | None = None) -> Context:
-        """A context of its own memory, for one run at a time. `threads`: as many as there are CPUs for this process, unless said otherwise."""
+        """A context of its own memory, for one run at a time. `threads`: as many as the engine was built for and this process has CPUs, unless said otherwise."""
         return Context(self, threads)
 
     def run(self, inputs: Mapping[str, np.ndarray], out: Mapping[str, np.ndarray] | None = None) -> dict[str, np.ndarray]:

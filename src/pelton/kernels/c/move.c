@@ -12,7 +12,8 @@ BEYOND mirrored(long i, long n) {
     return at < n ? at : period - at;
 }
 
-typedef struct { long at, lo, hi; } line;                                 // a row of the input, and what columns of it are kept; at < 0: none
+typedef struct { long at, lo, hi; } line;                                 // a row of the input, and what columns of it are kept
+enum : long { NOWHERE = -1L << 62 };
 
 // <region>
 enum : long { ROWS = 6, COLS = 37, XC = 1, STEADY = 1, FILLED = 0 };
@@ -32,14 +33,14 @@ enum : long { RB = 1, CB = 37 };
 enum : long { CBS = (COLS + CB - 1) / CB };
 
 AI void some(int n, const tail *t, const element *x, element fill, line l, long r, long c) {
-    const long from = l.at < 0 ? -1 : COLUMN(l, c), to = l.at < 0 ? -1 : COLUMN(l, c + n - 1);
+    const long from = l.at == NOWHERE ? -1 : COLUMN(l, c), to = l.at == NOWHERE ? -1 : COLUMN(l, c + n - 1);
     if (STEADY && from >= 0 && to == from + n - 1) {
         finish(t, LOAD(x + l.at + from, n), 0, r, c, n);
         return;
     }
     element part[VL] = {0};
     for (int k = 0; k < n; k++) {
-        const long o = l.at < 0 ? -1 : COLUMN(l, c + k);
+        const long o = l.at == NOWHERE ? -1 : COLUMN(l, c + k);
         part[k] = o < 0 ? fill : x[l.at + o * XC];
     }
     finish(t, LOAD(part, n), 0, r, c, n);

@@ -250,7 +250,7 @@ QUOTIENT_BY_LANE(i64) QUOTIENT_BY_LANE(u64)
     AI v##T T##_xor(v##T a, v##T b) { return a ^ b; } \
     AI v##T T##_not(v##T a) { return ~a; } \
     AI v##T T##_shl(v##T a, v##T b) { return (v##U)b < BITS ? a << (b & (BITS - 1)) : (v##T)0; } \
-    AI v##T T##_shr(v##T a, v##T b) { return (v##U)b < BITS ? a >> (b & (BITS - 1)) : (v##T)0; } \
+    AI v##T T##_shr(v##T a, v##T b) { return (v##U)b < BITS ? a >> (b & (BITS - 1)) : (v##T)(a < 0); } \
     AI v##T T##_minimum(v##T a, v##T b) { return __builtin_elementwise_min(a, b); } \
     AI v##T T##_maximum(v##T a, v##T b) { return __builtin_elementwise_max(a, b); } \
     AI v##T T##_abs(v##T a) { return (T)-1 < (T)0 ? __builtin_elementwise_max(a, -a) : a; } \

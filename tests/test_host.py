@@ -1,0 +1,90 @@
+"""Host steps: nodes run by their reference from their text, with the onnx package where they need it and without where they do not."""
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from compare import assert_close
+from onnx_models import draw, one_node
+
+from pelton.errors import EngineError, InputError
+from pelton.host import run_node, run_text
+from pelton.importers.onnx import load
+from pelton.ir.evaluate import evaluate
+from pelton.ir.text import node_text
+
+SOFTMAX = one_node("Softmax", "f32[3, 5]")
+GRID = one_node("GridSample", "f32[1, 2, 4, 4]", "f32[1, 3, 3, 2]", opset=20)
+CASES = [SOFTMAX, GRID, one_node("TopK", "f32[3, 5]", np.array([2]), outputs=2), one_node("LayerNormalization", "f32[2, 5]", np.ones(5, np.float32)),
+         one_node("Cast", "f32[4]", to=10), one_node("Det", "f64[2, 3, 3]"), one_node("ReduceSum", "f32[]"), one_node("Transpose", "i64[2, 3]")]
+
+
+def only_node(m):
+    """The last node of the model's program, arrays for its inputs, and what it should give for them."""
+    graph, feeds = load(m).graph, draw(m)
+    values = evaluate(graph, feeds, keep=True)
+    node = graph.nodes[-1]
+    return node, [values[v.name] for v in node.inputs], tuple(values[v.name] for v in node.outputs)
+
+
+@pytest.mark.parametrize("m", CASES, ids=lambda m: m.graph.node[0].op_type)
+def test_nodes_run_from_their_text(m):
+    node, arrays, want = only_node(m)
+    for got in (run_node(node, arrays), run_text(node_text(node))(*arrays)):
+        assert_close(got, want, about=node.op.name)
+        assert all(a.flags.c_contiguous for a in got)
+
+
+def test_results_are_rounded_once():
+    """0.1 in float32, a million times: summed in float64 and rounded, not rounded a million times."""
+    node, _, _ = only_node(one_node("ReduceSum", "f32[1000000]"))
+    (got,) = run_node(node, [np.full(1000000, 0.1, np.float32)])
+    assert got.dtype == np.float32 and got == np.float32(np.float64(np.float32(0.1)) * 1e6)
+
+
+@pytest.mark.parametrize("arrays", [[np.ones((3, 4), np.float32)], [np.ones((3, 5))], [], [np.ones((3, 5), np.float32)] * 2, [np.ones((3, 5), "V2")]],
+                         ids=["shape", "dtype", "too few", "too many", "no element type"])
+def test_arrays_that_do_not_fit(arrays):
+    node, _, _ = only_node(SOFTMAX)
+    with pytest.raises(InputError, match=r"takes f32\[3, 5\], got"):
+        run_node(node, arrays)
+
+
+@pytest.mark.parametrize("damage, expected", [
+    (lambda text: "", "cannot be read"), (lambda text: text.replace("GridSample", "GridSample@20") + "(", "cannot be read"),
+    (lambda text: text.replace('model="', 'model="!'), "its text is damaged"), (lambda text: text.replace('model="', 'model="AAAA'), "damaged|cannot run on"),
+    (lambda text: text.replace("onnx::", "onnx_"), "cannot be read")], ids=range(5))
+def test_texts_that_are_damaged(damage, expected):
+    node, _, _ = only_node(GRID)
+    with pytest.raises(EngineError, match=expected):
+        run_text(damage(node_text(node)))
+
+
+def test_a_failing_reference_says_which_step():
+    node, arrays, _ = only_node(one_node("Gather", "f32[3]", "i64[2]"))
+    with pytest.raises(EngineError, match="step gather 'node' failed on the host: IndexError"):
+        run_node(node, [arrays[0], np.array([7, 8])])
+
+
+WITHOUT_ONNX = """
+import sys
+sys.modules["onnx"] = None                                            # as if it were not installed
+import numpy as np
+from pelton.errors import EngineError
+from pelton.host import run_text
+plain, foreign = sys.stdin.read().split("\\n---\\n")
+print(run_text(plain)(np.zeros((3, 5), np.float32))[0].sum())
+try:
+    run_text(foreign)
+except EngineError as e:
+    print(e)
+"""
+
+
+def test_without_the_onnx_package_only_foreign_steps_are_refused():
+    texts = "\n---\n".join(node_text(only_node(m)[0]) for m in (SOFTMAX, GRID))
+    done = subprocess.run([sys.executable, "-c", WITHOUT_ONNX], input=texts, capture_output=True, text=True, check=True)
+    total, message = done.stdout.splitlines()
+    assert float(total) == pytest.approx(3) and "pip install onnx" in message and "onnx::GridSample@20 'node'" in message

@@ -1,0 +1,150 @@
+"""Matrix products, convolutions, pointwise loops and copies; and of all kernels that they are walked, that their files compile, and that a wrong one is found."""
+import importlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from kernel_harness import CASES, TARGET, Case, check, compiler, declare, program, walk
+
+from pelton.ir.types import DType
+from pelton.kernels.template import SOURCES, TEMPLATES, Kernel, Template
+
+LAST = dict(x=(0, 2, 3, 1), z=(0, 2, 3, 1))
+RESIDUAL = [("s", "add", "y z"), ("out", "relu", "s")]
+
+
+def conv(shape, channels, kernel, strides=(1, 1), pads=None, dilations=(1, 1), group=1, tail=(), **more):
+    rng = np.random.default_rng(0)
+    w = (rng.standard_normal((channels, shape[1] // group, *kernel)) / np.sqrt(shape[1] // group * np.prod(kernel))).astype(np.float32)
+    b = rng.standard_normal(channels).astype(np.float32)
+    attrs = dict(strides=strides, pads=pads if pads is not None else tuple(k // 2 for k in kernel) * 2, dilations=dilations, group=group)
+    name = f"{'x'.join(map(str, shape))}-{channels}-k{'x'.join(map(str, kernel))}-s{'x'.join(map(str, strides))}-d{dilations[0]}-g{group}" + ("-tail" if tail else "")
+    return Case(name, program(("y", "convolution", "x w b", attrs), *tail, x=f"f32{list(shape)}", w=w, b=b, **more), LAST if len(kernel) == 2 else dict(x=(0, 2, 1)))
+
+
+def product(name, a, b, tail=(), orders=None, **more):
+    rng = np.random.default_rng(0)
+    b = rng.standard_normal(b).astype(np.float32) if isinstance(b, tuple) else b
+    return Case(name, program(("y", "matmul", "a b", {}), *tail, a=a, b=b, **more), orders or {})
+
+
+THREES = [conv((1, 13, 14, 15), 19, (3, 3)), conv((2, 16, 9, 7), 35, (3, 3), tail=RESIDUAL, z="f32[2, 35, 9, 7]"), conv((1, 8, 5, 21), 9, (3, 3), pads=(0, 2, 1, 0))]
+declare("winograd", *THREES)
+declare(
+    "conv", *THREES,
+    conv((1, 3, 23, 21), 13, (7, 7), (2, 2)),
+    conv((2, 5, 9, 7), 19, (3, 3), (2, 1), (0, 1, 2, 0), (2, 2)),
+    conv((1, 12, 9, 11), 24, (5, 2), group=3, pads=(2, 0, 1, 1)),
+    conv((2, 5, 31), 7, (4,), (3,), (2, 1), (1,)))
+declare(
+    "depthwise",
+    conv((1, 35, 13, 12), 35, (3, 3), group=35, tail=RESIDUAL, z="f32[1, 35, 13, 12]"),
+    conv((2, 13, 9, 11), 13, (5, 5), (2, 2), group=13),
+    conv((1, 8, 9, 9), 8, (3, 3), group=8, pads=(2, 2, 2, 2), dilations=(2, 2)))
+declare(
+    "gemm",
+    conv((2, 24, 9, 7), 19, (1, 1), tail=RESIDUAL, z="f32[2, 19, 9, 7]"),
+    product("packed", "f32[2, 3, 7, 500]", (500, 37), [("s", "add", "y c"), ("out", "gelu", "s")], c="f32[37]"),
+    product("rows", "f32[1, 64]", (64, 10)),
+    product("batched", "f32[2, 3, 7, 19]", "f32[3, 19, 13]"),
+    product("shared", "f32[2, 3, 7, 19]", "f32[19, 13]"),
+    product("stacked-weights", "f32[3, 7, 19]", (3, 19, 33)),
+    product("turned", "f32[2, 13, 19]", "f32[2, 19, 21]", orders=dict(b=(0, 2, 1))))
+declare(
+    "pointwise",
+    Case("scale", program(("s", "mul", "x y"), ("out", "sigmoid", "s"), x="f32[2, 5, 7, 9]", y="f32[5, 1, 1]"), LAST),
+    Case("types", program(("c", "less", "x y"), ("d", "cast", "c", dict(to=DType.I64)), ("e", "where", "c x y"), x="f32[3, 37]", y="f32[37]")),
+    Case("integers", program(("s", "div", "x y"), ("out", "mod", "s y"), x="i64[5, 13]", y="i64[5, 13]"), arrays=dict(y=np.arange(1, 66))),
+    Case("half", program(("s", "add", "x y"), ("out", "exp", "s"), x="f16[5, 13]", y="f16[13]")),
+    Case("turned-operand", program(("out", "add", "x y"), x="f32[5, 13]", y="f32[5, 13]"), dict(y=(1, 0))),
+    *(Case(f"backwards-{type}", program(("y", "copy", "x"), x=type), dict(x=order), backwards=("x",))
+      for type, order in (("f32[3, 5, 19]", (0, 1, 2)), ("bool[3, 19]", (0, 1)), ("i64[3, 19]", (1, 0)))))
+declare("transpose", *(Case(f"{type}-{''.join(map(str, order))}", program(("y", "copy", "x"), x=type), dict(x=order))
+                       for type, order in (("f32[2, 33, 7, 9]", (0, 2, 3, 1)), ("f32[13, 27, 9]", (2, 0, 1)), ("i64[19, 5]", (1, 0)), ("u8[3, 19, 5]", (0, 2, 1)))))
+
+
+@pytest.mark.parametrize("template, case", walk("winograd", "conv", "depthwise", "gemm", "pointwise"))
+def test_kernel(template, case):
+    check(template, case)
+
+
+class RowMajor(Template):
+    """A template that writes its output row-major, whatever it would rather do: a copy that turns axes keeps the order of its input otherwise."""
+
+    def __init__(self, inner: Template):
+        self.inner, self.name = inner, inner.name
+        self.refuses, self.fits, self.wanted, self.tactics, self.emit = inner.refuses, inner.fits, inner.wanted, inner.tactics, inner.emit
+
+
+@pytest.mark.parametrize("template, case", walk("transpose"))
+def test_copies_that_turn_axes(template, case):
+    check(RowMajor(template), case)
+
+
+def test_every_template_has_cases():
+    """Files named test_kernels_*.py declare theirs when they are imported."""
+    for path in Path(__file__).parent.glob("test_kernels_*.py"):
+        importlib.import_module(path.stem)
+    assert sorted(TEMPLATES) == sorted(CASES), "a template needs cases under its name, and a case a template"
+
+
+@pytest.mark.parametrize("path", [p for p in sorted(SOURCES.glob("*.c")) if "KERNEL" in p.read_text()], ids=lambda p: p.stem)
+def test_kernel_files_compile_by_themselves(path):
+    name = f"k_{path.stem}"
+    compiler().link(compiler().objects({name: path.read_text().replace("KERNEL", name)}))
+
+
+class Copying(Template):
+    """y = x, by whatever C stands between the loads."""
+
+    name = "copying"
+
+    def __init__(self, body: str):
+        self.body = body
+
+    def refuses(self, region):
+        return None
+
+    def fits(self, region, value, layouts):
+        return layouts[value][-1] == 1
+
+    def emit(self, region, layouts, tactic, target):
+        n = region.output.type.size
+        source = f'#include "vec.h"\nvoid k_copying(const args *a, long begin, long end, void *scratch) {{ const float *x = a[0].p; float *y = a[1].p; {self.body} }}\n'
+        return Kernel(source, "k_copying", (region.body.inputs[0], region.output), n, scratch=64)
+
+
+@pytest.mark.parametrize("body, complaint", [
+    ("for (long i = begin; i < end; i++) y[i] = x[i];", None),
+    ("for (long i = begin; i < end; i++) y[i] = x[i] * 1.001f;", "is more than"),
+    ("for (long i = begin; i < end; i++) y[i] = i == 5 ? 0.0f / 0.0f : x[i];", "NaN misplaced"),
+    ("for (long i = begin; i < end; i++) y[i] = x[i]; if (begin == 0) y[end] = 1;", "touched memory"),
+    ("for (long i = begin; i < end; i++) y[i] = x[i]; float z = ((volatile float *)x)[-1];", "touched memory"),
+    ("for (long i = begin; i < end; i++) y[i] = x[i]; ((float *)scratch)[16] = 1;", "touched memory"),
+    ("for (long i = begin; i < end; i++) y[i] = x[i]; ((float *)x)[0] = 1;", "was written"),
+    ("for (long i = begin; i < end; i++) y[i] = x[i] * (end - begin > 1 ? 1.0f : 1.0000001f);", "depends on how its tiles are cut")],
+    ids=["right", "inexact", "nan", "writes-behind", "reads-before", "scratch", "writes-input", "tiles"])
+def test_the_harness_finds_a_wrong_kernel(body, complaint):
+    case = Case("copied", program(("y", "copy", "x"), x="f32[37]"))
+    if complaint is None:
+        assert check(Copying(body), case) == 2
+    else:
+        with pytest.raises(AssertionError, match=complaint):
+            check(Copying(body), case)
+
+
+def test_the_harness_finds_what_is_written_between_rows():
+    """In memory with gaps, a kernel that takes the output for dense writes where nothing of it lies."""
+    case = Case("rows", program(("y", "copy", "x"), x="f32[3, 7]"))
+    with pytest.raises(AssertionError, match="memory around|is more than|NaN"):
+        check(Copying("for (long i = begin; i < end; i++) y[i] = x[i];"), case)
+
+
+def test_tactics_have_names_that_parse():
+    from kernel_harness import laid, region_of
+
+    from pelton.kernels.template import Tactic
+    for name, cases in CASES.items():
+        region = region_of(cases[0].graph)
+        for tactic in TEMPLATES[name].tactics(region, laid(TEMPLATES[name], region, cases[0], 0), TARGET):
+            assert Tactic.parse(tactic.name) == tactic
