@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
+from onnx.reference import ReferenceEvaluator
 
 from pelton.ir.graph import Value
 from pelton.ir.types import TensorType
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from .onnx_program import Program
 
 _BAKED = 64                 # constants up to this many elements go into the model of the step: shapes may depend on them
+_EVALUATED = 1 << 28        # bytes of constants that a node may have to be evaluated at once
 _RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
 
 
@@ -68,26 +70,25 @@ def step(program: Program, n: Reading, types: Mapping[int, TensorType]) -> tuple
         if name not in given:
             node.input[i] = ""
     arrays = {name: program.constants[v] for name, v in given.items() if v in program.constants}
-    all_known = len(arrays) == len(given) and not is_random(n)
+    all_known = len(arrays) == len(given) and not is_random(n) and sum(a.nbytes for a in arrays.values()) <= _EVALUATED
     baked = {name: a for name, a in arrays.items() if all_known or a.size <= _BAKED}
     wanted = [i for i in range(len(node.output)) if n.wants(i)]
     model = _model(program, n, node, {k: v for k, v in given.items() if k not in baked}, baked, {node.output[i]: types.get(i) for i in wanted})
-    packed = ops_foreign.packed(model)
     try:
-        run = ops_foreign.evaluator(packed)
+        run = ReferenceEvaluator(model)
     except (NotImplementedError, RuntimeError, TypeError, ValueError, KeyError) as e:
         raise n.refuse(f"{n.op} of opset {n.opset} is known to onnx, but its reference evaluator cannot run it: {e}") from None
     if all_known:
         values = tuple(program.constant(a) for a in _evaluated(n, run))
     else:
-        values = program.emit(n, ops_foreign.foreign(title(n)), [v for k, v in given.items() if k not in baked], {"model": packed})
+        values = program.emit(n, ops_foreign.foreign(title(n)), [v for k, v in given.items() if k not in baked], {"model": ops_foreign.packed(model)})
     out: list[Value | None] = [None] * len(node.output)
     for i, value in zip(wanted, values):
         out[i] = value
     return tuple(out)
 
 
-def _evaluated(n: Reading, run) -> list[np.ndarray]:
+def _evaluated(n: Reading, run: ReferenceEvaluator) -> list[np.ndarray]:
     """The outputs of a node whose inputs are all known, whatever shape they turn out to have."""
     try:
         with np.errstate(all="ignore"):

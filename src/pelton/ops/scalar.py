@@ -56,7 +56,7 @@ PRIMITIVES: dict[str, Callable] = {
     "floor": np.floor, "ceil": np.ceil, "rint": np.rint, "trunc": np.trunc,
     "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal,
     "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "not": np.invert,
-    "shl": _shift(np.left_shift, np.zeros_like), "shr": _shift(np.right_shift, lambda a: np.where(a < 0, -1, 0)),
+    "shl": _shift(np.left_shift, np.zeros_like), "shr": _shift(np.right_shift, lambda a: np.where(a < 0, -1, 0).astype(a.dtype)),
     "select": np.where, "isnan": np.isnan, "isinf": np.isinf,
 }
 _FLOATS_ONLY = {"exp", "log", "sqrt", "erf", "tanh", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh",
