@@ -41,6 +41,7 @@ class Case:
     orders: Mapping[str, Order] = field(default_factory=dict)
     arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
     backwards: tuple[str, ...] = ()                      # inputs that lie in memory from the last element to the first
+    want: Mapping[str, np.ndarray] | None = None         # outputs by name, where the reference does not say them
 
 
 CASES: dict[str, list[Case]] = {}                        # template → its cases
@@ -171,7 +172,7 @@ def check(template: Template, case: Case, most: int = 3) -> int:
     region, inputs = region_of(case.graph), drawn(case)
     reason = template.refuses(region)
     assert reason is None, f"{template.name} refuses {case.name}: {reason}"
-    want = evaluate(case.graph, inputs, round=False)
+    want = case.want or evaluate(case.graph, inputs, round=False)
     ran = 0
     for gap in (0, 5):
         lay = laid(template, region, case, gap)

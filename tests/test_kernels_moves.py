@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 from kernel_harness import Case, check, declare, program, walk
 
+from pelton.kernels.template import TEMPLATES
+
 LAST = (0, 2, 3, 1)
 
 
-def some(*bound, shape, dtype="i64", seed=0):
-    return np.random.default_rng(seed).integers(-np.array(bound), np.array(bound), shape)
+def some(*bound, shape):
+    return np.random.default_rng(0).integers(-np.array(bound), np.array(bound), shape)
 
 
 def gathering(op, x, indices, order=None, tail=(), array=None, **attrs):
@@ -39,7 +41,8 @@ declare(
     gathering("gather_elements", "f32[3, 5, 20]", "i32[3, 4, 13]", axis=1, order=(0, 2, 1)),
     gathering("gather_nd", "f32[5, 7, 33]", "i64[4, 2]"),
     gathering("gather_nd", "f32[2, 5, 3]", "i64[2, 7, 1]", batch_dims=1),
-    gathering("gather_nd", "f32[2, 3]", "i64[9, 2]"))
+    gathering("gather_nd", "f32[2, 3]", "i64[9, 2]"),
+    Case("backwards", program(("y", "gather", "x i", dict(axis=1)), x="f32[3, 4, 19]", i="i64[3, 3]"), arrays=dict(i=some(4, shape=(3, 3))), backwards=("x", "i")))
 
 
 def moving(op, x, order=None, tail=(), value=None, **attrs):
@@ -67,6 +70,9 @@ declare(
     moving("tile", "f16[2, 9, 3]", repeats=(1, 3, 1), order=(0, 2, 1)),
     *(moving("trilu", "f32[2, 19, 23]", k=k, upper=upper, order=order) for k in (0, -3, 2) for upper in (True, False) for order in (None, (0, 2, 1))),
     moving("trilu", "f32[9, 5, 5]", k=1, order=(1, 2, 0)),
+    *(Case(f"backwards-{op}", program(("y", op, "x", attrs), x="f32[3, 4, 19]"), backwards=("x",))
+      for op, attrs in (("tile", dict(repeats=(2, 1, 1))), ("trilu", dict(k=1)))),
+    Case("backwards-pad", program(("y", "pad", "x v", dict(pads=(1, 0, 2, 0, 0, 1))), x="f32[3, 4, 19]", v="f32[]"), backwards=("x",)),
     moving("trilu", "bool[5, 5]"),
     moving("resize", "f32[1, 35, 5, 7]", order=LAST, shape=(1, 35, 10, 14), scales=(1., 1., 2., 2.), coordinates="asymmetric", nearest="floor"),
     moving("resize", "f32[1, 3, 5, 7]", shape=(1, 3, 8, 3), scales=(1., 1., 1.6, 3 / 7), tail=[("z", "relu", "y")], **HALF),
@@ -76,3 +82,17 @@ declare(
 @pytest.mark.parametrize("template, case", walk("gather", "move"))
 def test_moves(template, case):
     check(template, case)
+
+
+def test_indices_out_of_range_read_nothing_outside():
+    """They meet the first or last element, with the memory around the input out of reach."""
+    wild = np.array([-2 ** 63, -6, -5, 4, 5, 2 ** 62])
+    near = np.array([0, 0, 0, 4, 4, 4])
+    from dataclasses import replace
+
+    import kernel_harness
+    for axis, type in ((0, "f32[5, 37]"), (1, "f32[37, 5]")):
+        case = gathering("gather", type, "i64[6]", axis=axis, array=wild)
+        drawn = kernel_harness.drawn(case)
+        want = kernel_harness.evaluate(case.graph, dict(drawn, i=near), round=False)
+        check(TEMPLATES["gather"], replace(case, want=want))

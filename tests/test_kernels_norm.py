@@ -70,3 +70,15 @@ declare("lrn", *(Case(f"lrn-{beta}-{size}-{'x'.join(map(str, shape))}", program(
 @pytest.mark.parametrize("template, case", walk("norm", "channel_norm", "lrn"))
 def test_norm(template, case):
     check(template, case)
+
+
+def test_a_norm_refuses_operands_that_repeat_along_some_of_its_axes():
+    """They would need two strides along the columns; in a region of their own they are a pointwise loop."""
+    from kernel_harness import region_of
+
+    from pelton.kernels.template import TEMPLATES
+    case = norm("layer_norm", "f32[3, 7, 5]", [(7, 5), (7, 5)], axis=1)
+    assert TEMPLATES["norm"].refuses(region_of(case.graph)) is None
+    for graph in (norm("layer_norm", "f32[3, 7, 5]", [(5,), (7, 5)], axis=1).graph,
+                  program(("y", "layer_norm", "x s b", dict(axis=1)), ("out", "mul", "y z"), x="f32[3, 7, 5]", s="f32[7, 5]", b="f32[7, 5]", z="f32[5]")):
+        assert "repeats along some" in TEMPLATES["norm"].refuses(region_of(graph))

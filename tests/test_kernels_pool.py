@@ -1,19 +1,29 @@
 """Pooling kernels."""
-from kernel_harness import Case, check, declare, program, walk
+import numpy as np
 import pytest
+from kernel_harness import Case, check, declare, program, walk
 
 LAST = dict(x=(0, 2, 3, 1), z=(0, 2, 3, 1))
 
 
-def pool(op, shape, kernel, strides=(1, 1), pads=(0, 0, 0, 0), dilations=(1, 1), dtype="f32", tail=(), **more):
+def pool(op, shape, kernel, strides=(1, 1), pads=(0, 0, 0, 0), dilations=(1, 1), dtype="f32", tail=(), array=None, **more):
     attrs = dict(kernel=kernel, strides=strides, pads=pads, dilations=dilations, **more)
     orders = LAST if len(shape) == 4 else dict(x=(0, 2, 1))
     name = f"{op}-{'x'.join(map(str, shape))}-k{'x'.join(map(str, kernel))}" + (f"-{dtype}" if dtype != "f32" else "") + "".join(f"-{k}" for k in more)
-    return Case(name, program(("y", op, "x", attrs), *tail, x=f"{dtype}{list(shape)}"), orders)
+    return Case(name + ("-array" if array is not None else ""), program(("y", op, "x", attrs), *tail, x=f"{dtype}{list(shape)}"), orders, dict(x=array) if array is not None else {})
+
+
+def strange():
+    """Numbers with NaN and both infinities here and there."""
+    x = np.random.default_rng(0).standard_normal((1, 21, 9, 11))
+    x[0, ::5, 2, 3], x[0, 1::4, 6, 1], x[0, 2::4, 6, 2], x[0, 3, :, :] = np.nan, np.inf, -np.inf, -np.inf
+    return x
 
 
 declare(
     "pool",
+    pool("max_pool", (1, 21, 9, 11), (3, 3), (2, 2), (1, 1, 1, 1), array=strange()),
+    pool("average_pool", (1, 21, 9, 11), (3, 3), (2, 2), (1, 1, 1, 1), array=strange()),
     pool("max_pool", (2, 3, 11, 13), (3, 3), (2, 2), (1, 1, 1, 1)),
     pool("max_pool", (1, 58, 14, 14), (3, 3), (1, 1), (1, 1, 1, 1)),
     pool("max_pool", (1, 64, 23, 25), (3, 3), (2, 2), (0, 0, 1, 1), ceil_mode=True),

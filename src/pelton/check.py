@@ -54,10 +54,10 @@ def check(placed: Placed, kernels: Mapping[int, Kernel], code: bytes, threads: i
         for i, task in enumerate(placed.tasks):
             what = task.what
             if not isinstance(what, Region):
-                for v, a in zip(what.outputs, run_node(what, tuple(np.ascontiguousarray(view(v)) for v in what.inputs))):
+                for v, a in zip(what.outputs, run_node(what, tuple(np.asarray(view(v), order="C") for v in what.inputs))):
                     view(v)[...] = a
                 continue
-            inputs = {v.name: np.ascontiguousarray(view(v)) for v in what.body.inputs}
+            inputs = {v.name: np.asarray(view(v), order="C") for v in what.body.inputs}
             k = kernels[i]
             packed = [np.ascontiguousarray(x.make()) for x in k.operands if isinstance(x, Packed)]
             rest = iter(packed)

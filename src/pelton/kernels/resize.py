@@ -43,6 +43,9 @@ class Resize(Sweep):
     def order(self, region: Region, value: Value, layouts: Layouts) -> Order:
         return channels_last(value.type.rank)
 
+    def wanted(self, region: Region, value: Value, layouts: Layouts) -> Order:
+        return channels_last(value.type.rank) if value is region.anchor.inputs[0] else super().wanted(region, value, layouts)
+
     def grid(self, region: Region, layouts: Layouts) -> Grid:
         return grid_of(region.output.type.shape, "pixels")
 
