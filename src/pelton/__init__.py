@@ -34,7 +34,13 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'pelton' has no attribute {name!r}")
     from importlib import import_module
-    value = getattr(import_module(f"pelton.{_HOMES[name]}"), name)
+    try:
+        home = import_module(f"pelton.{_HOMES[name]}")
+    except ModuleNotFoundError as e:
+        if name != "build" or (e.name or "").partition(".")[0] == "pelton":
+            raise
+        raise BuildError(f'building engines needs more than running them, here {e.name}: pip install "pelton[build]"') from e
+    value = getattr(home, name)
     globals()[name] = value
     return value
 

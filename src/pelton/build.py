@@ -3,15 +3,17 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from pelton.importers import onnx as importer
 from pelton.backends import cpu
 from pelton.backends.cpu.machine import target as runs_on
+from pelton import pictures
 from pelton.check import check
-from pelton.errors import Cancelled
+from pelton.errors import BuildError, Cancelled
 from pelton.ir.graph import Graph
 from pelton.kernels import library  # noqa: F401  (declares the templates)
 from pelton.kernels.compile import Compiler, compiler_id
@@ -27,16 +29,20 @@ from pelton.tune import cache, candidates, search
 log = logging.getLogger("pelton.build")
 
 
-def build(model, *, options: Options | None = None, **given) -> Engine:
+def build(model: Any, shapes: Mapping[str, str | Sequence[int]] | None = None, *, options: Options | None = None, **given: Any) -> Engine:
     """An engine for this machine from a model.
 
-    model: path, bytes or onnx ModelProto. options: an Options; keywords override its fields (see Options for what there is).
-    Raises ModelError for what is wrong with the model, InputError for options that do not fit, BuildError for the rest.
+    model: path, bytes or onnx ModelProto. shapes: input name → sizes, (1, 3, 224, 224) or "1x3x224x224". options: an Options, whose fields the other
+    keywords override: level=3, budget=None, threads=None, strict=False, timing_cache=None, cache_dir=None, target="cpu", precision="fp32", outputs=None,
+    progress=None and more (see Options). Raises ModelError for what is wrong with the model, InputError for options that do not fit, BuildError for the rest.
     """
-    options = (options or Options()).but(**given)
+    options = (options or Options()).but(**given, **({} if shapes is None else {"shapes": shapes}))
     progress = _progress(options)
     progress("import", 0, 1)
     imported = importer.load(model, shapes=options.shapes, outputs=options.outputs)
+    if options.image is not None:
+        for v in imported.graph.inputs[:1]:
+            pictures.parse(options.image).axis(v.type.shape)
     progress("optimize", 0, 1)
     graph, report = pipeline.run(imported.graph, options)
     target, machine = describe_target(options)
@@ -99,7 +105,7 @@ def save_timing(timing: cache.TimingCache, options: Options) -> None:
     """Keeps the times: where the user named a file a failure is an error, in the common cache only a warning."""
     try:
         timing.save()
-    except Exception as e:
+    except BuildError as e:
         if options.timing_cache is not None:
             raise
         log.warning("%s", e)
@@ -114,8 +120,8 @@ def _progress(options: Options) -> Callable[[str, int, int], None]:
 
 def _info(task: place.Task, choice: search.Choice | None) -> dict:
     if choice is None:
-        return {"name": task.what.name or task.what.op.name, "op": task.what.op.name, "tactic": "host", "layers": [task.what.name]}
-    r = task.what
+        return {"name": task.node.name or task.node.op.name, "op": task.node.op.name, "tactic": "host", "layers": [task.node.name]}
+    r = task.region
     moved = sum(v.type.bytes for v in (*r.body.inputs, *r.body.constants, *r.body.outputs))
     return {"name": "+".join(r.layers[:3]) + ("+…" if len(r.layers) > 3 else "") or r.title(), "op": r.title(), "tactic": choice.tactic.name,
             "layers": list(r.layers), "flops": r.flops(), "bytes": moved, "times_ns": dict(sorted(choice.times.items()))}

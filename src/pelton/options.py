@@ -1,7 +1,7 @@
 """Everything a user can decide about a build, in one frozen value; nothing else steers the compiler."""
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
@@ -20,7 +20,7 @@ class Options:
     image, labels: how pictures become inputs and outputs become words, kept in the engine. cc: another clang than the ziglang wheel's.
     """
 
-    shapes: Mapping[str, object] | None = None
+    shapes: Mapping[str, str | Sequence[int]] | None = None
     level: int = 3
     budget: float | None = None
     threads: int | None = None
@@ -43,6 +43,9 @@ class Options:
             raise InputError(f"threads is a whole number from 1 to 256, got {self.threads!r}")
         if self.budget is not None and not self.budget >= 0:
             raise InputError(f"budget is a number of seconds, got {self.budget!r}")
+        if self.image is not None:
+            from .pictures import parse  # only engines that take pictures need it
+            parse(self.image)
         if self.target != "cpu":
             raise InputError(f"target {self.target!r} is not available; this version builds for 'cpu'")
         if self.precision != "fp32":

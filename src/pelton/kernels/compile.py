@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
+from functools import lru_cache, cache
 from pathlib import Path
 
 from pelton.errors import BuildError
@@ -28,7 +28,7 @@ def zig() -> str:
     return os.path.join(os.path.dirname(ziglang.__file__), "zig")
 
 
-@lru_cache(maxsize=None)
+@cache
 def compiler_id(cc: str | None = None) -> str:
     """What stands for the compiler in cache keys: its version line."""
     command = [cc, "--version"] if cc else [zig(), "clang", "--version"]

@@ -18,15 +18,17 @@ class Window:
 
     def __init__(self, x: tuple[int, ...], y: tuple[int, ...], kernel, strides, pads, dilations):
         flat = len(x) == 3
-        def two(pair, one):
-            return (one, *pair) if flat else tuple(pair)
+
+        def two(pair: tuple[int, ...], one: int) -> tuple[int, int]:
+            return (one, pair[0]) if flat else (pair[0], pair[1])
+
         self.n, self.c, self.oc = x[0], x[1], y[1]
         self.h, self.w = two(x[2:], 1)
         self.oh, self.ow = two(y[2:], 1)
         self.kh, self.kw = two(kernel, 1)
         self.sh, self.sw = two(strides, 1)
         self.dh, self.dw = two(dilations, 1)
-        self.pt, self.pl = (0, pads[0]) if flat else pads[:2]
+        self.pt, self.pl = two(pads, 0)
         reach_h = (self.oh - 1) * self.sh + (self.kh - 1) * self.dh - self.pt
         reach_w = (self.ow - 1) * self.sw + (self.kw - 1) * self.dw - self.pl
         self.padded = bool(self.pt or self.pl or reach_h >= self.h or reach_w >= self.w)

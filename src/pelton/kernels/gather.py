@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from pelton.ir.graph import Value
 from pelton.ir.types import I32, I64
-from pelton.plan.layout import Order, Strides, dense
+from pelton.plan.layout import Order, Strides
 from pelton.plan.region import Region
 
 from .emit import Grid, constants, fill, memory, tail

@@ -8,13 +8,13 @@ import numpy as np
 from pelton.ir.graph import Node, Value
 from pelton.ir.types import BF16, F16, F32
 from pelton.ops import get
-from pelton.plan.layout import Order, broadcast
+from pelton.plan.layout import Order
 from pelton.plan.region import Region
 
-from .emit import Grid, computable, constants, fill, tail
+from .emit import Grid, constants, fill, tail
 from .fold import held
 from .grid import divide
-from .sweep import Sweep, extent, lying, shares, swept, tailed
+from .sweep import Sweep, extent, lying, shares, tailed
 from .template import Kernel, Layouts, Tactic, Target, template
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 import math
 
 from pelton.ir.types import BOOL, F16, BF16, F32, F64, I64, DType
-from pelton.plan.layout import Order, Strides, dense
+from pelton.plan.layout import Order, Strides
 from pelton.plan.region import Region
 
 from .emit import Grid, constants, fill, tail

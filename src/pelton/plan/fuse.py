@@ -4,7 +4,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pelton.ir.graph import Graph, Node, Value, topological
+from pelton.ir.graph import Graph, Node, topological
 
 from .region import Region, cut
 
@@ -98,7 +98,8 @@ def _ordered(graph: Graph, group: dict[Node, list[Node]]) -> tuple[Region | Node
         if key in units:
             continue
         if nodes is None:
-            unit, what = node, node
+            unit: Node = node
+            what: Region | Node = node
         else:
             what = cut(graph, tuple(nodes), tuple(n for n in nodes if n.op.scalar is None))
             made = {v for n in nodes for v in n.outputs}

@@ -96,7 +96,7 @@ def reshaped(shape: Sequence[int], strides: Strides, to: Sequence[int]) -> Strid
     return tuple(out)
 
 
-def collapse(sizes: Sequence[int], many: Sequence[Strides]) -> tuple[list[int], list[list[int]]]:
+def collapse(sizes: Sequence[int], many: Sequence[Sequence[int]]) -> tuple[list[int], list[list[int]]]:
     """Joins neighbouring axes that are one axis in every one of the strides: (sizes, strides per operand)."""
     out: list[int] = []
     steps: list[list[int]] = [[] for _ in many]

@@ -20,12 +20,18 @@ from .region import Region
 class Code(Protocol):
     """What lowering needs of a kernel: where its pointers come from and how its work is cut."""
 
-    symbol: str
-    operands: tuple
-    dims: tuple[int, ...]
-    tiles: int
-    grain: int
-    scratch: int
+    @property
+    def symbol(self) -> str: ...
+    @property
+    def operands(self) -> tuple: ...
+    @property
+    def dims(self) -> tuple[int, ...]: ...
+    @property
+    def tiles(self) -> int: ...
+    @property
+    def grain(self) -> int: ...
+    @property
+    def scratch(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -41,7 +47,7 @@ class Chosen:
 class _Blob:
     """Constants one after another, each at a multiple of 64 bytes; what is asked for twice is stored once."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.pieces: list[np.ndarray] = []
         self.index: dict[object, int] = {}
         self.offsets: list[tuple[int, int]] = []
@@ -104,6 +110,9 @@ def lower(placed: Placed, chosen: Sequence[Chosen], code: bytes, *, name: str, t
         sources.setdefault(piece, [v.name for v in x.sources] + [x.form])
         return Slice(base + piece, 0)
 
+    def tensor(v: Value) -> Tensor:
+        return Tensor(operand(v), v.type.dtype.value, v.type.shape, places[v].strides)
+
     steps = []
     for c in sorted(chosen, key=lambda c: c.wave):
         if c.kernel is not None:
@@ -111,14 +120,14 @@ def lower(placed: Placed, chosen: Sequence[Chosen], code: bytes, *, name: str, t
             steps.append(Step(name=str(c.info.get("name", "")), symbol=k.symbol, args=tuple(operand(x) for x in k.operands), dims=k.dims, tiles=k.tiles,
                               grain=k.grain, wave=c.wave, scratch=k.scratch, host="", inputs=(), outputs=(), info=dict(c.info)))
         else:
-            node = c.task.what
-            def tensor(v: Value) -> Tensor:
-                return Tensor(operand(v), v.type.dtype.value, v.type.shape, places[v].strides)
+            node = c.task.node
             steps.append(Step(name=str(c.info.get("name", "")), symbol="", args=(), dims=(), tiles=0, grain=1, wave=c.wave, scratch=0, host=node_text(node),
                               inputs=tuple(map(tensor, node.inputs)), outputs=tuple(map(tensor, node.outputs)), info=dict(c.info)))
     buffers += [Buffer("table" if p.dtype.kind in "iub" else "constant", at, size) for (at, size), p in zip(blob.offsets, blob.pieces)]
+
     def port(v: Value, label: str) -> Port:
         return Port(label, v.type.dtype.value, v.type.shape)
+
     meta = {**meta, "constants": [sources[i] for i in range(len(blob.pieces))]}
     return Engine(name=name, inputs=tuple(port(v, v.name) for v in graph.inputs), outputs=tuple(port(v, n) for v, n in zip(graph.outputs, output_names)),
                   buffers=tuple(buffers), steps=tuple(steps), arena=arena, constants=blob.bytes(), code=code, target=dict(target), meta=meta)

@@ -1,9 +1,11 @@
 """Where buffers lie in the arena: lifetimes over waves, largest first into the lowest gap."""
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
+K = TypeVar("K", bound=Hashable)
 ALIGN = 64                                     # bytes: a cache line
 
 
@@ -20,11 +22,11 @@ def overlap(a: Lifetime, b: Lifetime) -> bool:
     return a.first <= b.last and b.first <= a.last
 
 
-def assign(lifetimes: Mapping[object, Lifetime]) -> tuple[dict[object, int], int]:
+def assign(lifetimes: Mapping[K, Lifetime]) -> tuple[dict[K, int], int]:
     """An offset for every buffer such that no two that live at once overlap: (offsets, size of the arena)."""
     placed: list[tuple[int, int, Lifetime]] = []
-    offsets: dict[object, int] = {}
-    names: Sequence[object] = sorted(lifetimes, key=lambda k: (-lifetimes[k].size, lifetimes[k].first))
+    offsets: dict[K, int] = {}
+    names = sorted(lifetimes, key=lambda k: (-lifetimes[k].size, lifetimes[k].first))
     total = 0
     for name in names:
         want = lifetimes[name]

@@ -41,8 +41,22 @@ class Task:
     layouts: Mapping[Value, Strides]
 
     @property
+    def region(self) -> Region:
+        """What a kernel computes; TypeError for a host step."""
+        if not isinstance(self.what, Region):
+            raise TypeError(f"{self.what} is a host step")
+        return self.what
+
+    @property
+    def node(self) -> Node:
+        """What the host computes; TypeError for a region."""
+        if not isinstance(self.what, Node):
+            raise TypeError(f"{self.what} is a region")
+        return self.what
+
+    @property
     def reads(self) -> tuple[Value, ...]:
-        return tuple(v for v in (self.what.body.inputs if isinstance(self.what, Region) else self.what.inputs))
+        return self.what.body.inputs if isinstance(self.what, Region) else self.what.inputs
 
     @property
     def writes(self) -> tuple[Value, ...]:
@@ -129,6 +143,8 @@ class _Placer:
         if moved is None:
             x = self.copy(x, dense(x.type.shape), f"{node.op.name} of %{x.name} is no view of its layout")
             moved = self.through(node, self.places[x])
+        if moved is None:
+            raise AssertionError(f"{node} is no view of a row-major buffer")
         self.places[node.output] = moved
 
     def through(self, node: Node, at: Place) -> Place | None:
@@ -145,8 +161,8 @@ class _Placer:
                 offset += start * at.strides[axis]
                 strides[axis] = at.strides[axis] * step
             return Place(at.root, offset if 0 not in out else 0, tuple(strides))
-        strides = reshaped(shape, at.strides, out)
-        return None if strides is None else Place(at.root, at.offset, strides)
+        view = reshaped(shape, at.strides, out)
+        return None if view is None else Place(at.root, at.offset, view)
 
     # -- joined buffers
 

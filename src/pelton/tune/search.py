@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -36,7 +37,7 @@ class Choice:
 
 def task_key(task: Task) -> str:
     """Text of what is computed and how its operands lie; equal keys share times."""
-    region = task.what
+    region = task.region
     body = region.body
     lies = ";".join(",".join(map(str, task.layouts[v])) for v in (*body.inputs, *body.constants, *body.outputs))
     return f"{region.key}\n{lies}"
@@ -49,9 +50,9 @@ def select(placed: Placed, target: Target, compiler: Compiler, cache: TimingCach
     tasks = {d: placed.tasks[i] for i, d in digests.items()}
     found: dict[str, Found] = {}
     for d, task in tasks.items():
-        found[d] = candidates(task.what, task.layouts, target, strict, MOST[level])
+        found[d] = candidates(task.region, task.layouts, target, strict, MOST[level])
         if not found[d]:
-            raise AssertionError(f"no template runs {task.what.title()} in the layouts it was given")
+            raise AssertionError(f"no template runs {task.region.title()} in the layouts it was given")
     if level > 0:
         watch = _Timing(placed, target, compiler, cache, tasks, ROUNDS[level], l3, progress, None if budget is None else time.monotonic() + budget)
         watch.measure({d: first_few(f) for d, f in found.items()}, "tune")
@@ -61,7 +62,7 @@ def select(placed: Placed, target: Target, compiler: Compiler, cache: TimingCach
     for i, d in digests.items():
         template, tactic, times = best[d]
         task = placed.tasks[i]
-        out[i] = Choice(template, tactic, template.emit(task.what, task.layouts, tactic, target), times)
+        out[i] = Choice(template, tactic, template.emit(task.region, task.layouts, tactic, target), times)
     return out
 
 
@@ -109,7 +110,7 @@ class _Timing:
             missing = [(t, c) for t, c in found if c.name not in self.cache.get(d)]
             if missing and len(found) > 1:
                 task = self.tasks[d]
-                kernels[d] = [(c.name, t.emit(task.what, task.layouts, c, self.target)) for t, c in missing]
+                kernels[d] = [(c.name, t.emit(task.region, task.layouts, c, self.target)) for t, c in missing]
         if not kernels or self.late():
             return
         sources = {k.symbol: k.source for ks in kernels.values() for _, k in ks}
@@ -133,6 +134,6 @@ def template_hash() -> str:
     digest = hashlib.sha256()
     for path in sorted(SOURCES.glob("*.[ch]")):
         digest.update(path.read_bytes())
-    for name in sorted(TEMPLATES):
-        digest.update(inspect.getsource(inspect.getmodule(type(TEMPLATES[name]))).encode())
+    for module in sorted({type(t).__module__ for t in TEMPLATES.values()}):
+        digest.update(inspect.getsource(sys.modules[module]).encode())
     return digest.hexdigest()[:16]

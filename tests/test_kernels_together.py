@@ -1,0 +1,109 @@
+"""Random programs of kernels and views: layouts meet in every combination, and each region gives what it means in the memory that it was given."""
+import importlib
+
+import numpy as np
+import pytest
+from kernel_harness import TARGET, compiler
+
+from pelton.check import check
+from pelton.ir.graph import Builder, Graph, Value, live
+from pelton.ir.types import F32, TensorType
+from pelton.ops import get
+from pelton.options import Options
+from pelton.tune import cache, search
+
+plan = importlib.import_module("pelton.build").plan      # the package offers the function `build` under the same name
+
+
+class Layers:
+    """Makes a program of one seed: pictures, sequences and matrices, layer after layer on whatever is at hand."""
+
+    def __init__(self, seed: int):
+        self.rng, self.builder = np.random.default_rng(seed), Builder()
+        self.values = [self.builder.input(TensorType(F32, shape), name) for name, shape in (("image", (1, 12, 7, 9)), ("rows", (2, 5, 24)), ("matrix", (3, 8)))]
+        self.given = len(self.values)
+
+    def emit(self, op: str, *inputs: Value, **attrs) -> None:
+        self.values += [v for v in self.builder.emit(get(op), inputs, attrs) if v.type.size < 20000]
+
+    def constant(self, *shape: int) -> Value:
+        return self.builder.constant(self.rng.standard_normal(shape).astype(np.float32))
+
+    def either(self, *choices):
+        return choices[self.rng.integers(len(choices))]
+
+    def upto(self, n: int) -> int:
+        return int(self.rng.integers(n))
+
+    def pick(self, rank: int | None = None) -> Value:
+        return self.either(*([v for v in self.values[-6:] if v.type.rank == (rank or v.type.rank) > 0] or [v for v in self.values if v.type.rank == (rank or 3)]))
+
+    def view(self) -> None:
+        x = self.pick()
+        shape, rank = x.type.shape, x.type.rank
+        axis, step = self.upto(rank), self.either(1, 2, -1, -2)
+        beside = [v for v in self.values if v.type.rank == rank and all(a == b for i, (a, b) in enumerate(zip(v.type.shape, shape)) if i != axis)]
+        kind = self.either("transpose", "slice", "concat", "expand", "reshape")
+        if kind == "transpose":
+            self.emit(kind, x, perm=tuple(map(int, self.rng.permutation(rank))))
+        elif kind == "slice":
+            self.emit(kind, x, starts=(0 if step > 0 else shape[axis] - 1,), ends=(shape[axis] if step > 0 else -1,), axes=(axis,), steps=(step,))
+        elif kind == "concat":
+            self.emit(kind, self.either(*beside), self.either(*beside), axis=axis)
+        elif kind == "expand" and rank < 4:
+            self.emit(kind, x, shape=(1 + self.upto(3), *shape))
+        elif rank > 1:
+            self.emit("reshape", x, shape=(shape[0] * shape[1], *shape[2:]))
+
+    def pointwise(self) -> None:
+        x = self.pick()
+        alike = [v for v in self.values if v.type == x.type]
+        self.either(lambda: self.emit(self.either("relu", "sigmoid", "abs"), x), lambda: self.emit("add", x, self.either(*alike)),
+                    lambda: self.emit("mul", x, self.constant(x.type.shape[-1])))()
+
+    def along(self) -> None:
+        x = self.pick()
+        shape, rank = x.type.shape, x.type.rank
+        axis = self.upto(rank)
+        some = tuple(sorted(set(map(int, self.rng.integers(0, rank, 1 + self.upto(rank))))))
+        pads = [0] * (2 * rank)
+        pads[axis], pads[rank + axis] = self.upto(3), self.upto(3)
+        picked = self.builder.constant(self.rng.integers(-shape[axis], shape[axis], 1 + self.upto(5)))
+        self.either(lambda: self.emit(self.either("reduce_sum", "reduce_mean", "reduce_max", "reduce_min"), x, axes=some, keepdims=self.either(True, False)),
+                    lambda: self.emit(self.either("softmax", "log_softmax"), x, axis=axis),
+                    lambda: self.emit("layer_norm", x, self.constant(*shape[axis:]), self.constant(*shape[axis:]), axis=axis),
+                    lambda: self.emit("cumsum", x, axis=axis, reverse=self.either(True, False)),
+                    lambda: self.emit("gather", x, picked, axis=axis),
+                    lambda: self.emit("pad", x, self.constant(), pads=tuple(pads), mode=self.either("constant", "edge", "wrap")),
+                    lambda: self.emit("tile", x, repeats=tuple(2 if a == axis else 1 for a in range(rank))),
+                    lambda: self.emit("trilu", x, k=self.upto(5) - 2, upper=self.either(True, False)) if rank > 1 else None)()
+
+    def image(self) -> None:
+        x = self.pick(4)
+        n, c, h, w = x.type.shape
+        k = min(h, w, 1 + self.upto(3))
+        size, narrower = dict(kernel=(k, k), strides=(1 + self.upto(2), 1 + self.upto(2)), pads=(k // 2,) * 4, dilations=(1, 1)), max(1, w - 1)
+        same = dict(strides=(1, 1), pads=(0,) * 4, dilations=(1, 1))
+        self.either(lambda: self.emit(self.either("max_pool", "average_pool"), x, **size, ceil_mode=self.either(True, False)),
+                    lambda: self.emit("resize", x, shape=(n, c, h * 2, narrower), scales=(1., 1., 2., narrower / w), mode=self.either("nearest", "linear", "cubic")),
+                    lambda: self.emit("instance_norm", x, self.constant(c), self.constant(c)),
+                    lambda: self.emit("group_norm", x, self.constant(c), self.constant(c), groups=self.either(*(g for g in range(1, c + 1) if c % g == 0))),
+                    lambda: self.emit("lrn", x, size=3, alpha=.1, beta=.75, bias=1.),
+                    lambda: self.emit("convolution", x, self.constant(6, c, 1, 1), self.constant(6), **same),
+                    lambda: self.emit("conv_transpose", x, self.constant(c, 6, 2, 2), self.constant(6), **{**same, "strides": (2, 1)}, output_padding=(0, 0)))()
+
+    def graph(self, steps: int) -> Graph:
+        while len(self.values) < self.given + steps:
+            self.either(self.view, self.pointwise, self.along, self.image)()
+        made = self.values[self.given:]
+        outputs = dict.fromkeys([made[-1], *(self.either(*made) for _ in range(3))])
+        return live(self.builder.graph(outputs))
+
+
+@pytest.mark.parametrize("seed", [*range(30), *(pytest.param(s, marks=pytest.mark.slow) for s in range(30, 200))])
+def test_random_layers_in_the_memory_they_are_given(seed):
+    graph = Layers(seed).graph(12)
+    placed, _ = plan(graph, Options())
+    choices = search.select(placed, TARGET, compiler(), cache.TimingCache("none"), level=0, strict=False, budget=None, l3=TARGET.l3, progress=lambda *_: None)
+    code = compiler().link(compiler().objects({c.kernel.symbol: c.kernel.source for c in choices.values()}))
+    check(placed, {i: c.kernel for i, c in choices.items()}, code, TARGET.threads, seed)
