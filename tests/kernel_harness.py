@@ -60,6 +60,12 @@ def program(*nodes, **inputs: str | np.ndarray) -> Graph:
     return b.graph([env[n] for n in ends if n not in read or n.startswith("out")])
 
 
+def named(*parts) -> str:
+    """A case's name out of what sets it apart; what is empty, false or none goes without saying."""
+    said = [p for p in parts if p is not None and p is not False and p != "" and p != ()]
+    return "-".join("x".join(map(str, p)) if isinstance(p, tuple) else str(p) for p in said)
+
+
 def region_of(graph: Graph) -> Region:
     return cut(graph, graph.nodes, tuple(n for n in graph.nodes if n.op.scalar is None))
 
@@ -167,7 +173,7 @@ def sample(tactics: list[Tactic], most: int, seed: str) -> list[Tactic]:
     return tactics[:1] + sorted(random.Random(seed).sample(rest, min(most - 1, len(rest))), key=rest.index)
 
 
-def check(template: Template, case: Case, most: int = 3) -> int:
+def check(template: Template, case: Case, most: int = 2) -> int:
     """Runs a case on tactics of a template; AssertionError where one is wrong. Returns how many kernels ran."""
     region, inputs = region_of(case.graph), drawn(case)
     reason = template.refuses(region)

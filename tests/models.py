@@ -45,3 +45,19 @@ def small_cnn(seed=0, size=20) -> onnx.ModelProto:
     constants["fc.w"], constants["fc.b"] = rng.standard_normal((10, 24)).astype(np.float32), rng.standard_normal(10).astype(np.float32)
     nodes.append(helper.make_node("Gemm", ["flat", "fc.w", "fc.b"], ["y"], transB=1, name="fc"))
     return model(nodes, {"x": (1, 3, size, size)}, {"y": (1, 10)}, constants)
+
+
+def wide_cnn(seed=0) -> onnx.ModelProto:
+    """3×3 convolutions of which Winograd would want many times the weights: x [1, 32, 12, 12] → y [1, 128, 6, 6]."""
+    rng = np.random.default_rng(seed)
+    constants, nodes, x = {}, [], "x"
+    for i, (c, oc) in enumerate([(32, 32), (32, 64), (64, 128), (128, 128)]):
+        constants[f"w{i}"] = (rng.standard_normal((oc, c, 3, 3)) * np.sqrt(2 / (9 * c))).astype(np.float32)
+        nodes.append(helper.make_node("Conv", [x, f"w{i}"], [f"c{i}"], pads=[1] * 4, name=f"conv{i}"))
+        nodes.append(helper.make_node("Relu", [f"c{i}"], [f"r{i}"], name=f"relu{i}"))
+        x = f"r{i}"
+        if i == 1:
+            nodes.append(helper.make_node("MaxPool", [x], ["pooled"], kernel_shape=[2, 2], strides=[2, 2], name="pool"))
+            x = "pooled"
+    nodes.append(helper.make_node("Identity", [x], ["y"]))
+    return model(nodes, {"x": (1, 32, 12, 12)}, {"y": (1, 128, 6, 6)}, constants)

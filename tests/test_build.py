@@ -4,12 +4,16 @@ import pathlib
 
 import numpy as np
 import pytest
+from onnx import numpy_helper
 
 import pelton
 from compare import assert_close
-from models import small_cnn
+from models import small_cnn, wide_cnn
 from pelton.importers import onnx as importer
 from pelton.ir.evaluate import evaluate
+from pelton.kernels import library
+from pelton.kernels.template import Tactic
+from pelton.tune import size
 from pelton.tune.cache import TimingCache
 
 SHARED = pathlib.Path(__file__).parents[2] / "shared" / "data"
@@ -79,7 +83,7 @@ def test_inner_tensors_can_be_asked_for(cnn, cache):
 def test_progress_is_told_and_can_cancel(cnn, tmp_path):
     told = []
     pelton.build(cnn, level=1, cache_dir=tmp_path, progress=lambda *a: told.append(a))
-    assert list(dict.fromkeys(s for s, *_ in told)) == ["import", "optimize", "compile", "tune", "refine", "link", "done"] and told[-1] == ("done", 1, 1)
+    assert list(dict.fromkeys(s for s, *_ in told)) == ["import", "optimize", "compile", "tune", "link", "done"] and told[-1] == ("done", 1, 1)
     for stop, directory in (("optimize", tmp_path), ("compile", tmp_path / "empty"), ("link", tmp_path)):
         with pytest.raises(pelton.Error, match=f"cancelled while in stage '{stop}'"):
             pelton.build(cnn, level=1, cache_dir=directory, progress=lambda stage, *_: stage != stop)
@@ -140,3 +144,24 @@ def test_a_comparison_of_outputs_can_fail(cnn, cache):
     a, b = engine.run(feeds(engine, 0))["y"], engine.run(feeds(engine, 1))["y"]
     with pytest.raises(AssertionError):
         assert_close(a, b)
+
+
+def test_packed_weights_are_bounded_by_the_cheapest_changes():
+    template = library.TEMPLATES["winograd"]
+    def way(ns, nbytes):
+        return size.Way(template, Tactic("winograd", "x86_64_v3", (("F", nbytes),)), ns, nbytes)
+    ways = {"a": [way(10, 100), way(11, 50), way(30, 10)], "b": [way(10, 100), way(20, 50)], "c": [way(1, 5)]}
+    first = {"a": 0, "b": 0, "c": 0}
+    shared = {"a": 1, "b": 2, "c": 1}
+    assert size.within(ways, first, shared, 1000) == first
+    assert size.within(ways, first, shared, 255) == {"a": 1, "b": 0, "c": 0}
+    assert size.within(ways, first, shared, 200) == {"a": 1, "b": 1, "c": 0}
+    assert size.within(ways, first, shared, 0) == {"a": 2, "b": 1, "c": 0}
+
+
+def test_an_engine_keeps_its_weights_within_twice_the_models(cache):
+    model = wide_cnn()
+    weights = sum(numpy_helper.to_array(w).nbytes for w in model.graph.initializer)
+    engine = pelton.build(model, level=0, cache_dir=cache)
+    assert len(engine.tobytes()) < 2 * weights + (1 << 18)
+    assert any("winograd" in s.info["tactic"] for s in engine.steps)

@@ -1,10 +1,10 @@
-"""Matrix products, convolutions, pointwise loops and copies; and of all kernels that they are walked, that their files compile, and that a wrong one is found."""
+"""Matrix products, convolutions, pointwise loops and copies; and of all kernels: that they are walked, that their files compile, that a wrong one is found."""
 import importlib
 from pathlib import Path
 
 import numpy as np
 import pytest
-from kernel_harness import CASES, TARGET, Case, check, compiler, declare, program, walk
+from kernel_harness import CASES, TARGET, Case, check, compiler, declare, named, program, walk
 
 from pelton.ir.types import DType
 from pelton.kernels.template import SOURCES, TEMPLATES, Kernel, Template
@@ -18,8 +18,8 @@ def conv(shape, channels, kernel, strides=(1, 1), pads=None, dilations=(1, 1), g
     w = (rng.standard_normal((channels, shape[1] // group, *kernel)) / np.sqrt(shape[1] // group * np.prod(kernel))).astype(np.float32)
     b = rng.standard_normal(channels).astype(np.float32)
     attrs = dict(strides=strides, pads=pads if pads is not None else tuple(k // 2 for k in kernel) * 2, dilations=dilations, group=group)
-    name = f"{'x'.join(map(str, shape))}-{channels}-k{'x'.join(map(str, kernel))}-s{'x'.join(map(str, strides))}-d{dilations[0]}-g{group}" + ("-tail" if tail else "")
-    return Case(name, program(("y", "convolution", "x w b", attrs), *tail, x=f"f32{list(shape)}", w=w, b=b, **more), LAST if len(kernel) == 2 else dict(x=(0, 2, 1)))
+    graph = program(("y", "convolution", "x w b", attrs), *tail, x=f"f32{list(shape)}", w=w, b=b, **more)
+    return Case(named(shape, channels, kernel, strides, dilations, group, tail and "tail"), graph, LAST if len(kernel) == 2 else dict(x=(0, 2, 1)))
 
 
 def product(name, a, b, tail=(), orders=None, **more):
@@ -28,7 +28,8 @@ def product(name, a, b, tail=(), orders=None, **more):
     return Case(name, program(("y", "matmul", "a b", {}), *tail, a=a, b=b, **more), orders or {})
 
 
-THREES = [conv((1, 13, 14, 15), 19, (3, 3)), conv((2, 16, 9, 7), 35, (3, 3), tail=RESIDUAL, z="f32[2, 35, 9, 7]"), conv((1, 8, 5, 21), 9, (3, 3), pads=(0, 2, 1, 0))]
+THREES = [conv((1, 13, 14, 15), 19, (3, 3)), conv((2, 16, 9, 7), 35, (3, 3), tail=RESIDUAL, z="f32[2, 35, 9, 7]"),
+          conv((1, 8, 5, 21), 9, (3, 3), pads=(0, 2, 1, 0))]
 declare("winograd", *THREES)
 declare(
     "conv", *THREES,
@@ -59,8 +60,9 @@ declare(
     Case("turned-operand", program(("out", "add", "x y"), x="f32[5, 13]", y="f32[5, 13]"), dict(y=(1, 0))),
     *(Case(f"backwards-{type}", program(("y", "copy", "x"), x=type), dict(x=order), backwards=("x",))
       for type, order in (("f32[3, 5, 19]", (0, 1, 2)), ("bool[3, 19]", (0, 1)), ("i64[3, 19]", (1, 0)))))
-declare("transpose", *(Case(f"{type}-{''.join(map(str, order))}", program(("y", "copy", "x"), x=type), dict(x=order))
-                       for type, order in (("f32[2, 33, 7, 9]", (0, 2, 3, 1)), ("f32[13, 27, 9]", (2, 0, 1)), ("i64[19, 5]", (1, 0)), ("u8[3, 19, 5]", (0, 2, 1)))))
+declare("transpose", *(Case(named(type, order), program(("y", "copy", "x"), x=type), dict(x=order))
+                       for type, order in (("f32[2, 33, 7, 9]", (0, 2, 3, 1)), ("f32[13, 27, 9]", (2, 0, 1)), ("i64[19, 5]", (1, 0)),
+                                           ("u8[3, 19, 5]", (0, 2, 1)))))
 
 
 @pytest.mark.parametrize("template, case", walk("winograd", "conv", "depthwise", "gemm", "pointwise"))
@@ -110,7 +112,8 @@ class Copying(Template):
 
     def emit(self, region, layouts, tactic, target):
         n = region.output.type.size
-        source = f'#include "vec.h"\nvoid k_copying(const args *a, long begin, long end, void *scratch) {{ const float *x = a[0].p; float *y = a[1].p; {self.body} }}\n'
+        source = '#include "vec.h"\nvoid k_copying(const args *a, long begin, long end, void *scratch) {\n    const float *x = a[0].p; float *y = a[1].p;\n'
+        source += f"    {self.body}\n}}\n"
         return Kernel(source, "k_copying", (region.body.inputs[0], region.output), n, scratch=64)
 
 

@@ -1,16 +1,16 @@
 """Interpolation and transposed convolutions."""
 import numpy as np
 import pytest
-from kernel_harness import Case, check, declare, program, walk
+from kernel_harness import Case, check, declare, named, program, walk
 
 LAST = dict(x=(0, 2, 3, 1), z=(0, 2, 3, 1))
 
 
 def resizing(shape, to, scales=None, tail=(), order=True, dtype="f32", **attrs):
     scales = scales or tuple(b / a for a, b in zip(shape, to))
-    name = f"{'x'.join(map(str, shape))}-{'x'.join(map(str, to))}" + "".join(f"-{v}" for v in attrs.values()) + ("" if order else "-rows") + (f"-{dtype}" if dtype != "f32" else "")
     last = (0, *range(2, len(shape)), 1)
-    return Case(name, program(("y", "resize", "x", dict(shape=to, scales=scales, **attrs)), *tail, x=f"{dtype}{list(shape)}"), dict(x=last) if order else {})
+    graph = program(("y", "resize", "x", dict(shape=to, scales=scales, **attrs)), *tail, x=f"{dtype}{list(shape)}")
+    return Case(named(dtype, shape, to, *attrs.values(), order), graph, dict(x=last) if order else {})
 
 
 declare(
@@ -31,8 +31,8 @@ def upwards(shape, channels, kernel, strides, pads, dilations=None, extra=None, 
     w = (rng.standard_normal((shape[1], channels // group, *kernel)) / np.sqrt(shape[1])).astype(np.float32)
     b = rng.standard_normal(channels).astype(np.float32)
     attrs = dict(strides=strides, pads=pads, dilations=dilations or (1,) * spatial, output_padding=extra or (0,) * spatial, group=group)
-    name = f"{'x'.join(map(str, shape))}-{channels}-k{'x'.join(map(str, kernel))}-s{'x'.join(map(str, strides))}-g{group}"
-    return Case(name, program(("y", "conv_transpose", "x w b", attrs), *tail, x=f"f32{list(shape)}", w=w, b=b, **more), LAST if spatial == 2 else dict(x=(0, 2, 1)))
+    graph = program(("y", "conv_transpose", "x w b", attrs), *tail, x=f"f32{list(shape)}", w=w, b=b, **more)
+    return Case(named(shape, channels, kernel, strides, group), graph, LAST if spatial == 2 else dict(x=(0, 2, 1)))
 
 
 declare(

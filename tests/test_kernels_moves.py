@@ -1,9 +1,12 @@
 """Gathers, padding, repetition, triangles, nearest neighbours, and copies of views."""
+from dataclasses import replace
+
 import ml_dtypes
 import numpy as np
 import pytest
-from kernel_harness import Case, check, declare, program, walk
+from kernel_harness import Case, check, declare, drawn, evaluate, named, program, walk
 
+from pelton.ir.types import TensorType
 from pelton.kernels.template import TEMPLATES
 
 LAST = (0, 2, 3, 1)
@@ -14,14 +17,13 @@ def some(*bound, shape):
 
 
 def gathering(op, x, indices, order=None, tail=(), array=None, **attrs):
-    from pelton.ir.types import TensorType
     shape, where = TensorType.parse(x).shape, TensorType.parse(indices).shape
     if array is None:
         bound = shape[attrs.get("batch_dims", 0):][:where[-1]] if op == "gather_nd" else (shape[attrs["axis"]],)
         array = some(*bound, shape=where)
-    name = f"{op}-{x}-{indices}" + "".join(f"-{v}" for v in attrs.values()) + ("-" + "".join(map(str, order)) if order else "") + ("-tail" if tail else "")
     more = dict(z="f32[768]", w="f32[2, 5, 768]") if tail else {}
-    return Case(name, program(("y", op, "x i", attrs), *tail, x=x, i=indices, **more), dict(x=order) if order else {}, dict(i=array))
+    graph = program(("y", op, "x i", attrs), *tail, x=x, i=indices, **more)
+    return Case(named(op, x, indices, *attrs.values(), order), graph, dict(x=order) if order else {}, dict(i=array))
 
 
 declare(
@@ -42,13 +44,13 @@ declare(
     gathering("gather_nd", "f32[5, 7, 33]", "i64[4, 2]"),
     gathering("gather_nd", "f32[2, 5, 3]", "i64[2, 7, 1]", batch_dims=1),
     gathering("gather_nd", "f32[2, 3]", "i64[9, 2]"),
-    Case("backwards", program(("y", "gather", "x i", dict(axis=1)), x="f32[3, 4, 19]", i="i64[3, 3]"), arrays=dict(i=some(4, shape=(3, 3))), backwards=("x", "i")))
+    Case("backwards", program(("y", "gather", "x i", dict(axis=1)), x="f32[3, 4, 19]", i="i64[3, 3]"), arrays=dict(i=some(4, shape=(3, 3))),
+         backwards=("x", "i")))
 
 
 def moving(op, x, order=None, tail=(), value=None, **attrs):
-    name = f"{op}-{x}" + "".join(f"-{'x'.join(map(str, v)) if isinstance(v, tuple) else v}" for v in attrs.values()) + ("-" + "".join(map(str, order)) if order else "") + ("-tail" if tail else "")
     given = {} if value is None else dict(v=value)
-    return Case(name, program(("y", op, "x v" if given else "x", attrs), *tail, x=x, **given), dict(x=order) if order else {})
+    return Case(named(op, x, *attrs.values(), order), program(("y", op, "x v" if given else "x", attrs), *tail, x=x, **given), dict(x=order) if order else {})
 
 
 HALF = dict(coordinates="half_pixel", nearest="round_prefer_floor")
@@ -88,11 +90,7 @@ def test_indices_out_of_range_read_nothing_outside():
     """They meet the first or last element, with the memory around the input out of reach."""
     wild = np.array([-2 ** 63, -6, -5, 4, 5, 2 ** 62])
     near = np.array([0, 0, 0, 4, 4, 4])
-    from dataclasses import replace
-
-    import kernel_harness
     for axis, type in ((0, "f32[5, 37]"), (1, "f32[37, 5]")):
         case = gathering("gather", type, "i64[6]", axis=axis, array=wild)
-        drawn = kernel_harness.drawn(case)
-        want = kernel_harness.evaluate(case.graph, dict(drawn, i=near), round=False)
+        want = evaluate(case.graph, dict(drawn(case), i=near), round=False)
         check(TEMPLATES["gather"], replace(case, want=want))

@@ -1,14 +1,16 @@
 """Softmax and the normalisations."""
 import numpy as np
 import pytest
-from kernel_harness import Case, check, declare, program, walk
+from kernel_harness import Case, check, declare, named, program, region_of, walk
+
+from pelton.kernels.template import TEMPLATES
 
 LAST = (0, 2, 3, 1)
 
 
 def softmax(type, axis, op="softmax", order=None, tail=(), array=None, **more):
-    name = f"{op}-{type}-{axis}" + ("-" + "".join(map(str, order)) if order else "") + ("-tail" if tail else "") + ("-array" if array is not None else "")
-    return Case(name, program(("y", op, "x", dict(axis=axis)), *tail, x=type, **more), dict(x=order) if order else {}, dict(x=array) if array is not None else {})
+    graph = program(("y", op, "x", dict(axis=axis)), *tail, x=type, **more)
+    return Case(named(op, type, axis, order, array is not None and "hard"), graph, dict(x=order) if order else {}, {} if array is None else dict(x=array))
 
 
 HARD = np.array([[0, -np.inf, 88, -100, 3e38] * 3, [-np.inf] * 14 + [0], [-3e38] * 15, [700] * 15])
@@ -33,9 +35,9 @@ def test_softmax(template, case):
 def norm(op, type, factors, order=None, tail=(), constant=False, **attrs):
     rng = np.random.default_rng(1)
     given = {n: rng.standard_normal(f).astype(np.float32) if constant else f"f32{list(f)}" for n, f in zip(("scale", "bias"), factors)}
-    name = f"{op}-{type}" + "".join(f"-{v}" for v in attrs.values()) + ("-" + "".join(map(str, order)) if order else "") + ("-constant" if constant else "") + ("-tail" if tail else "")
     more = dict(z=type) if tail else {}
-    return Case(name, program(("y", op, f"x {' '.join(given)}", attrs), *tail, x=type, **given, **more), dict(x=order) if order else {})
+    graph = program(("y", op, f"x {' '.join(given)}", attrs), *tail, x=type, **given, **more)
+    return Case(named(op, type, *factors, *attrs.values(), order, constant), graph, dict(x=order) if order else {})
 
 
 declare(
@@ -62,9 +64,13 @@ declare(
     norm("instance_norm", "f32[1, 16, 4, 9]", [(16,), (16,)], order=LAST),
     norm("instance_norm", "f32[1, 1, 50]", [(1,), (1,)], epsilon=1e-3, constant=True))
 
-declare("lrn", *(Case(f"lrn-{beta}-{size}-{'x'.join(map(str, shape))}", program(("y", "lrn", "x", dict(size=size, alpha=.3, beta=beta, bias=bias)), x=f"f32{list(shape)}"),
-                      dict(x=(0, *range(2, len(shape)), 1)))
-                 for beta, size, bias, shape in ((.75, 5, 1., (2, 7, 5, 3)), (.5, 4, 2., (1, 58, 3, 3)), (1., 3, 1., (1, 3, 9)), (.6, 5, 1.5, (2, 19)), (.75, 9, 1., (1, 5, 2, 2)))))
+def lrn(shape, size, beta, bias):
+    return Case(named("lrn", shape, size, beta), program(("y", "lrn", "x", dict(size=size, alpha=.3, beta=beta, bias=bias)), x=f"f32{list(shape)}"),
+                dict(x=(0, *range(2, len(shape)), 1)))
+
+
+declare("lrn", lrn((2, 7, 5, 3), 5, .75, 1.), lrn((1, 58, 3, 3), 4, .5, 2.), lrn((1, 3, 9), 3, 1., 1.), lrn((2, 19), 5, .6, 1.5), lrn((1, 5, 2, 2), 9, .75, 1.),
+        lrn((1, 192, 3, 2), 5, .75, 1.))
 
 
 @pytest.mark.parametrize("template, case", walk("norm", "channel_norm", "lrn"))
@@ -74,9 +80,6 @@ def test_norm(template, case):
 
 def test_a_norm_refuses_operands_that_repeat_along_some_of_its_axes():
     """They would need two strides along the columns; in a region of their own they are a pointwise loop."""
-    from kernel_harness import region_of
-
-    from pelton.kernels.template import TEMPLATES
     case = norm("layer_norm", "f32[3, 7, 5]", [(7, 5), (7, 5)], axis=1)
     assert TEMPLATES["norm"].refuses(region_of(case.graph)) is None
     for graph in (norm("layer_norm", "f32[3, 7, 5]", [(5,), (7, 5)], axis=1).graph,

@@ -1,16 +1,16 @@
 """Pooling kernels."""
 import numpy as np
 import pytest
-from kernel_harness import Case, check, declare, program, walk
+from kernel_harness import Case, check, declare, named, program, walk
 
 LAST = dict(x=(0, 2, 3, 1), z=(0, 2, 3, 1))
 
 
 def pool(op, shape, kernel, strides=(1, 1), pads=(0, 0, 0, 0), dilations=(1, 1), dtype="f32", tail=(), array=None, **more):
     attrs = dict(kernel=kernel, strides=strides, pads=pads, dilations=dilations, **more)
-    orders = LAST if len(shape) == 4 else dict(x=(0, 2, 1))
-    name = f"{op}-{'x'.join(map(str, shape))}-k{'x'.join(map(str, kernel))}" + (f"-{dtype}" if dtype != "f32" else "") + "".join(f"-{k}" for k in more)
-    return Case(name + ("-array" if array is not None else ""), program(("y", op, "x", attrs), *tail, x=f"{dtype}{list(shape)}"), orders, dict(x=array) if array is not None else {})
+    graph = program(("y", op, "x", attrs), *tail, x=f"{dtype}{list(shape)}")
+    return Case(named(op, dtype, shape, kernel, strides, *more, array is not None and "strange"), graph, LAST if len(shape) == 4 else dict(x=(0, 2, 1)),
+                {} if array is None else dict(x=array))
 
 
 def strange():
@@ -40,8 +40,8 @@ declare(
     pool("average_pool", (1, 1030, 7, 7), (7, 7)),
     pool("average_pool", (1, 1, 5, 7), (3, 3), (1, 1), (1, 1, 1, 1)),
     pool("average_pool", (3, 40, 20), (20,), (1,), (0, 0), (1,)),
-    Case("residual", program(("y", "max_pool", "x", dict(kernel=(3, 3), strides=(1, 1), pads=(1, 1, 1, 1), dilations=(1, 1))), ("s", "add", "y z"), ("out", "relu", "s"),
-                             x="f32[1, 11, 7, 9]", z="f32[1, 11, 7, 9]"), dict(LAST, z=(0, 1, 2, 3))))
+    Case("residual", program(("y", "max_pool", "x", dict(kernel=(3, 3), strides=(1, 1), pads=(1, 1, 1, 1), dilations=(1, 1))),
+                             ("s", "add", "y z"), ("out", "relu", "s"), x="f32[1, 11, 7, 9]", z="f32[1, 11, 7, 9]"), dict(LAST, z=(0, 1, 2, 3))))
 
 
 @pytest.mark.parametrize("template, case", walk("pool"))

@@ -1,7 +1,7 @@
 """Reductions, arg-extrema, cumulative sums, top-k."""
 import numpy as np
 import pytest
-from kernel_harness import Case, check, declare, program, walk
+from kernel_harness import Case, check, declare, named, program, walk
 
 from pelton.ir.types import DType
 
@@ -9,8 +9,8 @@ LAST = (0, 2, 3, 1)
 
 
 def reduction(op, type, axes, keepdims=True, order=None, tail=(), **more):
-    name = f"{op}-{type}-{'x'.join(map(str, axes))}{'' if keepdims else '-dropped'}{'-' + ''.join(map(str, order)) if order else ''}"
-    return Case(name, program(("y", op, "x", dict(axes=axes, keepdims=keepdims)), *tail, x=type, **more), dict(x=order) if order else {})
+    graph = program(("y", op, "x", dict(axes=axes, keepdims=keepdims)), *tail, x=type, **more)
+    return Case(named(op, type, axes, not keepdims and "dropped", order), graph, dict(x=order) if order else {})
 
 
 declare(
@@ -49,13 +49,15 @@ def test_reduce(template, case):
 
 
 def along(op, type, axis, order=None, tail=(), array=None, **attrs):
-    name = f"{op}-{type}-{axis}" + "".join(f"-{k}" for k, v in attrs.items() if v) + ("-" + "".join(map(str, order)) if order else "") + ("-array" if array is not None else "")
-    names = "y i" if op == "top_k" else "y"
-    return Case(name, program((names, op, "x", dict(axis=axis, **attrs)), *tail, x=type), dict(x=order) if order else {}, dict(x=array) if array is not None else {})
+    graph = program(("y i" if op == "top_k" else "y", op, "x", dict(axis=axis, **attrs)), *tail, x=type)
+    return Case(named(op, type, axis, *(k for k, v in attrs.items() if v), order, array is not None and "ties"), graph, dict(x=order) if order else {},
+                {} if array is None else dict(x=array))
 
 
-def replace_outputs(graph, i):
-    return graph.replace(outputs=graph.outputs[i:i + 1])
+def only(name, i):
+    """A top_k of which one result is read."""
+    graph = program(("y i", "top_k", "x", dict(axis=0, k=2)), x="f32[7, 3]")
+    return Case(name, graph.replace(outputs=graph.outputs[i:i + 1]))
 
 
 TIES = np.array([[1, 3, 3, 2, 3, -1] * 5 + [3], [-np.inf, 0, 0, -np.inf] * 7 + [0, 0, 0], [5] * 31, [0, np.nan, 7] * 10 + [np.nan]])
@@ -90,7 +92,7 @@ declare(
     along("top_k", "i64[2, 50, 3]", 1, k=4),
     along("top_k", "f64[2, 9]", 1, k=1),
     along("top_k", "u8[2, 9]", 1, k=3),
-    *(Case(f"only-{name}", replace_outputs(program(("y i", "top_k", "x", dict(axis=0, k=2)), x="f32[7, 3]"), i)) for i, name in enumerate(("values", "indices"))))
+    only("values", 0), only("indices", 1))
 
 
 @pytest.mark.parametrize("template, case", walk("arg", "cumsum", "top_k"))

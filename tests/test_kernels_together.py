@@ -36,7 +36,8 @@ class Layers:
         return int(self.rng.integers(n))
 
     def pick(self, rank: int | None = None) -> Value:
-        return self.either(*([v for v in self.values[-6:] if v.type.rank == (rank or v.type.rank) > 0] or [v for v in self.values if v.type.rank == (rank or 3)]))
+        recent = [v for v in self.values[-6:] if v.type.rank == (rank or v.type.rank) > 0]
+        return self.either(*(recent or [v for v in self.values if v.type.rank == (rank or 3)]))
 
     def view(self) -> None:
         x = self.pick()
@@ -85,7 +86,8 @@ class Layers:
         size, narrower = dict(kernel=(k, k), strides=(1 + self.upto(2), 1 + self.upto(2)), pads=(k // 2,) * 4, dilations=(1, 1)), max(1, w - 1)
         same = dict(strides=(1, 1), pads=(0,) * 4, dilations=(1, 1))
         self.either(lambda: self.emit(self.either("max_pool", "average_pool"), x, **size, ceil_mode=self.either(True, False)),
-                    lambda: self.emit("resize", x, shape=(n, c, h * 2, narrower), scales=(1., 1., 2., narrower / w), mode=self.either("nearest", "linear", "cubic")),
+                    lambda: self.emit("resize", x, shape=(n, c, h * 2, narrower), scales=(1., 1., 2., narrower / w),
+                                      mode=self.either("nearest", "linear", "cubic")),
                     lambda: self.emit("instance_norm", x, self.constant(c), self.constant(c)),
                     lambda: self.emit("group_norm", x, self.constant(c), self.constant(c), groups=self.either(*(g for g in range(1, c + 1) if c % g == 0))),
                     lambda: self.emit("lrn", x, size=3, alpha=.1, beta=.75, bias=1.),

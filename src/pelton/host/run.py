@@ -23,12 +23,21 @@ def run_node(node: Node, arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]
     if tuple(map(_type, given)) != expected:
         raise InputError(f"step {_where(node)} takes {_listed(expected)}, got {_listed(map(_type, given))}")
     try:
-        found = evaluate_node(node, given)
+        found = node.op.evaluate(given, node.attrs) if node.op.kind == "foreign" else evaluate_node(node, given)
     except EngineError as e:
         raise EngineError(f"{e} (step {_where(node)})") from None
     except _RAISED as e:
         raise EngineError(f"step {_where(node)} failed on the host: {type(e).__name__}: {e}") from e
-    return tuple(np.asarray(a, order="C") for a in found)
+    return tuple(_declared(node, a, v.type) for a, v in zip(found, node.outputs, strict=True))
+
+
+def _declared(node: Node, found: np.ndarray, type: TensorType) -> np.ndarray:
+    """A result as its type says it; EngineError where the data made it another shape."""
+    if found.shape != type.shape:
+        raise EngineError(f"step {_where(node)} should give {type}, as the model declares or onnx infers, but for this data it gave shape {list(found.shape)}; "
+                          "engines have fixed shapes: declare the shape that the data has, and build again")
+    with np.errstate(all="ignore"):
+        return np.asarray(found, type.dtype.numpy, order="C")
 
 
 def run_text(text: str) -> Callable[..., tuple[np.ndarray, ...]]:

@@ -34,6 +34,7 @@ def load(source: str | os.PathLike | bytes | onnx.ModelProto, shapes: Mapping[st
     scope = Scope(_opsets(program))
     program.constants_of(graph, scope)
     inputs, defaulted = _inputs(program, scope, {name: parse_shape(name, s) for name, s in (shapes or {}).items()})
+    scope.declared = program.declared(graph)
     names = _outputs(program, scope, outputs)
     program.read(graph.node, scope, names)
     results = {}
@@ -138,7 +139,10 @@ def _input_type(program: Program, i: onnx.ValueInfoProto, given: tuple[int, ...]
                 defaulted.append(f"{i.name}[{axis}]" + (f" ({d.dim_param})" if d.dim_param else ""))
             shape.append(1 if size is None else size)
     for axis, d in enumerate(tensor.shape.dim):
+        if d.dim_param:
+            program.sizes.setdefault(d.dim_param, shape[axis])
         if d.HasField("dim_value") and 0 <= d.dim_value != shape[axis]:
+            program.resized = True
             program.warn(f"the model says {d.dim_value} for axis {axis} of input {i.name!r}; {shape[axis]} is taken, as asked")
     return TensorType(DTYPES[tensor.elem_type], tuple(shape))
 

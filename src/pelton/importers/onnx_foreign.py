@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
 
+from pelton.errors import ModelError
 from pelton.ir.graph import Value
 from pelton.ir.types import TensorType
 from pelton.ops import foreign as ops_foreign
@@ -55,7 +56,10 @@ def _type(type: TensorType) -> onnx.TypeProto:
 
 
 def step(program: Program, n: Reading, types: Mapping[int, TensorType]) -> tuple[Value | None, ...]:
-    """The node as one foreign op. Names that its subgraphs take from around them become inputs; `types` of outputs help where onnx infers none."""
+    """The node as one foreign op. Names that its subgraphs take from around them become inputs.
+
+    `types` of outputs, and those that the model declares, help where onnx infers none; what is declared wrongly is not listened to.
+    """
     node = onnx.NodeProto()
     node.CopyFrom(n.node)
     node.name = node.doc_string = ""
@@ -73,15 +77,25 @@ def step(program: Program, n: Reading, types: Mapping[int, TensorType]) -> tuple
     all_known = len(arrays) == len(given) and not is_random(n) and sum(a.nbytes for a in arrays.values()) <= _EVALUATED
     baked = {name: a for name, a in arrays.items() if all_known or a.size <= _BAKED}
     wanted = [i for i in range(len(node.output)) if n.wants(i)]
-    model = _model(program, n, node, {k: v for k, v in given.items() if k not in baked}, baked, {node.output[i]: types.get(i) for i in wanted})
+    fed = {k: v for k, v in given.items() if k not in baked}
+
+    def model(types: Mapping[int, TensorType]) -> onnx.ModelProto:
+        return _model(program, n, node, fed, baked, {node.output[i]: types.get(i) for i in wanted})
+
     try:
-        run = ReferenceEvaluator(model)
+        run = ReferenceEvaluator(model({}))
     except (NotImplementedError, RuntimeError, TypeError, ValueError, KeyError) as e:
         raise n.refuse(f"{n.op} of opset {n.opset} is known to onnx, but its reference evaluator cannot run it: {e}") from None
     if all_known:
         values = tuple(program.constant(a) for a in _evaluated(n, run))
     else:
-        values = program.emit(n, ops_foreign.foreign(title(n)), [v for k, v in given.items() if k not in baked], {"model": ops_foreign.packed(model)})
+        op, declared = ops_foreign.foreign(title(n)), {**n.declared(), **types}
+        try:
+            values = program.emit(n, op, fed.values(), {"model": ops_foreign.packed(model(declared))})
+        except ModelError:
+            if declared == types:
+                raise
+            values = program.emit(n, op, fed.values(), {"model": ops_foreign.packed(model(types))})
     out: list[Value | None] = [None] * len(node.output)
     for i, value in zip(wanted, values):
         out[i] = value

@@ -135,6 +135,6 @@ def dropout(n: Reading) -> tuple[Thing, ...]:
     x = n.input(0)
     training = n.known(n.optional(2))
     if len(n.things) > 2 and n.optional(2) is not None and (training is None or training.any()):
-        n.program.warn(f"training_mode of Dropout is ignored: engines do inference ({n.program.where(n.node, n.scope)})")
+        n.program.warn(f"training_mode of Dropout is ignored: engines do inference ({n.where})")
     mask = n.expand(n.constant(True, BOOL), x.type.shape) if n.wants(1) else None
     return x, mask

@@ -12,12 +12,13 @@ from pelton.errors import ModelError
 from pelton.ir.evaluate import evaluate_node
 from pelton.ir.graph import Node, Value
 from pelton.ir.types import TensorType
+from pelton.ops.foreign import DTYPES
 from pelton.ops.op import Op, get
 
 from . import onnx_foreign, onnx_names
 from .imported import log
 from .onnx_file import Source, array_of, dense
-from .onnx_reading import READERS, Reading, Reported, Thing, schema_of
+from .onnx_reading import READERS, OnData, Reader, Reading, Reported, Thing, schema_of
 
 SMALL = 1 << 20                        # constants up to this many elements may grow out of smaller ones
 DEEPEST = 64                           # functions within functions
@@ -43,6 +44,7 @@ class Scope:
     calls: tuple[str, ...] = ()                            # the functions being expanded
     bound: dict[str, Thing | Broken] = field(default_factory=dict)
     wanted: frozenset[str] = frozenset()
+    declared: Mapping[str, TensorType] = field(default_factory=dict)       # as far as the model states types of full shape
 
     @property
     def main(self) -> bool:
@@ -74,6 +76,8 @@ class Program:
         self.problems: list[str] = []
         self.warnings: list[str] = []
         self.foreigners: list[str] = []
+        self.sizes: dict[str, int] = {}                    # what the model's names of dimensions stand for
+        self.resized = False                               # whether inputs got other sizes than the model says: so do inner tensors
         self._small: dict[tuple, Value] = {}
 
     def warn(self, text: str) -> None:
@@ -124,9 +128,21 @@ class Program:
                 value = BROKEN
             self.bind(scope, name, value)
 
+    def declared(self, graph: onnx.GraphProto) -> dict[str, TensorType]:
+        """The types that a graph states for its tensors, those of which every size is known."""
+        if self.resized:
+            return {}
+        found = {}
+        for v in (*graph.value_info, *graph.output):
+            tensor = v.type.tensor_type
+            sizes = [d.dim_value if d.HasField("dim_value") else self.sizes.get(d.dim_param, -1) for d in tensor.shape.dim]
+            if tensor.elem_type in DTYPES and tensor.HasField("shape") and min(sizes, default=0) >= 0:
+                found[v.name] = TensorType(DTYPES[tensor.elem_type], tuple(sizes))
+        return found
+
     def branch(self, n: Reading, graph: onnx.GraphProto, given: Mapping[str, Thing]) -> tuple[Thing, ...]:
         """A subgraph written in place: what its outputs stand for."""
-        inner = Scope(n.scope.opsets, n.scope, n.scope.title, n.scope.calls, dict(given))
+        inner = Scope(n.scope.opsets, n.scope, n.scope.title, n.scope.calls, dict(given), declared=self.declared(graph))
         self.constants_of(graph, inner)
         outputs = [o.name for o in graph.output]
         self.read(graph.node, inner, outputs)
@@ -151,7 +167,8 @@ class Program:
         attributes = {**defaults, **{a.name: a for a in function.attribute_proto}, **n.attributes}
         opsets = {**n.scope.opsets, **{domain_of(o.domain): o.version for o in function.opset_import}}
         given = {name: n.things[i] if i < len(n.things) else None for i, name in enumerate(function.input)}
-        inner = Scope(opsets, None, f"function {function.name} called by {_name(n.node)!r}", (*n.scope.calls, key), dict(given))
+        inner = Scope(opsets, None, f"function {function.name} called by {_name(n.node)!r}", (*n.scope.calls, key), dict(given),
+                      declared={function.output[i]: t for i, t in n.declared().items()})
         wanted = [name if n.wants(i) else "" for i, name in enumerate(function.output)]
         self.read([onnx_names.with_attributes(node, attributes) for node in function.node], inner, filter(None, wanted))
         return self._results(n, inner, wanted)
@@ -193,21 +210,44 @@ class Program:
             n = replace(n, opset=n.schema.since_version)
         n.verify()
         if reader is not None:
-            found = reader(n)
-            return found if isinstance(found, tuple) else (found,)
+            return self._by(reader, n)
         if n.schema is None:
             raise n.refuse(f"there is no operator {n.op} in domain {domain or 'ai.onnx'!r} at opset {n.opset}; "
                            "if it is an extension, put its meaning into the model as a function, or register a plugin that reads it")
         return self.body(n)
+
+    def _by(self, reader: Reader, n: Reading) -> tuple[Thing, ...]:
+        """The node by its reader; where that would have to know the data, as a foreign step, if its types are known."""
+        mark = self.mark()
+        try:
+            found = reader(n)
+        except OnData as reason:
+            self.rewind(mark)
+            try:
+                return self.foreign(n, {})
+            except ModelError:
+                raise reason from None
+        return found if isinstance(found, tuple) else (found,)
 
     def body(self, n: Reading) -> tuple[Thing, ...]:
         """The node through the function body that its schema has for it, else as a foreign step."""
         function = onnx_foreign.schema_body(n)
         if function is None:
             return self.foreign(n, {})
-        return self.call(n, function, {k: a.default_value for k, a in n.schema.attributes.items() if a.default_value.type})
+        mark = self.mark()
+        try:
+            return self.call(n, function, {k: a.default_value for k, a in n.schema.attributes.items() if a.default_value.type})
+        except Reported:                                   # a part of it cannot be read: the whole may still run
+            problems = self.problems[mark[2]:]
+            self.rewind(mark)
+        try:
+            return self.foreign(n, {})
+        except ModelError:
+            self.problems += problems
+            raise Reported from None
 
     def foreign(self, n: Reading, types: Mapping[int, TensorType]) -> tuple[Thing, ...]:
+        """The node as one step of the onnx package; `types` of outputs as far as the reader knows better than the model and onnx."""
         found = onnx_foreign.step(self, n, types)
         if any(v is not None and v not in self.constants for v in found):
             self.foreigners.append(f"{onnx_foreign.title(n)} (node {_name(n.node)!r})")
@@ -223,9 +263,9 @@ class Program:
 
     # --- ops of ours
 
-    def emit(self, n: Reading, op: str | Op, inputs: Sequence[Value], attrs: Mapping[str, Any]) -> tuple[Value, ...]:
+    def emit(self, n: Reading, op: str | Op, inputs: Iterable[Value], attrs: Mapping[str, Any]) -> tuple[Value, ...]:
         """Appends a node, or evaluates it where all its inputs are constants and the result is not out of proportion."""
-        op = get(op) if isinstance(op, str) else op
+        op, inputs = get(op) if isinstance(op, str) else op, tuple(inputs)
         name, hint = _name(n.node), f"{next(filter(None, n.node.output), '')}.{op.name}"
         try:
             complete = op.complete(attrs)
@@ -236,9 +276,9 @@ class Program:
         largest = max((SMALL, *(v.type.size for v in inputs)))
         if op.name in _HEAVY or onnx_foreign.is_random(n) or any(v not in constants for v in inputs) or any(t.size > largest for t in types):
             outputs = tuple(Value(t, hint) for t in types)
-            self.nodes.append(Node(op, tuple(inputs), complete, outputs, name))
+            self.nodes.append(Node(op, inputs, complete, outputs, name))
             return outputs
-        node = Node(op, tuple(inputs), complete, tuple(Value(t, hint) for t in types), name)
+        node = Node(op, inputs, complete, tuple(Value(t, hint) for t in types), name)
         arrays = tuple(constants[v] for v in inputs)
         try:
             found = op.evaluate(arrays, complete) if op.name in _MOVES else evaluate_node(node, arrays)

@@ -34,6 +34,10 @@ class Reported(Exception):
     """What is needed could not be read, and that has been noted already."""
 
 
+class OnData(ModelError):
+    """What a reader wants to know depends on the data; the onnx package can run the node all the same where its output types are known."""
+
+
 Thing = Value | Items | None            # what a name stands for; None is an absent optional
 
 
@@ -83,9 +87,14 @@ class Reading:
     def attributes(self) -> dict[str, onnx.AttributeProto]:
         return {a.name: a for a in self.node.attribute}
 
+    @property
+    def where(self) -> str:
+        """What messages say of the node's place."""
+        return self.program.where(self.node, self.scope)
+
     def refuse(self, reason: str) -> ModelError:
         """The error to raise; says where."""
-        return ModelError(f"{reason} ({self.program.where(self.node, self.scope)})")
+        return ModelError(f"{reason} ({self.where})")
 
     # --- inputs
 
@@ -127,7 +136,8 @@ class Reading:
         """The constant that input i has to be."""
         array = self.known(self.input(i))
         if array is None:
-            raise self.refuse(f"{self.op} needs a constant as its {what}, but it depends on the data; give the model fixed sizes")
+            raise OnData(f"{self.op} needs a constant as its {what}, but it depends on the data; give the model fixed sizes, "
+                         f"or declare the shapes of its outputs ({self.where})")
         return array
 
     def integers(self, i: int, what: str) -> tuple[int, ...]:
@@ -141,6 +151,11 @@ class Reading:
     def wants(self, i: int) -> bool:
         """Whether anybody reads the i-th output."""
         return i < len(self.node.output) and bool(self.node.output[i]) and self.node.output[i] in self.scope.wanted
+
+    def declared(self) -> dict[int, TensorType]:
+        """The types that the model itself states for outputs of this node."""
+        known = self.scope.declared
+        return {i: known[name] for i, name in enumerate(self.node.output) if name in known}
 
     # --- attributes
 
@@ -233,7 +248,7 @@ class Reading:
             if given is not None and given.type != spec.type.value:
                 raise self.refuse(f"{self.op} needs attribute {name!r} as {spec.type.name}, got {onnx.AttributeProto.AttributeType.Name(given.type)}")
         for name in self.attributes.keys() - schema.attributes.keys():
-            self.program.warn(f"{self.op} has no attribute {name!r}; ignored ({self.program.where(self.node, self.scope)})")
+            self.program.warn(f"{self.op} has no attribute {name!r}; ignored ({self.where})")
 
 
 def attribute(found: onnx.AttributeProto) -> Any:

@@ -44,6 +44,9 @@ class ConvTranspose(ChannelsLast):
     name = "conv_transpose"
     anchor = "conv_transpose"
 
+    def form(self, tactic: Tactic) -> tuple[int, ...]:
+        return tactic["MR"], tactic["NV"]
+
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         s, groups = window(region), region.anchor.attrs["group"]
         pixels, seen = divide(s.oh, s.sh) * divide(s.ow, s.sw), set()

@@ -61,7 +61,8 @@ class Gather(Moving):
         order = lying(x.type.shape, layouts[x])
         if node.op.name == "gather_elements":
             return order
-        axis, out = node.attrs["axis"], []
+        axis = node.attrs["axis"]
+        out: list[int] = []
         for a in order:
             out += range(axis, axis + rank) if a == axis else [a if a < axis else a + rank - 1]
         return tuple(out)

@@ -42,12 +42,11 @@ def scaled(region: Region, spread: bool = False) -> tuple[Region, dict[Value, Va
         factors = list(stands)
     names = ["mul", "add"][:len(factors)]
     made = [*(Value(node.output.type, op) for op in ("normalised", *names[:-1])), node.output]
-    nodes = [Node(node.op, (x,), node.attrs, made[:1], node.name)]
+    nodes = [Node(node.op, (x,), node.attrs, (made[0],), node.name)]
     nodes += [Node(get(op), (made[i], f), {}, (made[i + 1],)) for i, (op, f) in enumerate(zip(names, factors))]
     body = region.body.replace(nodes=(*nodes, *(n for n in region.body.nodes if n is not node)))
     if spread:
-        held_back = {f: s for s, f in stands.items()}
-        body = body.replace(constants={**body.constants, **{held_back[f]: a.reshape(held_back[f].type.shape) for f, a in body.constants.items() if f in held_back}})
+        body = body.replace(constants={**body.constants, **{s: body.constants[f].reshape(s.type.shape) for s, f in stands.items() if f in body.constants}})
     return Region(body, (nodes[0],)), stands
 
 
@@ -166,7 +165,8 @@ class LocalResponse(Sweep):
         node, grid = region.anchor, self.grid(region, layouts)
         x, a = node.inputs[0], node.attrs
         beta = a["beta"]
-        power = {.5: "(1 / f32_sqrt(v))", .75: "(1 / (f32_sqrt(v) * f32_sqrt(f32_sqrt(v))))", 1.: "(1 / (v))"}.get(beta, f"f32_exp(f32_log(v) * bc_f32({number(-beta)}))")
+        roots = {.5: "(1 / f32_sqrt(v))", .75: "(1 / (f32_sqrt(v) * f32_sqrt(f32_sqrt(v))))", 1.: "(1 / (v))"}
+        power = roots.get(beta, f"f32_exp(f32_log(v) * bc_f32({number(-beta)}))")
         sizes = dict(PIXELS=extent(grid, grid.r), C=x.type.shape[1], SIZE=a["size"])
         block = constants(**sizes) + f"#define BIAS {number(a['bias'])}\n#define ALPHA {number(a['alpha'] / a['size'])}\n#define INVERSE_POWER(v) {power}\n"
         block += f"#define X_AT(r) ({Grid(grid.shape, (), grid.r, ()).address(layouts[x])})\n" + held(x.type.dtype)

@@ -67,7 +67,8 @@ class CumSum(Sweep):
         node, grid = region.anchor, self.grid(region, layouts)
         x, axis = node.inputs[0], node.attrs["axis"]
         batch, cols = extent(grid, grid.b), extent(grid, grid.c)
-        block = constants(BATCH=batch, COLS=cols, N=x.type.shape[axis], XN=layouts[x][axis], ALONG=not grid.r, EXCLUSIVE=node.attrs["exclusive"], REVERSE=node.attrs["reverse"])
+        block = constants(BATCH=batch, COLS=cols, N=x.type.shape[axis], XN=layouts[x][axis], ALONG=not grid.r,
+                          EXCLUSIVE=node.attrs["exclusive"], REVERSE=node.attrs["reverse"])
         block += f"#define X_AT(b) ({Grid(grid.shape, grid.b, (), ()).address(layouts[x])})\n" + held(x.type.dtype)
         end = tail(region, layouts, grid, (node.output,), first=1)
         source, symbol = fill("cumsum.c", region, tactic, block + end.text)

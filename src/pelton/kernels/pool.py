@@ -10,10 +10,10 @@ from .fold import joined
 from .grid import divide, tail_refusal
 from .template import Kernel, Layouts, Tactic, Target, template
 
-WIDEST = 13                                    # columns of the picture that are held in registers
+WIDEST = {"max_pool": 11, "average_pool": 13}  # columns of the picture that are held in registers; maxima need two for sums
 
 
-def windows_at_once(s: Window) -> list[tuple[int, int]]:
+def windows_at_once(s: Window, widest: int) -> list[tuple[int, int]]:
     """(windows, vectors of channels) that may be computed together, the best guess first; no windows: one by one, as wide as can be."""
     def columns(n: int) -> int:
         return (n - 1) * s.sw + (s.kw - 1) * s.dw + 1 if n else 0
@@ -23,7 +23,7 @@ def windows_at_once(s: Window) -> list[tuple[int, int]]:
     alone = [(0, nv) for nv in (8, 4) if s.c >= 8 * nv] or [(0, 1)]
     if s.ow == 1:
         return alone
-    fitting = [(n, nv) for n in range(1, min(s.ow, 8) + 1) for nv in (2, 1) if columns(n) * nv <= WIDEST and (nv == 1 or s.c >= 16)]
+    fitting = [(n, nv) for n in range(1, min(s.ow, 8) + 1) for nv in (2, 1) if columns(n) * nv <= widest and (nv == 1 or s.c >= 16)]
     return sorted(fitting, key=cost)[:4] or alone
 
 
@@ -50,7 +50,7 @@ class Pool(ChannelsLast):
         while cb > 4 * target.lanes and s.n * s.oh * divide(s.c, cb) < 4 * target.threads:
             cb = divide(divide(cb, 2), target.lanes) * target.lanes
         rows = max(1, min(4, s.n * s.oh // (8 * target.threads)))
-        for tw, nv in windows_at_once(s):
+        for tw, nv in windows_at_once(s, WIDEST[region.anchor.op.name]):
             yield Tactic(self.name, target.isa, (("TW", tw), ("NV", nv), ("RB", rows), ("CB", cb)))
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
@@ -60,7 +60,9 @@ class Pool(ChannelsLast):
         pads = (0, *attrs["pads"][:1], 0, *attrs["pads"][1:]) if spatial == 1 else attrs["pads"]
         counted = pads if attrs.get("count_include_pad") else (0, 0, 0, 0)
         end = tail(region, layouts, grid_of(node.output.type.shape, "pixels"), (node.output,), first=1)
-        block = constants(C=s.c, **s.sizes(layouts[x]), FIRST_ROW=-counted[0], FIRST_COLUMN=-counted[1], END_ROW=s.h + counted[2], END_COLUMN=s.w + counted[3])
-        block += f"#define MEANS {int(mean)}\n#define QUICK {int(not mean and x.type.dtype is F32)}\n" + joined("sum" if mean else "max", x.type.dtype) + end.text
+        block = constants(C=s.c, **s.sizes(layouts[x]), FIRST_ROW=-counted[0], FIRST_COLUMN=-counted[1],
+                          END_ROW=s.h + counted[2], END_COLUMN=s.w + counted[3])
+        block += f"#define MEANS {int(mean)}\n#define QUICK {int(not mean and x.type.dtype is F32)}\n"
+        block += joined("sum" if mean else "max", x.type.dtype) + end.text
         source, symbol = fill("pool.c", region, tactic, block)
         return Kernel(source, symbol, (x, *end.operands), s.n * divide(s.oh, tactic["RB"]) * divide(s.c, tactic["CB"]))

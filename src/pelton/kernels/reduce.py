@@ -91,7 +91,8 @@ class Reducing(Sweep):
         r = Reduced(region, layouts, self.axes(region))
         rows, cols = extent(grid, grid.r), extent(grid, grid.c)
         n, step = r.runs[-1]
-        text = constants(ROWS=rows, COLS=cols, OUTER=r.outer, N=n, XN=step, XC=grid.step(r.kept), COUNT=r.outer * n, ALONG=self.runs_along(region, grid, layouts))
+        text = constants(ROWS=rows, COLS=cols, OUTER=r.outer, N=n, XN=step, XC=grid.step(r.kept) or 0, COUNT=r.outer * n,
+                         ALONG=bool(self.runs_along(region, grid, layouts)))
         text += f"#define X_AT(r) ({Grid(grid.shape, (), grid.r, ()).address(r.kept)})\n#define OUTER_AT(r) ({r.outer_at()})\n"
         return text, rows, cols
 

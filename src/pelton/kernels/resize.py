@@ -64,7 +64,7 @@ class Resize(Sweep):
             else:
                 taps = axis_taps(size, new, scale, mode=a["mode"], coordinates=a["coordinates"], nearest=a["nearest"], cubic_a=a["cubic_a"],
                                  exclude_outside=a["exclude_outside"])
-                picked.append(tuple(np.stack(part, 1) for part in zip(*taps)))
+                picked.append((np.stack([at for at, _ in taps], 1), np.stack([by for _, by in taps], 1)))
         if len(space) == 1:
             space, picked = [1, *space], [(np.zeros((1, 1)), np.ones((1, 1))), *picked]
         (rows, row_weights), (columns, column_weights) = picked

@@ -23,6 +23,11 @@ def _room(nbytes: int) -> np.ndarray:
     return raw[at:at + nbytes]
 
 
+def first_element(task: Task, v: Value) -> int:
+    """Bytes from the lowest address of an operand to its first element: more than none where a stride is negative."""
+    return sum((d - 1) * -s for d, s in zip(v.type.shape, task.layouts[v]) if s < 0) * v.type.dtype.size
+
+
 class Stopwatch:
     """Runs candidate kernels of one task at a time. `l3` bytes of other weights pass through the cache between two uses of the same ones."""
 
@@ -48,8 +53,7 @@ class Stopwatch:
         arrays: dict[Value, np.ndarray] = {}
         rng = np.random.default_rng(0)
         for v in {x for k in kernels for x in k.operands if isinstance(x, Value)}:
-            strides = task.layouts[v]
-            size = span(v.type.shape, strides) * v.type.dtype.size
+            size = span(v.type.shape, tuple(map(abs, task.layouts[v]))) * v.type.dtype.size
             room = _room(max(size, 1))
             if v in placed.constants:
                 data = np.ascontiguousarray(placed.constants[v])
@@ -64,7 +68,7 @@ class Stopwatch:
         for turn in range(rounds):
             for i in alive:
                 k = kernels[i]
-                words = [self._weights(4 * math.prod(x.shape)) if isinstance(x, Packed) else arrays[x].ctypes.data for x in k.operands]
+                words = [self._weights(4 * math.prod(x.shape)) if isinstance(x, Packed) else arrays[x].ctypes.data + first_element(task, x) for x in k.operands]
                 program = Program([(loaded.symbol(k.symbol), [*words, *k.dims], len(words), k.tiles, k.grain, 0, k.scratch)], self.threads)
                 if turn == 0:
                     program.run()                                         # pages, code and activations come in

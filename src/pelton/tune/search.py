@@ -13,6 +13,7 @@ from pelton.kernels.template import TEMPLATES, Kernel, Tactic, Target, Template
 from pelton.plan.place import Placed, Task
 from pelton.plan.region import Region
 
+from . import size
 from .cache import TimingCache
 from .candidates import candidates
 from .measure import Stopwatch
@@ -58,6 +59,7 @@ def select(placed: Placed, target: Target, compiler: Compiler, cache: TimingCach
         watch.measure({d: first_few(f) for d, f in found.items()}, "tune")
         watch.measure({d: near_best(f, cache.get(d)) for d, f in found.items()}, "refine")
     best = {d: best_of(f, cache.get(d) if level > 0 else {}) for d, f in found.items()}
+    best = _small_enough(best, found, tasks, digests, placed, target, {d: cache.get(d) if level > 0 else {} for d in found})
     out = {}
     for i, d in digests.items():
         template, tactic, times = best[d]
@@ -90,6 +92,29 @@ def best_of(found: Found, times: Mapping[str, int]) -> tuple[Template, Tactic, d
         if ns is not None and (best is None or ns < best * MARGIN):
             template, tactic, best = t, c, ns
     return template, tactic, {c.name: times[c.name] for _, c in found if c.name in times}
+
+
+Best = dict[str, tuple[Template, Tactic, dict[str, int]]]
+
+
+def _small_enough(best: Best, found: Mapping[str, Found], tasks: Mapping[str, Task], digests: Mapping[int, str], placed: Placed, target: Target,
+                  times: Mapping[str, Mapping[str, int]]) -> Best:
+    """The choices with the packed weights of all tasks bounded by `size.LARGEST` times the model's own. Untimed ways are guessed to take as long as the
+    first guess, so that of them the largest weights go first."""
+    weights = {digest: {v: a.nbytes for v, a in tasks[digest].region.body.constants.items()} for digest in best}
+    limit = size.LARGEST * sum(a.nbytes for i in digests for a in placed.tasks[i].region.body.constants.values())
+    shared = {d: sum(e == d for e in digests.values()) for d in best}
+    ways: dict[str, list[size.Way]] = {}
+    first: dict[str, int] = {}
+    for d, (template, tactic, _) in best.items():
+        task = tasks[d]
+        pool = [(t, c) for t, c in found[d] if c.name in times[d] or not times[d]] if sum(weights[d].values()) else []
+        pool = list(dict.fromkeys([(template, tactic), *pool]))
+        first[d] = 0
+        ways[d] = [size.Way(t, c, float(times[d].get(c.name, 0)), size.packed_bytes(t.emit(task.region, task.layouts, c, target)) if len(pool) > 1 else 0)
+                   for t, c in pool]
+    chosen = size.within(ways, first, shared, limit)
+    return {d: (ways[d][k].template, ways[d][k].tactic, best[d][2]) for d, k in chosen.items()}
 
 
 class _Timing:

@@ -1,6 +1,6 @@
 // Direct convolution, channels-last: MR output pixels (running on over rows) × NR output channels in registers, one pass over
 // (kh, kw, channel). Taps outside of the picture read a row of zeros, so padding, strides, dilations and groups share one loop.
-#include "vec.h"
+#include "product.h"
 
 // <region>
 enum : long { BATCH = 1, H = 9, W = 7, C = 5, OH = 9, OW = 7, OC = 19, GROUPS = 1, KH = 3, KW = 3, SH = 1, SW = 1, PT = 1, PL = 1, DH = 1, DW = 1, PADDED = 1,
@@ -14,6 +14,7 @@ enum : long { MR = 6, NV = 2, MB = 48, NB = 32 };
 // </tactic>
 
 enum : long { NR = NV * VL, PIXELS = OH * OW, PANELS = (OC + NR - 1) / NR, MBS = (PIXELS + MB - 1) / MB, NBS = (PANELS * NR + NB - 1) / NB,
+              LONG = KH * KW * C > CHAIN,                                    // the sum is made of partial sums, one or more for each kernel row
               JOINED = DW == 1 && XW == C };                               // the taps of a row lie next to each other in memory
 static const float zeros[C];
 
@@ -28,8 +29,26 @@ AI void sum(int rows, long n, const float *const *at, const float *w, vf32 (*acc
     }
 }
 
+AI void flush(int rows, vf32 (*acc)[NV], vf32 (*total)[NV]) {
+    unroll (int i = 0; i < rows; i++)
+        unroll (int j = 0; j < NV; j++) total[i][j] += acc[i][j], acc[i][j] = bc_f32(0);
+}
+
+AI void long_sum(int rows, long n, const float *const *at, const float *w, vf32 (*acc)[NV], vf32 (*total)[NV]) {
+    if (n <= 2 * CHAIN) {
+        sum(rows, n, at, w, acc);
+        return;
+    }
+    const float *from[MR];
+    for (long k = 0; k < n; k += CHAIN) {
+        unroll (int i = 0; i < rows; i++) from[i] = at[i] + k;
+        sum(rows, k + CHAIN < n ? CHAIN : n - k, from, w + k * NR, acc);
+        flush(rows, acc, total);
+    }
+}
+
 AI void tile(int rows, bool edge, const tail *t, const float *x, const float *w, long b, long p, long g, long n) {
-    vf32 acc[MR][NV];
+    vf32 acc[MR][NV], total[MR][NV];
     const float *at[MR];
     long top[MR], left[MR];
     bool inside = true;                                                   // no pixel of the tile reaches over the left or right edge
@@ -37,7 +56,7 @@ AI void tile(int rows, bool edge, const tail *t, const float *x, const float *w,
         top[i] = (p + i) / OW * SH - PT;
         left[i] = (p + i) % OW * SW - PL;
         inside &= left[i] >= 0 && left[i] + (KW - 1) * DW < W;
-        unroll (int j = 0; j < NV; j++) acc[i][j] = bc_f32(0);
+        unroll (int j = 0; j < NV; j++) total[i][j] = acc[i][j] = bc_f32(0);
     }
     for (long kh = 0; kh < KH; kh++) {
         if (PADDED && JOINED) {
@@ -45,23 +64,22 @@ AI void tile(int rows, bool edge, const tail *t, const float *x, const float *w,
         }
         if (JOINED && (!PADDED || inside)) {
             unroll (int i = 0; i < rows; i++) at[i] = x + (top[i] + kh * DH) * XH + left[i] * XW;
-            sum(rows, KW * C, at, w, acc);
+            long_sum(rows, KW * C, at, w, acc, total);
             w += KW * C * NR;
-            continue;
-        }
-        for (long kw = 0; kw < KW; kw++) {
+        } else for (long kw = 0; kw < KW; kw++) {
             unroll (int i = 0; i < rows; i++) {
                 const long y = top[i] + kh * DH, z = left[i] + kw * DW;
                 at[i] = !PADDED || ((unsigned long)y < H && (unsigned long)z < W) ? x + y * XH + z * XW : zeros;
             }
-            sum(rows, C, at, w, acc);
+            long_sum(rows, C, at, w, acc, total);
             w += C * NR;
         }
+        if (LONG) flush(rows, acc, total);
     }
     unroll (int i = 0; i < rows; i++)
         unroll (int j = 0; j < NV; j++) {
             const int lanes = !edge ? VL : OC % NR - j * VL;
-            if (lanes > 0) finish(t, acc[i][j], b, p + i, g * OC + n + j * VL, lanes < VL ? lanes : VL);
+            if (lanes > 0) finish(t, LONG ? total[i][j] : acc[i][j], b, p + i, g * OC + n + j * VL, lanes < VL ? lanes : VL);
         }
 }
 

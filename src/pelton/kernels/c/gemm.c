@@ -1,6 +1,6 @@
 // Matrix product C[b, m, n] = A[b, m, :] · B[b, :, n]: A read in place row by row, B in panels of NR columns
 // (packed at build time, or here into scratch where it is no constant), K in blocks that keep a panel in L1.
-#include "vec.h"
+#include "product.h"
 
 // <region>
 enum : long { BATCH = 1, M = 37, N = 40, K = 19, AR = 19, PACKED = 1, BK = 40, BN = 1 };
@@ -18,27 +18,21 @@ enum : long { NR = NV * VL, PANELS = (N + NR - 1) / NR, MBS = (M + MB - 1) / MB,
 
 // One tile of `rows` × NR: its part of the sum from k0 on, `kn` long; the last part goes through the tail.
 AI void tile(int rows, bool edge, const tail *t, const float *a, const float *p, float *part, long kn, bool first, bool last, long b, long m, long n) {
-    vf32 acc[MR][NV];
-    unroll (int i = 0; i < rows; i++)
-        unroll (int j = 0; j < NV; j++)
-            acc[i][j] = BLOCKED && !first ? ld_f32(part + i * NR + j * VL) : bc_f32(0);
-    for (long k = 0; k < kn; k++) {
-        vf32 w[NV];
-        unroll (int j = 0; j < NV; j++) w[j] = ld_f32(p + k * NR + j * VL);
-        unroll (int i = 0; i < rows; i++) {
-            const vf32 x = bc_f32(a[i * AR + k]);
-            unroll (int j = 0; j < NV; j++) acc[i][j] = vec_fma(x, w[j], acc[i][j]);
-        }
-    }
+    vf32 acc[MR * NV];
+    unroll (int i = 0; i < rows * NV; i++) acc[i] = bc_f32(0);
+    if (KC <= CHAIN + CHAIN / 2 || K <= CHAIN) product(rows, NV, a, AR, p, kn, acc);
+    else long_product(rows, NV, a, AR, p, kn, acc);
     unroll (int i = 0; i < rows; i++)
         unroll (int j = 0; j < NV; j++) {
+            vf32 x = acc[i * NV + j];
+            if (BLOCKED && !first) x += ld_f32(part + i * NR + j * VL);
             if (BLOCKED && !last) {
-                st_f32(part + i * NR + j * VL, acc[i][j]);
+                st_f32(part + i * NR + j * VL, x);
             } else if (!edge) {
-                finish(t, acc[i][j], b, m + i, n + j * VL, VL);
+                finish(t, x, b, m + i, n + j * VL, VL);
             } else {
                 const int left = N % NR - j * VL;
-                if (left > 0) finish(t, acc[i][j], b, m + i, n + j * VL, left < VL ? left : VL);
+                if (left > 0) finish(t, x, b, m + i, n + j * VL, left < VL ? left : VL);
             }
         }
 }

@@ -25,5 +25,18 @@ AI void product(int rows, int vectors, const float *a, long stride, const float 
     }
 }
 
+// Sums of more terms than this are made of partial sums: the rounding error grows with the longest chain of additions.
+enum : long { CHAIN = 256 };
+
+// As product, for any length.
+AI void long_product(int rows, int vectors, const float *a, long stride, const float *panel, long n, vf32 *acc) {
+    for (long k = 0; k < n; k += CHAIN) {
+        vf32 part[rows * vectors];
+        unroll (int i = 0; i < rows * vectors; i++) part[i] = bc_f32(0);
+        product(rows, vectors, a + k, stride, panel + k * vectors * VL, k + CHAIN < n ? CHAIN : n - k, part);
+        unroll (int i = 0; i < rows * vectors; i++) acc[i] += part[i];
+    }
+}
+
 // A vector of a row of which `left` elements are there; the rest reads as zero.
 AI vf32 piece(const float *p, long left) { return left >= VL ? ld_f32(p) : left > 0 ? ldn_f32(p, left) : bc_f32(0); }

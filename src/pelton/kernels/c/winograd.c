@@ -1,6 +1,6 @@
 // Winograd F(2×2, 3×3), F(4×4, 3×3) and F(6×6, 3×3), stride 1, channels-last (Lavin and Gray, 2015): a block of TB output tiles at a time is
 // transformed, multiplied with the transformed weights (one product per point, U packed as [point][panel][channel][NR]) and transformed back.
-#include "vec.h"
+#include "product.h"
 
 // <region>
 enum : long { BATCH = 1, H = 9, W = 7, C = 5, OH = 9, OW = 7, OC = 19, PT = 1, PL = 1, XN = 315, XH = 35, XW = 5 };
@@ -99,32 +99,25 @@ AI void spread(const float *x, float *v, long ty, long tx) {
     }
 }
 
-AI void product(int rows, const float *v, const float *u, float *m) {
-    vf32 acc[MR][NV];
+AI void tile(int rows, const float *v, const float *u, float *m) {
+    vf32 acc[MR * NV];
+    unroll (int i = 0; i < rows * NV; i++) acc[i] = bc_f32(0);
+    if (C <= 2 * CHAIN) product(rows, NV, v, VS, u, C, acc);
+    else long_product(rows, NV, v, VS, u, C, acc);
     unroll (int i = 0; i < rows; i++)
-        unroll (int j = 0; j < NV; j++) acc[i][j] = bc_f32(0);
-    for (long k = 0; k < C; k++) {
-        vf32 w[NV];
-        unroll (int j = 0; j < NV; j++) w[j] = ld_f32(u + k * NR + j * VL);
-        unroll (int i = 0; i < rows; i++) {
-            const vf32 x = bc_f32(v[i * VS + k]);
-            unroll (int j = 0; j < NV; j++) acc[i][j] = vec_fma(x, w[j], acc[i][j]);
-        }
-    }
-    unroll (int i = 0; i < rows; i++)
-        unroll (int j = 0; j < NV; j++) st_f32(m + i * WIDTH + j * VL, acc[i][j]);
+        unroll (int j = 0; j < NV; j++) st_f32(m + i * WIDTH + j * VL, acc[i * NV + j]);
 }
 
 AI void products(long n, const float *v, const float *u, float *m, long panels) {
     for (long j = 0; j < panels; j++, u += C * NR, m += NR) {
         long i = 0;
-        for (; i + MR <= n; i += MR) product(MR, v + i * VS, u, m + i * WIDTH);
+        for (; i + MR <= n; i += MR) tile(MR, v + i * VS, u, m + i * WIDTH);
         switch (n - i) {
-        case 1: product(1, v + i * VS, u, m + i * WIDTH); break;
-        case 2: product(2, v + i * VS, u, m + i * WIDTH); break;
-        case 3: product(3, v + i * VS, u, m + i * WIDTH); break;
-        case 4: product(MR > 4 ? 4 : 0, v + i * VS, u, m + i * WIDTH); break;
-        case 5: product(MR > 5 ? 5 : 0, v + i * VS, u, m + i * WIDTH); break;
+        case 1: tile(1, v + i * VS, u, m + i * WIDTH); break;
+        case 2: tile(2, v + i * VS, u, m + i * WIDTH); break;
+        case 3: tile(3, v + i * VS, u, m + i * WIDTH); break;
+        case 4: tile(MR > 4 ? 4 : 0, v + i * VS, u, m + i * WIDTH); break;
+        case 5: tile(MR > 5 ? 5 : 0, v + i * VS, u, m + i * WIDTH); break;
         }
     }
 }

@@ -1,0 +1,54 @@
+"""Keeps an engine's packed weights within a bound: where the fastest kernels together want more, the cheapest change per byte saved is made first."""
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pelton.kernels.template import Kernel, Packed, Tactic, Template
+
+LARGEST = 2.0                                  # packed weights, of the model's own
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to run a task: nanoseconds (a guess where nothing was timed) and bytes of packed weights."""
+
+    template: Template
+    tactic: Tactic
+    ns: float
+    bytes: int
+
+
+def packed_bytes(kernel: Kernel) -> int:
+    return sum(4 * math.prod(x.shape) for x in kernel.operands if isinstance(x, Packed))
+
+
+def within(ways: Mapping[str, list[Way]], first: Mapping[str, int], shared: Mapping[str, int], limit: float) -> dict[str, int]:
+    """Task → index of its way, so that all bytes together stay within the limit where that can be.
+
+    first: the ways chosen for speed alone. shared: how many copies of a task's weights the engine holds. Greedy: of all changes to a way with fewer
+    bytes, the one that costs the least time per byte saved, until the sum fits or nothing smaller is left.
+    """
+    chosen = dict(first)
+    total = sum(ways[d][k].bytes * shared[d] for d, k in chosen.items())
+    heap: list[tuple[float, str, int, int]] = []
+
+    def offer(d: str) -> None:
+        now = ways[d][chosen[d]]
+        rates = [((w.ns - now.ns) * shared[d] / ((now.bytes - w.bytes) * shared[d]), k) for k, w in enumerate(ways[d]) if w.bytes < now.bytes]
+        if rates:
+            rate, k = min(rates)
+            heapq.heappush(heap, (rate, d, chosen[d], k))
+
+    for d in sorted(chosen):
+        offer(d)
+    while total > limit and heap:
+        _, d, before, k = heapq.heappop(heap)
+        if chosen[d] != before:
+            continue
+        total -= (ways[d][before].bytes - ways[d][k].bytes) * shared[d]
+        chosen[d] = k
+        offer(d)
+    return chosen
