@@ -37,7 +37,8 @@ def main() -> None:
         graph = importer.load(model).graph
         rng = np.random.default_rng(0)
         x = {v.name: rng.standard_normal(v.type.shape).astype(v.type.dtype.numpy) if v.type.dtype.is_float else
-             np.ones(v.type.shape, v.type.dtype.numpy) if "mask" in v.name else rng.integers(0, 1000, v.type.shape).astype(v.type.dtype.numpy) for v in graph.inputs}
+             np.ones(v.type.shape, v.type.dtype.numpy) if "mask" in v.name else rng.integers(0, 1000, v.type.shape).astype(v.type.dtype.numpy)
+             for v in graph.inputs}
         want = evaluate(graph, x, round=False)
         row = [off(pelton.build(model, level=a.level, strict=strict).run(x), want) for strict in (False, True)]
         if a.peers_python:

@@ -24,7 +24,8 @@ def small_cnn(seed=0, size=20) -> onnx.ModelProto:
     constants, nodes = {}, []
 
     def conv(x, y, c, oc, k, relu=True, **attrs):
-        constants[y + ".w"] = (rng.standard_normal((oc, c // attrs.get("group", 1), k, k)) * np.sqrt(2 / (c // attrs.get("group", 1) * k * k))).astype(np.float32)
+        depth = c // attrs.get("group", 1)
+        constants[y + ".w"] = (rng.standard_normal((oc, depth, k, k)) * np.sqrt(2 / (depth * k * k))).astype(np.float32)
         constants[y + ".b"] = (rng.standard_normal(oc) * .1).astype(np.float32)
         nodes.append(helper.make_node("Conv", [x, y + ".w", y + ".b"], [y + (".c" if relu else "")], name=y, **{"pads": [k // 2] * 4, **attrs}))
         if relu:

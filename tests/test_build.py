@@ -86,7 +86,7 @@ def test_progress_is_told_and_can_cancel(cnn, tmp_path):
     assert list(dict.fromkeys(s for s, *_ in told)) == ["import", "optimize", "compile", "tune", "link", "done"] and told[-1] == ("done", 1, 1)
     for stop, directory in (("optimize", tmp_path), ("compile", tmp_path / "empty"), ("link", tmp_path)):
         with pytest.raises(pelton.Error, match=f"cancelled while in stage '{stop}'"):
-            pelton.build(cnn, level=1, cache_dir=directory, progress=lambda stage, *_: stage != stop)
+            pelton.build(cnn, level=1, cache_dir=directory, progress=lambda stage, *_, stop=stop: stage != stop)
 
 
 def test_a_budget_of_nothing_times_nothing(cnn, tmp_path):
@@ -121,7 +121,8 @@ def test_a_timing_cache_is_merged_with_what_others_wrote(tmp_path):
     assert os.listdir(tmp_path) == ["times.json"]
 
 
-@pytest.mark.parametrize("given, words", [({"level": 6}, "level"), ({"threads": 0}, "threads"), ({"target": "tpu"}, "target"), ({"precision": "int3"}, "precision"),
+@pytest.mark.parametrize("given, words", [({"level": 6}, "level"), ({"threads": 0}, "threads"), ({"target": "tpu"}, "target"),
+                                          ({"precision": "int3"}, "precision"),
                                           ({"budget": -1}, "budget"), ({"colour": 1}, "colour"), ({"shapes": {"nope": (1,)}}, "nope"),
                                           ({"outputs": ["nope"]}, "nope")])
 def test_options_that_do_not_fit_are_refused(cnn, cache, given, words):

@@ -15,6 +15,7 @@ from pelton import pictures
 from pelton.check import check
 from pelton.errors import BuildError, Cancelled
 from pelton.ir.graph import Graph
+from pelton.ir.types import STRING
 from pelton.kernels import library  # noqa: F401  (declares the templates)
 from pelton.kernels.compile import Compiler, compiler_id
 from pelton.kernels.template import Target
@@ -61,8 +62,10 @@ def build(model: Any, shapes: Mapping[str, str | Sequence[int]] | None = None, *
     host = [c.info["name"] for c in chosen if c.kernel is None]
     for name in host:
         log.warning("%s runs as a host step by its reference: no kernel takes it", name)
-    meta = {"threads": target.threads, "level": options.level, "strict": options.strict, "precision": options.precision, "report": {"fired": report.fired(), "refused": report.refused()},
-            "fusion_refusals": [f"{n.node}: {n.reason}" for n in fused.notes], "copies": placed.copies, "host_steps": host, "model": {k: v for k, v in asdict(imported.info).items() if k != "path"},
+    meta = {"threads": target.threads, "level": options.level, "strict": options.strict, "precision": options.precision,
+            "report": {"fired": report.fired(), "refused": report.refused()},
+            "fusion_refusals": [f"{n.node}: {n.reason}" for n in fused.notes], "copies": placed.copies, "host_steps": host,
+            "model": {k: v for k, v in asdict(imported.info).items() if k != "path"},
             "checked": checked, "image": options.image, "labels": list(options.labels) if options.labels else None}
     plain = lower.lower(placed, chosen, code, name=imported.graph.name, target=runs_on(target.isa), meta=meta,
                         output_names=[v.name for v in imported.graph.outputs])
@@ -72,10 +75,15 @@ def build(model: Any, shapes: Mapping[str, str | Sequence[int]] | None = None, *
 
 def plan(graph: Graph, options: Options) -> tuple[place.Placed, fuse.Fused]:
     """A graph cut into regions that templates take, every value with its place."""
+    def claim(r: region.Region) -> str | None:
+        if any(v.type.dtype is STRING for v in (*r.body.inputs, *r.body.constants, *r.body.outputs)):
+            return "strings are Python objects, which host steps alone may touch"
+        return candidates.claim(r, options.strict)
+
     def claimed(node) -> bool:
-        return candidates.claim(region.cut(graph, (node,), (node,)), options.strict) is None
+        return claim(region.cut(graph, (node,), (node,))) is None
     graph = decompose(split_recurrent(graph), claimed)
-    fused = fuse.fuse(graph, lambda r: candidates.claim(r, options.strict))
+    fused = fuse.fuse(graph, claim)
     return place.place(fused, lambda r: candidates.chosen(r, options.strict)), fused
 
 
@@ -84,7 +92,8 @@ def describe_target(options: Options) -> tuple[Target, Mapping]:
     machine = cpu.describe()
     caches = machine["caches"]
     threads = options.threads or cpu.default_threads()
-    return Target(isa="x86_64_v3", lanes=8, l1=caches.get("l1d", 32 << 10), l2=caches.get("l2", 512 << 10), l3=caches.get("l3", 32 << 20), threads=threads), machine
+    sizes = {name: caches.get(key, usual) for name, key, usual in (("l1", "l1d", 32 << 10), ("l2", "l2", 512 << 10), ("l3", "l3", 32 << 20))}
+    return Target(isa="x86_64_v3", lanes=8, threads=threads, **sizes), machine
 
 
 def machine_key(machine: Mapping, target: Target, options: Options) -> str:

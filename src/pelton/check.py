@@ -10,6 +10,7 @@ from pelton.errors import BuildError
 from pelton.host import run_node
 from pelton.ir.evaluate import evaluate
 from pelton.ir.graph import Value
+from pelton.ir.types import STRING
 from pelton.kernels.template import Kernel, Packed
 from pelton.plan.layout import span
 from pelton.plan.place import Placed
@@ -34,10 +35,13 @@ def check(placed: Placed, kernels: Mapping[int, Kernel], code: bytes, threads: i
     def room(v: Value) -> None:
         at = placed.places[v]
         want = (at.offset + span(v.type.shape, at.strides)) * v.type.dtype.size
-        rooms.setdefault(at.root, cpu.allocate(max(want, at.root.type.bytes, 1)))
+        if at.root not in rooms:
+            rooms[at.root] = np.full(v.type.size, "", object) if v.type.dtype is STRING else cpu.allocate(max(want, at.root.type.bytes, 1))
 
     for v in placed.graph.inputs:
         room(v)
+        if v.type.dtype is STRING:
+            continue
         view(v)[...] = rng.standard_normal(v.type.shape) if v.type.dtype.is_float else rng.integers(0, 2, v.type.shape)
     for v, array in placed.constants.items():
         room(v)

@@ -98,9 +98,11 @@ def _read(path: str) -> np.ndarray | dict[str, np.ndarray]:
 
 
 def made_up(engine: Engine, seed: int = 0) -> dict[str, np.ndarray]:
-    """Inputs to time an engine with: floats from a normal distribution, integers and bools 0 or 1 (indices that fit any table)."""
+    """Inputs to time an engine with: floats from a normal distribution, integers, bools and strings 0 or 1 (indices that fit any table)."""
     rng = np.random.default_rng(seed)
     def drawn(port) -> np.ndarray:
+        if port.dtype == "string":
+            return rng.integers(0, 2, port.shape).astype(str)
         whole = port.numpy_dtype.kind in "iub"
         return (rng.integers(0, 2, port.shape) if whole else rng.standard_normal(port.shape)).astype(port.numpy_dtype)
     return {p.name: drawn(p) for p in engine.inputs}
@@ -121,7 +123,7 @@ def write(path: str, arrays: Mapping[str, np.ndarray]) -> None:
     if not path.lower().endswith(".npz") and len(arrays) != 1:
         raise InputError(f"the engine has {len(arrays)} outputs ({', '.join(arrays)}): name a file that ends in .npz, or one of them with --output NAME={path}")
     part = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.{secrets.token_hex(4)}.part")
-    keep: Any = {k: np.asarray(v) for k, v in arrays.items()}
+    keep: Any = {k: np.asarray(v, str) if v.dtype.hasobject else np.asarray(v) for k, v in arrays.items()}
     try:
         try:
             with open(part, "xb") as f:

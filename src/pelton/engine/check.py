@@ -2,12 +2,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NoReturn
 
 from pelton.errors import EngineError
 
-from .engine import KINDS, SIZES, Buffer, Engine, Port, Slice, Step, Tensor
+from .engine import KINDS, SIZES, Buffer, Engine, Port, Slice, Step, Tensor, strings_in
 
 ALIGN = 64                    # bytes, of every piece of the arena and of the constants
 LARGEST = 1 << 46             # bytes: more than any machine has
@@ -30,6 +30,7 @@ def check(engine: Engine) -> None:
         if len(set(names)) < len(names):
             refuse(f"its {kind}s have a name in common: {', '.join(names)}")
     made = set()
+    objects: dict[int, int] = {}                                   # buffers of strings → how many each has
     for i, b in enumerate(engine.buffers):
         where = f"buffer {i}"
         if b.kind not in KINDS:
@@ -44,12 +45,22 @@ def check(engine: Engine) -> None:
                 refuse(f"{where} has {b.size} bytes, {b.kind} {ports[b.offset].name!r} has {ports[b.offset].nbytes}")
             if b.kind == "output":
                 made.add(b.offset)
+            if ports[b.offset].dtype == "string":
+                objects[i] = b.size // SIZES["string"]
+            continue
+        if b.kind == "strings":
+            objects[i] = b.size // SIZES["string"]
             continue
         limit, room = (engine.arena, "the arena") if b.kind == "arena" else (constants, "the constants")
         if b.offset + b.size > limit:
             refuse(f"{where} ends at byte {b.offset + b.size}, {room} at byte {limit}")
         if b.offset % ALIGN:
             refuse(f"{where} starts at byte {b.offset} of {room}, which is no multiple of {ALIGN}")
+        if b.kind == "text":
+            try:
+                objects[i] = strings_in(memoryview(engine.constants).cast("B")[b.offset:b.offset + b.size]).size
+            except (ValueError, RecursionError) as e:
+                refuse(f"{where} should be a list of strings ({e})")
     for i, port in enumerate(engine.outputs):
         if i not in made and port.nbytes:
             refuse(f"no buffer is output {port.name!r}")
@@ -58,7 +69,7 @@ def check(engine: Engine) -> None:
         if type(step.wave) is not int or not wave <= step.wave < LONGEST:
             refuse(f"step {i} ({step.name}) is of wave {step.wave!r}, after wave {wave}")
         wave = step.wave
-        _step(step, engine.buffers, refuse, f"step {i} ({step.name})")
+        _step(step, engine.buffers, objects, refuse, f"step {i} ({step.name})")
     if not engine.code and any(s.symbol for s in engine.steps):
         refuse("it has kernels but no machine code")
 
@@ -106,16 +117,18 @@ def _slices(slices: Iterable[Slice], buffers: tuple[Buffer, ...], refuse: _Refus
             refuse(f"{where} uses byte {s.offset!r} of buffer {s.buffer}, which has {buffers[s.buffer].size}")
 
 
-def _step(step: Step, buffers: tuple[Buffer, ...], refuse: _Refusal, where: str) -> None:
+def _step(step: Step, buffers: tuple[Buffer, ...], objects: Mapping[int, int], refuse: _Refusal, where: str) -> None:
     if not isinstance(step.name, str) or not isinstance(step.symbol, str) or not isinstance(step.host, str) or bool(step.symbol) == bool(step.host):
         refuse(f"{where} is neither one kernel nor one host step")
     if step.host:
         for t in step.inputs + step.outputs:
-            _operand(t, buffers, refuse, where)
-        if any(buffers[t.slice.buffer].kind not in ("arena", "output") for t in step.outputs):
+            _operand(t, buffers, objects, refuse, where)
+        if any(buffers[t.slice.buffer].kind not in ("arena", "output", "strings") for t in step.outputs):
             refuse(f"{where} writes to a constant or an input")
         return
     _slices(step.args, buffers, refuse, where)
+    if any(s.buffer in objects for s in step.args):
+        refuse(f"{where} is a kernel and would touch strings")
     if step.inputs or step.outputs:
         refuse(f"{where} is a kernel with operands of a host step")
     for d in step.dims:
@@ -127,8 +140,15 @@ def _step(step: Step, buffers: tuple[Buffer, ...], refuse: _Refusal, where: str)
         refuse(f"{where} has grain {step.grain!r}")
 
 
-def _operand(t: Tensor, buffers: tuple[Buffer, ...], refuse: _Refusal, where: str) -> None:
+def _operand(t: Tensor, buffers: tuple[Buffer, ...], objects: Mapping[int, int], refuse: _Refusal, where: str) -> None:
     _slices((t.slice,), buffers, refuse, where)
+    room = buffers[t.slice.buffer].size
+    if (t.slice.buffer in objects) != (t.dtype == "string"):
+        refuse(f"{where} has an operand of {t.dtype} in buffer {t.slice.buffer}, which is {'' if t.slice.buffer in objects else 'not '}one of strings")
+    if t.dtype == "string":
+        room = objects[t.slice.buffer] * SIZES["string"]
+        if t.slice.offset % SIZES["string"]:
+            refuse(f"{where} uses byte {t.slice.offset} of buffer {t.slice.buffer}, where no string starts")
     size = _tensor_size(t.dtype, t.shape, refuse, f"an operand of {where}")
     if not isinstance(t.strides, tuple) or len(t.strides) != len(t.shape):
         refuse(f"{where} has an operand of {len(t.shape)} sizes and strides {t.strides!r}")
@@ -136,5 +156,5 @@ def _operand(t: Tensor, buffers: tuple[Buffer, ...], refuse: _Refusal, where: st
         _number(s, LARGEST, refuse, f"a stride of {where}")
     if size:
         end = t.slice.offset + (1 + sum((d - 1) * s for d, s in zip(t.shape, t.strides))) * SIZES[t.dtype]
-        if end > buffers[t.slice.buffer].size:
-            refuse(f"{where} reaches byte {end} of buffer {t.slice.buffer}, which has {buffers[t.slice.buffer].size}")
+        if end > room:
+            refuse(f"{where} reaches byte {end} of buffer {t.slice.buffer}, which has {room}")

@@ -1,6 +1,7 @@
 """An engine as plain data: ports, buffers, steps, constants and machine code."""
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,11 +12,13 @@ import numpy as np
 from pelton.errors import EngineError
 
 NUMPY_NAMES = {"f64": "float64", "f32": "float32", "f16": "float16", "i64": "int64", "i32": "int32", "i16": "int16", "i8": "int8", "u64": "uint64",
-               "u32": "uint32", "u16": "uint16", "u8": "uint8", "bool": "bool", "c64": "complex64", "c128": "complex128"}
+               "u32": "uint32", "u16": "uint16", "u8": "uint8", "bool": "bool", "c64": "complex64", "c128": "complex128",
+               "string": "object"}
 ML_DTYPES_NAMES = {"bf16": "bfloat16", "f8e4m3fn": "float8_e4m3fn", "f8e4m3fnuz": "float8_e4m3fnuz", "f8e5m2": "float8_e5m2", "f8e5m2fnuz": "float8_e5m2fnuz",
-                   "i4": "int4", "u4": "uint4"}
+                   "f8e8m0fnu": "float8_e8m0fnu", "f6e2m3fn": "float6_e2m3fn", "f6e3m2fn": "float6_e3m2fn", "f4e2m1fn": "float4_e2m1fn",
+                   "i4": "int4", "u4": "uint4", "i2": "int2", "u2": "uint2"}
 SIZES = {name: np.dtype(n).itemsize for name, n in NUMPY_NAMES.items()} | {name: 1 for name in ML_DTYPES_NAMES} | {"bf16": 2}
-KINDS = ("arena", "constant", "table", "input", "output")
+KINDS = ("arena", "constant", "table", "input", "output", "strings", "text")
 
 
 def numpy_dtype(name: str) -> np.dtype:
@@ -53,11 +56,20 @@ class Port:
 @dataclass(frozen=True)
 class Buffer:
     """Memory that slices are cut from. `offset`: bytes in the arena, bytes in the constants (a "table" is a constant that kernels use for addressing),
-    or the index of the input or output."""
+    or the index of the input or output. Strings are Python objects, which host steps alone may touch: a buffer of kind "strings" belongs to a context and
+    has 8 bytes per object (`offset` is 0), "text" is a constant, a JSON list of strings."""
 
     kind: str
     offset: int
     size: int
+
+
+def strings_in(text: Any) -> np.ndarray:
+    """The objects of a "text" buffer, given its bytes; ValueError where they are no list of strings."""
+    found = json.loads(bytes(text))
+    if not isinstance(found, list) or not all(isinstance(s, str) for s in found):
+        raise ValueError("no list of strings")
+    return np.array(found, object)
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,13 @@
-"""ONNX models of every opset from 7 on: `load` checks the interface, has the graph read and hands back the program."""
+"""ONNX models of every opset: `load` checks the interface, has the graph read and hands back the program."""
 from __future__ import annotations
 
 import difflib
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import onnx
+import onnx.version_converter
 
 from pelton.errors import InputError, ModelError
 from pelton.ir.graph import Graph, Node, Value, live
@@ -16,11 +18,11 @@ from pelton.ops.foreign import DTYPES
 from . import onnx_ops_attention, onnx_ops_control, onnx_ops_conv, onnx_ops_image, onnx_ops_index, onnx_ops_linear  # noqa: F401  (readers)
 from . import onnx_ops_math, onnx_ops_norm, onnx_ops_quant, onnx_ops_reduce, onnx_ops_rnn, onnx_ops_shape  # noqa: F401  (readers)
 from .imported import Imported, Info, Shape, parse_shape
-from .onnx_file import read
+from .onnx_file import Source, read
 from .onnx_program import BROKEN, Program, Scope, domain_of
 from .onnx_reading import Items
 
-OLDEST = 7
+OLDEST = 7                      # what is older is converted
 SHOWN = 8                       # problems listed in one message
 
 
@@ -29,8 +31,10 @@ def load(source: str | os.PathLike | bytes | onnx.ModelProto, shapes: Mapping[st
     """A model as a program. `shapes` maps names of inputs to sizes (`"1x3x224x224"`, `"1..8..32x3"`, or integers); sizes that nobody gives become 1,
     with a warning. `outputs` may name inner tensors; only what they need is read. ModelError lists what is wrong with the model, InputError with the arguments.
     """
-    found = read(source)
+    found = _converted(read(source))
     program, graph = Program(found), found.model.graph
+    if found.opset is not None:
+        program.warn(f"{found.name} has opset {found.opset}, which the onnx package converted to {OLDEST}")
     scope = Scope(_opsets(program))
     program.constants_of(graph, scope)
     inputs, defaulted = _inputs(program, scope, {name: parse_shape(name, s) for name, s in (shapes or {}).items()})
@@ -59,12 +63,22 @@ def _listed(problems: list[str], name: str) -> str:
     return "\n  - ".join([f"{len(problems)} problems in {name}:", *problems[:SHOWN], *more])
 
 
+def _converted(found: Source) -> Source:
+    """The model, in the oldest opset that readers know if it is older."""
+    version = min((o.version for o in found.model.opset_import if not domain_of(o.domain)), default=OLDEST)
+    if version >= OLDEST:
+        return found
+    try:
+        model = onnx.version_converter.convert_version(found.model, OLDEST)
+    except (RuntimeError, ValueError, TypeError, onnx.version_converter.ConvertError) as e:
+        raise ModelError(f"opsets {OLDEST} and up are supported, {found.name} has {version}, and the onnx package cannot convert it: {str(e).strip()}; "
+                         "export it again") from None
+    return replace(found, model=model, opset=version)
+
+
 def _opsets(program: Program) -> dict[str, int]:
     opsets = {domain_of(o.domain): o.version for o in program.source.model.opset_import}
     version, newest = opsets.get("", OLDEST), onnx.defs.onnx_opset_version()
-    if version < OLDEST:
-        raise ModelError(f"opsets {OLDEST} and up are supported, {program.source.name} has {version}; "
-                         "convert it with onnx.version_converter.convert_version(model, 17), or export it again")
     if version > newest:
         program.warn(f"{program.source.name} has opset {version}, the installed onnx package knows {newest} and older: "
                      f"its operators are read as of {newest}; a newer onnx may do better")

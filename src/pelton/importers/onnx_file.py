@@ -16,15 +16,17 @@ from pelton.ops.foreign import DTYPES
 
 from .onnx_names import names_in
 
-PACKED = {DType.I4, DType.U4}                   # several elements per byte: onnx unpacks them
+# bits per element of types of which a byte has several: onnx unpacks them
+PACKED = {DType.I4: 4, DType.U4: 4, DType.F4E2M1FN: 4, DType.I2: 2, DType.U2: 2, DType.F6E2M3FN: 6, DType.F6E3M2FN: 6}
 
 
 @dataclass(frozen=True)
 class Source:
-    """A parsed model and where it came from: `path` is None for bytes and objects."""
+    """A parsed model and where it came from: `path` is None for bytes and objects; `opset` is what it had before it was converted, if it was."""
 
     model: onnx.ModelProto
     path: Path | None
+    opset: int | None = None
 
     @property
     def name(self) -> str:
@@ -102,7 +104,7 @@ def _external(tensor: onnx.TensorProto, dtype: DType, source: Source, where: str
         raise ModelError(f"strings cannot lie in an external file ({where})")
     file = _inside(location, source.path, where)
     count = math.prod(tensor.dims)
-    needed = (count + 1) // 2 if dtype in PACKED else count * dtype.size
+    needed = -(-count * PACKED[dtype] // 8) if dtype in PACKED else count * dtype.size
     if length is not None and length != needed:
         raise ModelError(f"{list(tensor.dims)} of {dtype.value} take {needed} bytes, but the model says {length} ({where})")
     size = file.stat().st_size

@@ -132,7 +132,11 @@ def sequence_at(n: Reading) -> Thing:
 @reads("SequenceInsert")
 def sequence_insert(n: Reading) -> Thing:
     items = n.items(0)
-    at = _position(n, 2, len(items) + 1, len(items))
+    given = n.some_integers(2, "position")
+    at = len(items) if given is None else given[0]
+    if not -len(items) <= at <= len(items):
+        raise n.refuse(f"SequenceInsert needs a position between {-len(items)} and {len(items)}, got {at}")
+    at = at + len(items) if at < 0 else at                 # counted from the last element, as Python's insert does
     return Items((*items[:at], n.input(1), *items[at:]))
 
 

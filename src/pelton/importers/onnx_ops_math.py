@@ -8,6 +8,7 @@ import numpy as np
 from pelton.ir.graph import Value
 from pelton.ir.types import BOOL, F64, STRING, DType
 
+from .onnx_file import PACKED
 from .onnx_reading import Reading, Thing, reads
 
 # ONNX's name → our word of the same operands and meaning
@@ -15,7 +16,7 @@ SAME = {"Abs": "abs", "Acos": "acos", "Acosh": "acosh", "Add": "add", "And": "lo
         "Atanh": "atanh", "BitwiseAnd": "bitwise_and", "BitwiseNot": "bitwise_not", "BitwiseOr": "bitwise_or", "BitwiseXor": "bitwise_xor",
         "Ceil": "ceil", "Cos": "cos", "Cosh": "cosh", "Div": "div", "Erf": "erf", "Exp": "exp", "Floor": "floor", "Greater": "greater",
         "GreaterOrEqual": "greater_equal", "HardSwish": "hard_swish", "IsNaN": "is_nan", "Less": "less", "LessOrEqual": "less_equal", "Log": "log",
-        "Mish": "mish", "Mul": "mul", "Neg": "neg", "Not": "logical_not", "Or": "logical_or", "PRelu": "prelu", "Reciprocal": "reciprocal",
+        "Mish": "mish", "Mul": "mul", "Neg": "neg", "Not": "logical_not", "Or": "logical_or", "Reciprocal": "reciprocal",
         "Relu": "relu", "Round": "round", "Sigmoid": "sigmoid", "Sign": "sign", "Sin": "sin", "Sinh": "sinh", "Softplus": "softplus",
         "Softsign": "softsign", "Sqrt": "sqrt", "Sub": "sub", "Tan": "tan", "Tanh": "tanh", "Xor": "logical_xor"}
 # the same with attributes of the same names
@@ -39,6 +40,15 @@ def with_attributes(n: Reading) -> Thing:
 @reads(*CHAINS)
 def chain(n: Reading) -> Thing:
     return reduce(lambda a, b: n.emit(CHAINS[n.op], a, b), n.inputs)
+
+
+@reads("PRelu")
+def prelu(n: Reading) -> Thing:
+    """The slope broadcasts; before opset 7 it is one per channel, which the conversion leaves as it is."""
+    x, slope = n.inputs
+    if n.program.source.opset is not None and slope.type.rank == 1 and slope.type.size > 1:
+        slope = n.reshape(slope, (slope.type.size, *[1] * (x.type.rank - 2)))
+    return n.emit("prelu", x, slope)
 
 
 @reads("Mean")
@@ -120,8 +130,7 @@ def cast(n: Reading) -> Thing | tuple[Thing, ...]:
 
 def needs_onnx_cast(source: DType, to: DType) -> bool:
     """Whether a conversion has rules of its own: strings, and the narrow types that saturate."""
-    odd = {STRING, DType.I4, DType.U4}
-    return source is not to and (bool({source, to} & odd) or to.value.startswith("f8"))
+    return source is not to and (STRING in (source, to) or bool({source, to} & PACKED.keys()) or to.value.startswith("f8"))
 
 
 @reads("Identity")

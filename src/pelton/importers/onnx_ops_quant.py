@@ -7,7 +7,7 @@ from pelton.ir.types import F32, I32, DType
 from .onnx_ops_conv import convolution
 from .onnx_reading import Reading, Thing, reads
 
-_BITS = {DType.I4, DType.U4, DType.I8, DType.U8, DType.I16, DType.U16}
+_BITS = {DType.I2, DType.U2, DType.I4, DType.U4, DType.I8, DType.U8, DType.I16, DType.U16}
 
 
 def _spread(n: Reading, v: Value, x: Value, axis: int, block: int) -> Value:

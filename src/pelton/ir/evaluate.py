@@ -8,7 +8,7 @@ import numpy as np
 from .graph import Graph, Node, Value
 from .types import DType
 
-_WIDE = {DType.F32, DType.F16, DType.BF16, DType.F8E4M3FN, DType.F8E4M3FNUZ, DType.F8E5M2, DType.F8E5M2FNUZ}
+_WIDE = {dtype for dtype in DType if dtype.is_float} - {DType.F64}
 
 
 def widen(array: np.ndarray, dtype: DType) -> np.ndarray:

@@ -19,16 +19,22 @@ class DType(enum.Enum):
     F8E4M3FNUZ = "f8e4m3fnuz"
     F8E5M2 = "f8e5m2"
     F8E5M2FNUZ = "f8e5m2fnuz"
+    F8E8M0FNU = "f8e8m0fnu"
+    F6E2M3FN = "f6e2m3fn"
+    F6E3M2FN = "f6e3m2fn"
+    F4E2M1FN = "f4e2m1fn"
     I64 = "i64"
     I32 = "i32"
     I16 = "i16"
     I8 = "i8"
     I4 = "i4"
+    I2 = "i2"
     U64 = "u64"
     U32 = "u32"
     U16 = "u16"
     U8 = "u8"
     U4 = "u4"
+    U2 = "u2"
     BOOL = "bool"
     STRING = "string"
     C64 = "c64"
@@ -36,7 +42,7 @@ class DType(enum.Enum):
 
     @property
     def numpy(self) -> np.dtype:
-        """The numpy dtype of arrays of this type (narrow floats and 4-bit integers come from ml_dtypes)."""
+        """The numpy dtype of arrays of this type (narrow floats and integers of 2 and 4 bits come from ml_dtypes)."""
         if self in _NUMPY:
             return np.dtype(_NUMPY[self])
         import ml_dtypes  # only models that use such a type need it
@@ -45,7 +51,7 @@ class DType(enum.Enum):
 
     @property
     def size(self) -> int:
-        """Bytes per element in memory (4-bit integers take a byte each)."""
+        """Bytes per element in memory (what is smaller than a byte takes one)."""
         return self.numpy.itemsize
 
     @property
@@ -76,7 +82,8 @@ _NUMPY = {DType.F64: "float64", DType.F32: "float32", DType.F16: "float16", DTyp
           DType.I16: "int16", DType.I8: "int8", DType.U64: "uint64", DType.U32: "uint32", DType.U16: "uint16",
           DType.U8: "uint8", DType.BOOL: "bool", DType.STRING: "object", DType.C64: "complex64", DType.C128: "complex128"}
 _ML_DTYPES = {DType.BF16: "bfloat16", DType.F8E4M3FN: "float8_e4m3fn", DType.F8E4M3FNUZ: "float8_e4m3fnuz",
-              DType.F8E5M2: "float8_e5m2", DType.F8E5M2FNUZ: "float8_e5m2fnuz", DType.I4: "int4", DType.U4: "uint4"}
+              DType.F8E5M2: "float8_e5m2", DType.F8E5M2FNUZ: "float8_e5m2fnuz", DType.F8E8M0FNU: "float8_e8m0fnu", DType.F6E2M3FN: "float6_e2m3fn",
+              DType.F6E3M2FN: "float6_e3m2fn", DType.F4E2M1FN: "float4_e2m1fn", DType.I4: "int4", DType.U4: "uint4", DType.I2: "int2", DType.U2: "uint2"}
 _BY_NUMPY_NAME = {name: dtype for dtype, name in [*_NUMPY.items(), *_ML_DTYPES.items()]}
 
 F64, F32, F16, BF16, I64, I32, I16, I8, U64, U32, U16, U8, BOOL, STRING = (

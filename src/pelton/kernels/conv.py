@@ -115,18 +115,26 @@ class Winograd(ChannelsLast):
         return (tactic["F"],)
 
     def _blocks(self, s: Window, f: int, target: Target):
-        """Blocks of tiles that keep both transformed blocks in L2, the channels split where there are too few blocks for the threads."""
-        panels, tiles = divide(s.oc, 2 * target.lanes), divide(s.oh, f) * divide(s.ow, f)
-        room = target.l2 * 3 // 4 // (4 * (f + 2) ** 2) // (s.c + s.oc)
-        seen = set()
-        for tb in sorted((6, 12, 18, 24, 36, 48), key=lambda tb: (abs(tb - min(24, max(6, room))), tb)):
-            tb = min(tb, tiles)
-            split = max(1, divide(2 * target.threads, divide(tiles, tb) * s.n))
-            for parts in (split, 2 * split):
-                nb = divide(panels, min(panels, parts)) * 2 * target.lanes
-                if (tb, nb) not in seen:
-                    seen.add((tb, nb))
-                    yield Tactic(self.name, target.isa, (("F", f), ("MR", 6), ("NV", 2), ("TB", tb), ("NB", nb)))
+        """Tiles and output channels per task, by a rough model of what a core waits for: products, the weights of every block, blocks that leave L2."""
+        nr, points, tiles = 2 * target.lanes, (f + 2) ** 2, divide(s.oh, f) * divide(s.ow, f)
+        panels = divide(s.oc, nr)
+        weights = 4 * points * s.c * panels * nr
+        rate = 64 if weights <= target.l2 // 2 else 20 if weights <= target.l3 // 2 else 2          # bytes per cycle and core: L2, L3, memory
+
+        def cycles(choice: tuple[int, int]) -> float:
+            tb, nb = choice
+            blocks, splits = divide(tiles, tb), divide(panels * nr, nb)
+            products = points * blocks * divide(tb, 6) * 6 * s.c * panels * nr / (2 * target.lanes)
+            held = 4 * points * tb * (s.c + nb)
+            spilled = 0 if held <= target.l2 * 3 // 4 else 2 * held * blocks * splits / 16
+            transforms = splits * tiles * points * s.c / 2
+            tasks = blocks * splits * s.n
+            return (max(products, weights * blocks / rate) + spilled + transforms) * divide(tasks, target.threads) * target.threads / tasks
+
+        splits = [n for n in (1, 2, 4, 8, 16) if n <= panels]
+        choices = {(min(tb, tiles), divide(panels, n) * nr) for tb in (6, 12, 18, 24, 36, 48, 64) for n in splits}
+        for tb, nb in sorted(choices, key=lambda c: (cycles(c), c)):
+            yield Tactic(self.name, target.isa, (("F", f), ("MR", 6), ("NV", 2), ("TB", tb), ("NB", nb)))
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node, s = region.anchor, window(region)
@@ -148,7 +156,8 @@ class Winograd(ChannelsLast):
 
 _A, _B = .5 ** .5, 2 ** .5
 # G of F(2×2) at 0, ±1, ∞ and F(6×6) at 0, ±1, ±2, ±½, ∞ (Lavin and Gray, "Fast algorithms for convolutional neural networks", 2015) and of F(4×4) at
-# 0, ±√½, ±√2, ∞, where the error is a third of that at 0, ±1, ±2, ∞ (on points: Alam et al., "Winograd convolution for deep neural networks: efficient point selection", 2022)
+# 0, ±√½, ±√2, ∞, where the error is a third of that at 0, ±1, ±2, ∞ (on points: Alam et al., "Winograd convolution for deep neural networks: efficient
+# point selection", 2022)
 G = {2: np.array([[1, 0, 0], [.5, .5, .5], [.5, -.5, .5], [0, 0, 1]]),
      4: np.array([[1, 0, 0], [-1 / 1.5, -_A / 1.5, -.5 / 1.5], [-1 / 1.5, _A / 1.5, -.5 / 1.5], [1 / 6, _B / 6, 2 / 6], [1 / 6, -_B / 6, 2 / 6], [0, 0, 1]]),
      6: np.array([[1, 0, 0], *([1 / n, p / n, p * p / n] for p, n in ((1, -4.5), (-1, -4.5), (2, 90), (-2, 90), (.5, 1.40625), (-.5, 1.40625))), [0, 0, 1]])}
@@ -194,7 +203,8 @@ class Depthwise(ChannelsLast):
             out = np.zeros((s.kh * s.kw, divide(s.c, lanes) * lanes), np.float32)
             out[:, :s.c] = array.reshape(s.c, -1).T
             return out
-        return Kernel(source, symbol, (x, Packed((w,), f"taps{lanes}", (s.kh * s.kw, divide(s.c, lanes) * lanes), pack), *end.operands), s.n * divide(s.oh, tactic["RB"]))
+        taps = Packed((w,), f"taps{lanes}", (s.kh * s.kw, divide(s.c, lanes) * lanes), pack)
+        return Kernel(source, symbol, (x, taps, *end.operands), s.n * divide(s.oh, tactic["RB"]))
 
 
 @template

@@ -18,8 +18,7 @@ from pelton.plan.region import Region
 from .template import Layouts, Tactic, source
 
 _OPERATORS = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^"}
-_MEMORY = {"f64": "double", "f32": "float", "f16": "_Float16", "bf16": "unsigned short", "i64": "long", "i32": "int", "i16": "short", "i8": "signed char",
-           "u64": "unsigned long", "u32": "unsigned", "u16": "unsigned short", "u8": "unsigned char", "bool": "unsigned char"}
+_HELD = frozenset("f64 f32 f16 bf16 i64 i32 i16 i8 u64 u32 u16 u8 bool".split())      # element types of vec.h
 
 
 def computed(dtype: DType) -> str:
@@ -34,12 +33,12 @@ def vector(dtype: DType) -> str:
 
 def memory(dtype: DType) -> str:
     """The C type of an element in memory."""
-    return _MEMORY[dtype.value]
+    return "u8" if dtype is BOOL else dtype.value
 
 
 def computable(dtype: DType) -> bool:
     """Whether generated kernels hold this element type."""
-    return dtype.value in _MEMORY
+    return dtype.value in _HELD
 
 
 def literal(x, dtype: DType) -> str:
@@ -181,8 +180,7 @@ def tail(region: Region, layouts: Layouts, grid: Grid, made: Sequence[Value], *,
         kind = v.type.dtype.value
         where = f"{pointer(v, 'e')} + {at}"
         if step == 0:
-            load = f"({vector(BOOL)})(-(int)({where})[0])" if v.type.dtype is BOOL else f"bc_{computed(v.type.dtype)}(*({where}))" if computed(v.type.dtype) == kind \
-                else f"ldg_{kind}({where}, 0, n)"
+            load = f"bc_{kind}(*({where}))"
         elif step == 1:
             load = f"ldn_{kind}({where}, n)"
         elif step is not None:
@@ -231,9 +229,10 @@ def fill(file: str, region: Region, tactic: Tactic, block: str) -> tuple[str, st
     """The kernel file with its region and tactic blocks replaced: (source, symbol)."""
     text = source(file)
     for mark, new in (("region", block), ("tactic", constants(**dict(tactic.params)) if tactic.params else "")):
-        text, n = re.subn(rf"// <{mark}>\n.*?// </{mark}>\n", lambda _: f"// <{mark}>\n{new}// </{mark}>\n", text, flags=re.S)
-        if n != 1:
-            raise ValueError(f"{file} has {n} blocks '{mark}', expected one")
+        parts = re.split(rf"// </?{mark}>\n", text)
+        if len(parts) != 3:
+            raise ValueError(f"{file} needs one block '{mark}'")
+        text = f"{parts[0]}// <{mark}>\n{new}// </{mark}>\n{parts[2]}"
     text = f"// {region.title()} by {tactic.name}\n" + text
     symbol = "k_" + hashlib.sha256(text.encode()).hexdigest()[:16]
     return text.replace("KERNEL", symbol), symbol

@@ -159,7 +159,8 @@ class Gemm(Template):
                 bk, bn = b[-2:]
             b_at = Grid(b_shape, grid.b, (), ()).address(b) if grid.b else "0"
         end = tail(region, layouts, grid, (node.output,), first=2, add=p.bias)
-        block = constants(BATCH=p.batch, M=p.m, N=p.n, K=p.k, AR=ar, PACKED=packed, BK=bk, BN=bn) + f"#define A_AT(b) ({a_at})\n#define B_AT(b) ({b_at})\n" + end.text
+        block = (constants(BATCH=p.batch, M=p.m, N=p.n, K=p.k, AR=ar, PACKED=packed, BK=bk, BN=bn)
+                 + f"#define A_AT(b) ({a_at})\n#define B_AT(b) ({b_at})\n" + end.text)
         source, symbol = fill("gemm.c", region, tactic, block)
         mb, nb, kc = tactic["MB"], tactic["NB"], tactic["KC"]
         mbs, nbs = divide(p.m, mb), divide(p.n, nb)

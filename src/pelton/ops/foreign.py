@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 # DType name → TensorProto.DataType, the numbers of the ONNX format.
 CODES = {"f32": 1, "u8": 2, "i8": 3, "u16": 4, "i16": 5, "i32": 6, "i64": 7, "string": 8, "bool": 9, "f16": 10, "f64": 11, "u32": 12, "u64": 13,
-         "c64": 14, "c128": 15, "bf16": 16, "f8e4m3fn": 17, "f8e4m3fnuz": 18, "f8e5m2": 19, "f8e5m2fnuz": 20, "u4": 21, "i4": 22}
+         "c64": 14, "c128": 15, "bf16": 16, "f8e4m3fn": 17, "f8e4m3fnuz": 18, "f8e5m2": 19, "f8e5m2fnuz": 20, "u4": 21, "i4": 22,
+         "f4e2m1fn": 23, "f8e8m0fnu": 24, "u2": 25, "i2": 26, "f6e2m3fn": 27, "f6e3m2fn": 28}
 DTYPES = {code: DType(name) for name, code in CODES.items()}
 
 

@@ -1,6 +1,7 @@
 """From placed tasks and chosen kernels to the plain-data engine: buffers, arguments, waves, packed constants."""
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -10,6 +11,7 @@ import numpy as np
 from pelton.engine.engine import Buffer, Engine, Port, Slice, Step, Tensor
 from pelton.ir.text import node_text
 from pelton.ir.graph import Value
+from pelton.ir.types import STRING
 
 from .layout import span
 from .memory import ALIGN, Lifetime, assign
@@ -51,14 +53,16 @@ class _Blob:
         self.pieces: list[np.ndarray] = []
         self.index: dict[object, int] = {}
         self.offsets: list[tuple[int, int]] = []
+        self.kinds: list[str] = []
         self.size = 0
 
-    def add(self, key: object, array) -> int:
+    def add(self, key: object, array, kind: str = "") -> int:
         if key not in self.index:
             data = np.ascontiguousarray(array() if callable(array) else array)
             self.index[key] = len(self.pieces)
             self.offsets.append((self.size, data.nbytes))
             self.pieces.append(data)
+            self.kinds.append(kind or ("table" if data.dtype.kind in "iub" else "constant"))
             self.size += -(-data.nbytes // ALIGN) * ALIGN
         return self.index[key]
 
@@ -69,9 +73,14 @@ class _Blob:
         return out
 
 
+def _text(strings: np.ndarray) -> np.ndarray:
+    """Strings as the bytes of a JSON list."""
+    return np.frombuffer(json.dumps(strings.reshape(-1).tolist()).encode(), np.uint8)
+
+
 def lower(placed: Placed, chosen: Sequence[Chosen], code: bytes, *, name: str, target: Mapping[str, object], meta: Mapping[str, object],
           output_names: Sequence[str]) -> Engine:
-    """Assembles the engine. Buffers: inputs, outputs, arena, then constants, in that order."""
+    """Assembles the engine. Buffers: inputs, outputs, strings, arena, then constants, in that order."""
     graph, places = placed.graph, placed.places
     buffers: list[Buffer] = []
     number: dict[Value, int] = {}
@@ -86,6 +95,10 @@ def lower(placed: Placed, chosen: Sequence[Chosen], code: bytes, *, name: str, t
         for v in (*c.task.reads, *c.task.writes):
             at = places[v]
             if at.root in number or at.root in placed.constants:
+                continue
+            if v.type.dtype is STRING:
+                number[at.root] = len(buffers)
+                buffers.append(Buffer("strings", 0, at.root.type.bytes))
                 continue
             extent = (at.offset + span(v.type.shape, at.strides)) * v.type.dtype.size
             old = lives.get(at.root)
@@ -103,7 +116,8 @@ def lower(placed: Placed, chosen: Sequence[Chosen], code: bytes, *, name: str, t
             at = places[x]
             if at.root in number:
                 return Slice(number[at.root], at.offset * x.type.dtype.size)
-            piece = blob.add(at.root, placed.constants[at.root])
+            array = placed.constants[at.root]
+            piece = blob.add(at.root, array) if x.type.dtype is not STRING else blob.add(at.root, _text(array), "text")
             sources.setdefault(piece, [at.root.name])
             return Slice(base + piece, at.offset * x.type.dtype.size)
         piece = blob.add((x.sources, x.form), x.make)
@@ -123,7 +137,7 @@ def lower(placed: Placed, chosen: Sequence[Chosen], code: bytes, *, name: str, t
             node = c.task.node
             steps.append(Step(name=str(c.info.get("name", "")), symbol="", args=(), dims=(), tiles=0, grain=1, wave=c.wave, scratch=0, host=node_text(node),
                               inputs=tuple(map(tensor, node.inputs)), outputs=tuple(map(tensor, node.outputs)), info=dict(c.info)))
-    buffers += [Buffer("table" if p.dtype.kind in "iub" else "constant", at, size) for (at, size), p in zip(blob.offsets, blob.pieces)]
+    buffers += [Buffer(kind, at, size) for (at, size), kind in zip(blob.offsets, blob.kinds)]
 
     def port(v: Value, label: str) -> Port:
         return Port(label, v.type.dtype.value, v.type.shape)

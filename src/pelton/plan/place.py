@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from pelton.ir.graph import Graph, Node, Value
-from pelton.ir.types import TensorType
+from pelton.ir.types import STRING, TensorType
 from pelton.ops import get
 
 from .fuse import Fused
@@ -96,6 +96,8 @@ class _Placer:
         for item in self.items:
             if isinstance(item, Region):
                 self.region(item)
+            elif any(v.type.dtype is STRING for v in item.inputs):
+                self.host(item)                                    # they lie in Python, where nothing is a view of anything
             elif item.op.name == "concat":
                 self.concat(item)
             elif item.op.name in ("reshape", "transpose", "slice", "expand"):
@@ -220,6 +222,9 @@ class _Placer:
     def _copy(self, v: Value, fresh: Value, why: str) -> None:
         self.done.copies.append(why)
         node = Node(get("copy"), (v,), {}, (fresh,), "")
+        if v.type.dtype is STRING:
+            self.host(node)
+            return
         constants = {v: self.done.constants[v]} if v in self.done.constants else {}
         region = Region(Graph(() if constants else (v,), constants, (node,), (fresh,), "copy"), ())
         self.done.tasks.append(Task(region, {v: self.places[v].strides, fresh: self.places[fresh].strides}))

@@ -23,6 +23,8 @@ def fit(port: Port, given: Any) -> np.ndarray:
         raise InputError(f"{what} as a numpy array, given {_kind(given)}; np.asarray(value, dtype=np.{dtype.name}) makes one")
     if isinstance(given, np.ma.MaskedArray):
         raise InputError(f"{what}, given a masked array, whose mask would be lost; fill it with {port.name}.filled(value)")
+    if port.dtype == "string":
+        return _strings(given, port, what)
     if given.dtype.hasobject:
         raise InputError(f"{what} (numpy {dtype.name}), given an array of Python objects, shape {list(given.shape)}; make an array of numbers with "
                          f"np.asarray(value.tolist(), dtype=np.{dtype.name})")
@@ -32,6 +34,20 @@ def fit(port: Port, given: Any) -> np.ndarray:
     if type(given) is np.ndarray and given.dtype == dtype and given.flags.c_contiguous and given.flags.aligned:
         return given
     return np.array(given, dtype=dtype, order="C", copy=True, subok=False)
+
+
+def _strings(given: np.ndarray, port: Port, what: str) -> np.ndarray:
+    """Strings as an array of Python's str: numpy's own string arrays are copied, arrays of objects are taken where each is one."""
+    if given.dtype.kind == "S":
+        raise InputError(f"{what}, given bytes; decode them with np.char.decode(value, 'utf-8')")
+    if given.dtype.kind not in "OUT":
+        raise InputError(f"{what}, given {given.dtype.name}; make strings of it with .astype(str)")
+    check_shape(port, given.shape, what)
+    array = np.asarray(given, object, order="C")
+    wrong = next((v for v in array.flat if not isinstance(v, str)), "")
+    if not isinstance(wrong, str):
+        raise InputError(f"{what}, given an array of objects that holds {_kind(wrong)}, {wrong!r:.50}; every element has to be a str")
+    return array
 
 
 def check_shape(port: Port, shape: tuple[int, ...], what: str) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from pelton.backends.cpu import MAX_THREADS, Program, allocate, default_threads
 from pelton.backends.cpu.memory import address
 from pelton.backends.cpu.program import Row, check_threads
-from pelton.engine.engine import Step
+from pelton.engine.engine import SIZES, Step
 from pelton.errors import InputError
 
 from .arrays import check_names, check_out, fit, refuse_mapping, refuse_out, refuse_shared
@@ -44,8 +44,10 @@ class Context:
         plain = engine.plain
         self.engine = engine
         self.threads = min(default_threads(), plain.meta.get("threads") or MAX_THREADS) if threads is None else check_threads(threads)
-        check_memory(plain.name, plain.arena, max((s.scratch for s in plain.steps), default=0), self.threads)
+        strings = {i: b.size for i, b in enumerate(plain.buffers) if b.kind == "strings"}
+        check_memory(plain.name, plain.arena + sum(strings.values()), max((s.scratch for s in plain.steps), default=0), self.threads)
         self._arena = allocate(plain.arena)
+        self._strings = {i: np.full(size // SIZES["string"], "", object) for i, size in strings.items()}
         self._ports = (ctypes.c_void_p * (len(plain.inputs) + len(plain.outputs)))()
         self._bound: list[np.ndarray] = []                       # the arrays of the run in progress, inputs then outputs
         self._parts = self._cut()
@@ -117,7 +119,7 @@ class Context:
 
     def warmup(self) -> None:
         """Runs once on zeros: memory is touched, threads are started, so that the next run takes what runs take."""
-        self.run({p.name: np.zeros(p.shape, p.numpy_dtype) for p in self.engine.inputs})
+        self.run({p.name: np.full(p.shape, "" if p.dtype == "string" else 0, p.numpy_dtype) for p in self.engine.inputs})
 
     def profile(self, inputs: Mapping[str, np.ndarray]) -> list[tuple[Step, int]]:
         """Every step with the nanoseconds it took, in a run in which no two steps overlap."""
@@ -143,10 +145,13 @@ class Context:
             part.run(self._memory)
 
     def _memory(self, buffer: int) -> np.ndarray:
-        """A buffer's bytes during a run."""
+        """A buffer's bytes, or strings, during a run."""
         b, plain = self.engine.plain.buffers[buffer], self.engine.plain
         if b.kind in ("input", "output"):
-            return self._bound[b.offset + (len(plain.inputs) if b.kind == "output" else 0)].reshape(-1).view(np.uint8)
+            flat = self._bound[b.offset + (len(plain.inputs) if b.kind == "output" else 0)].reshape(-1)
+            return flat if flat.dtype.hasobject else flat.view(np.uint8)
+        if b.kind in ("strings", "text"):
+            return self._strings[buffer] if b.kind == "strings" else self.engine.texts[buffer]
         return (self._arena if b.kind == "arena" else self.engine.constants)[b.offset:b.offset + b.size]
 
     def _bind(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
@@ -159,8 +164,8 @@ class Context:
         places = []
         for port, name, dtype, shape, alignment in self._inputs:
             array = inputs[name]
-            if type(array) is not np.ndarray or array.dtype != dtype or array.shape != shape:
-                array = fit(port, array)
+            if type(array) is not np.ndarray or array.dtype != dtype or array.shape != shape or dtype.hasobject:
+                array = fit(port, array)                         # strings are looked at one by one
             interface = array.__array_interface__                # in one look: the address, and no strides if contiguous
             place = interface["data"][0]
             if place % alignment or interface["strides"] is not None:

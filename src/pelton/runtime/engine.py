@@ -15,7 +15,7 @@ from pelton.backends.cpu.memory import aligned
 from pelton.engine import engine as plain_engine
 from pelton.engine import file
 from pelton.engine.check import check
-from pelton.engine.engine import Port, Step
+from pelton.engine.engine import Port, Step, strings_in
 
 from .context import Context
 from .host import HostStep
@@ -35,6 +35,7 @@ class Engine:
         check_machine(plain.name, plain.target)
         self.plain = plain
         self.constants = aligned(plain.constants)
+        self.texts = {i: strings_in(self.constants[b.offset:b.offset + b.size]) for i, b in enumerate(plain.buffers) if b.kind == "text"}
         self.symbols: dict[str, int] = {}
         if plain.code:
             code = load_code(plain.code)
@@ -68,7 +69,7 @@ class Engine:
         return self.plain.meta
 
     def context(self, threads: int | None = None) -> Context:
-        """A context of its own memory, for one run at a time. `threads`: as many as the engine was built for and this process has CPUs, unless said otherwise."""
+        """A context of its own memory, for one run at a time. `threads`: those the engine was built for, no more than there are CPUs, unless said otherwise."""
         return Context(self, threads)
 
     def run(self, inputs: Mapping[str, np.ndarray], out: Mapping[str, np.ndarray] | None = None) -> dict[str, np.ndarray]:

@@ -21,7 +21,7 @@ class HostStep:
         self.step = step
 
     def run(self, memory: Callable[[int], np.ndarray]) -> None:
-        """Reads and writes the buffers that `memory` gives as bytes."""
+        """Reads and writes the buffers that `memory` gives, as bytes or as strings."""
         results = self._function(*(view(t, memory(t.slice.buffer)) for t in self.step.inputs))
         if len(results) != len(self.step.outputs):
             raise EngineError(f"host step {self.step.name!r} gave {len(results)} results, expected {len(self.step.outputs)}")
@@ -36,4 +36,6 @@ def view(t: Tensor, memory: np.ndarray) -> np.ndarray:
     size = SIZES[t.dtype]
     if 0 in t.shape:
         return np.empty(t.shape, numpy_dtype(t.dtype))
+    if t.dtype == "string":
+        return np.lib.stride_tricks.as_strided(memory[t.slice.offset // size:], t.shape, [s * size for s in t.strides])
     return np.ndarray(t.shape, numpy_dtype(t.dtype), memory, t.slice.offset, tuple(s * size for s in t.strides))
