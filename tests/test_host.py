@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 from compare import assert_close
-from onnx_models import draw, one_node
+from onnx_models import draw, one_node, value_info
 
 from pelton.errors import EngineError, InputError
 from pelton.host import run_node, run_text
@@ -66,6 +66,16 @@ def test_a_failing_reference_says_which_step():
     node, arrays, _ = only_node(one_node("Gather", "f32[3]", "i64[2]"))
     with pytest.raises(EngineError, match="step gather 'node' failed on the host: IndexError"):
         run_node(node, [arrays[0], np.array([7, 8])])
+
+
+def test_a_shape_that_is_not_the_declared_one():
+    m = one_node("NonZero", "i64[3]")
+    m.graph.output[0].CopyFrom(value_info("y0", "i64[1, 2]"))
+    (node,) = load(m).graph.nodes
+    run = run_text(node_text(node))
+    assert run(np.array([4, 0, 5]))[0].tolist() == [[0, 2]]
+    with pytest.raises(EngineError, match=r"step onnx::NonZero@17 'node' should give i64\[1, 2\].*for this data it gave shape \[1, 3\]"):
+        run(np.array([4, 3, 5]))
 
 
 WITHOUT_ONNX = """

@@ -12,6 +12,7 @@ from onnx.reference import ReferenceEvaluator
 from onnx_cases import BY_HAND, CASES
 from onnx_models import draw, model, one_node, value_info
 
+from pelton.errors import ModelError
 from pelton.importers.onnx import load
 from pelton.importers.onnx_reading import READERS
 from pelton.ir.evaluate import evaluate
@@ -129,10 +130,10 @@ def test_sparse_initializers():
     check(m, {"y": np.array([[1, 1, 0], [0, 0, 4]], np.float32)}, {"x": np.zeros((2, 3), np.float32)})
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.int64, "int4"])
+@pytest.mark.parametrize("dtype", [np.float32, np.int64, "int4", "int2"])
 def test_external_data(tmp_path, dtype):
     ml_dtypes = pytest.importorskip("ml_dtypes")
-    array = np.arange(-3, 3).reshape(2, 3).astype(ml_dtypes.int4 if dtype == "int4" else dtype)
+    array = np.arange(-3, 3).reshape(2, 3).astype(getattr(ml_dtypes, dtype) if isinstance(dtype, str) else dtype)
     tensor = onnx.numpy_helper.from_array(array, "w")
     (tmp_path / "weights.bin").write_bytes(b"\0" * 5 + tensor.raw_data)
     onnx.external_data_helper.set_external_data(tensor, "weights.bin", 5, len(tensor.raw_data))
@@ -216,6 +217,14 @@ def test_sequences_exist_while_importing_only():
     assert all(w in ("slice", "concat", "neg", "reshape", "copy") for w in words(check(m)))
 
 
+@pytest.mark.parametrize("position, expected", [(0, "cab"), (1, "acb"), (2, "abc"), (-1, "acb"), (-2, "cab")])
+def test_places_in_sequences_count_from_both_ends(position, expected):
+    m = model([node("SequenceConstruct", "a b", "s"), node("SequenceInsert", "s c at", "t"), node("ConcatFromSequence", "t", "y", axis=0)],
+              {n: "f32[1]" for n in "abc"}, ["y"], {"at": np.int64(position)})
+    feeds = {n: np.array([i], np.float32) for i, n in enumerate("abc")}
+    check(m, {"y": np.array(["abc".index(n) for n in expected], np.float32)}, feeds)
+
+
 def test_optionals():
     m = model([node("Optional", "x", "o"), node("OptionalHasElement", "o", "has"), node("OptionalGetElement", "o", "y")], {"x": "f32[3]"},
               ["has", "y"], opset=18)
@@ -267,6 +276,55 @@ def test_other_operators_run_on_the_onnx_package(m):
     graph = check(m)
     assert all(n.op.kind == "foreign" for n in graph.nodes)
     verify(parse(to_text(graph)))
+
+
+# --- what depends on the data
+
+def declared(m: onnx.ModelProto, **types: str) -> onnx.ModelProto:
+    """The model with types stated for some of its tensors."""
+    for o in m.graph.output:
+        if o.name in types:
+            o.CopyFrom(value_info(o.name, types.pop(o.name)))
+    m.graph.value_info.extend(value_info(name, text) for name, text in types.items())
+    return m
+
+
+@pytest.mark.parametrize("m, feeds", [
+    (declared(one_node("Reshape", "f32[2, 3]", "i64[2]"), y0="f32[3, 2]"), {"x1": np.array([3, -1])}),
+    (declared(one_node("NonZero", "i64[3]"), y0="i64[1, 2]"), {"x0": np.array([5, 0, 7])}),
+    (declared(one_node("Resize", "f32[1, 1, n, n]", None, "f32[4]"), y0="f32[1, 1, n, 2]"), {"x2": np.array([1, 1, 1, 2], np.float32)}),
+    (declared(one_node("CumSum", "f32[2, 3]", "i32[]"), y0="f32[7, 7]"), {"x1": np.array(1, np.int32)}),         # onnx knows it better
+    (one_node("Trilu", "f32[3, 3]", "i64[]"), {"x1": np.array(1)}),
+    (declared(one_node("HannWindow", "i32[]"), y0="f32[4]"), {"x0": np.array(4, np.int32)}),                        # its function body cannot be read
+    (declared(model([node("Expand", "x to", "wide"), node("Relu", "wide", "y")], {"x": "f32[3]", "to": "i64[2]"}, ["y"]), wide="f32[2, 3]"),
+     {"to": np.array([2, 1])})], ids=lambda m: m.graph.node[0].op_type if isinstance(m, onnx.ModelProto) else "")
+def test_what_needs_the_data_runs_on_the_onnx_package_where_its_type_is_declared(m, feeds):
+    found = load(m)
+    feeds = {**{v.name: np.ones(v.type.shape, v.type.dtype.numpy) for v in found.graph.inputs}, **feeds}
+    assert any(n.op.kind == "foreign" for n in check(m, feeds=feeds).nodes) and len(found.info.foreign) == 1
+
+
+def test_declared_types_do_not_count_where_the_inputs_have_other_sizes():
+    m = declared(one_node("Reshape", "f32[2, 3]", "i64[2]"), y0="f32[3, 2]")
+    with pytest.raises(ModelError, match="Reshape needs a constant as its shape"):
+        load(m, {"x0": (4, 3)})
+
+
+# --- old opsets
+
+def test_the_oldest_opsets_are_converted():
+    m = one_node("Relu", "f32[3]", opset=5, consumed_inputs=[0])
+    check(m, {"y0": np.array([0, 0, 2], np.float32)}, {"x0": np.array([-1, 0, 2], np.float32)})
+    assert "has opset 5, which the onnx package converted to 6" in load(m).info.warnings[0]
+
+
+def test_broadcasting_of_opset_6():
+    """It has an axis, and the slopes of PRelu are one per channel."""
+    m = model([node("Add", "x b", "s", broadcast=1, axis=1), node("PRelu", "s slope", "y")], {"x": "f32[2, 3, 4]"}, ["y"],
+              {"b": np.array([1, 2, 3], np.float32), "slope": np.array([0.5, 0.25, 0], np.float32)}, opset=6)
+    x = np.random.default_rng(0).standard_normal((2, 3, 4)).astype(np.float32) * 3
+    s = x + np.array([1, 2, 3], np.float32)[:, None]
+    check(m, {"y": np.where(s < 0, s * np.array([0.5, 0.25, 0], np.float32)[:, None], s)}, {"x": x})
 
 
 # --- the interface

@@ -22,7 +22,7 @@ from .onnx_file import Source, read
 from .onnx_program import BROKEN, Program, Scope, domain_of
 from .onnx_reading import Items
 
-OLDEST = 7                      # what is older is converted
+OLDEST = 6                      # what is older is converted
 SHOWN = 8                       # problems listed in one message
 
 
@@ -137,10 +137,13 @@ def _spelled(shape: onnx.TensorShapeProto) -> str:
 
 def _input_type(program: Program, i: onnx.ValueInfoProto, given: tuple[int, ...] | None, sizes: Mapping[str, int], defaulted: list[str]) -> TensorType:
     where = f"input {i.name!r}, {program.source.name}"
-    kind = i.type.WhichOneof("value") or "tensor of unknown element type"
+    declared, kind = i.type, i.type.WhichOneof("value") or "tensor of unknown element type"
+    if kind == "optional_type" and declared.optional_type.elem_type.WhichOneof("value") == "tensor_type":
+        declared, kind = declared.optional_type.elem_type, "tensor_type"
+        program.warn(f"the model takes input {i.name!r} or does without, the engine always takes it ({program.source.name})")
     if kind != "tensor_type":
         raise ModelError(f"inputs have to be tensors, this one is declared as {kind.removesuffix('_type').replace('_', ' ')} ({where})")
-    tensor = i.type.tensor_type
+    tensor = declared.tensor_type
     if tensor.elem_type not in DTYPES:
         raise ModelError(f"element type number {tensor.elem_type} of the ONNX format is not supported ({where})")
     if not tensor.HasField("shape") and given is None:

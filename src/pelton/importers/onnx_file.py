@@ -22,7 +22,7 @@ PACKED = {DType.I4: 4, DType.U4: 4, DType.F4E2M1FN: 4, DType.I2: 2, DType.U2: 2,
 
 @dataclass(frozen=True)
 class Source:
-    """A parsed model and where it came from: `path` is None for bytes and objects; `opset` is what it had before it was converted, if it was."""
+    """A parsed model and where it came from: `path` is None for bytes and objects; `opset` is what it had before it was converted."""
 
     model: onnx.ModelProto
     path: Path | None

@@ -28,7 +28,15 @@ CHAINS = {"Max": "maximum", "Min": "minimum", "Sum": "add"}
 
 @reads(*SAME)
 def same(n: Reading) -> Thing:
-    return n.emit(SAME[n.op], *n.inputs)
+    return n.emit(SAME[n.op], *_aligned(n))
+
+
+def _aligned(n: Reading) -> tuple[Value, ...]:
+    """The inputs. Before opset 7 the axes of the second one may be said to lie along those of the first from `axis` on."""
+    if n.opset >= 7 or n.attr("axis") is None or len(n.inputs) != 2:
+        return n.inputs
+    a, b = n.inputs
+    return a, n.reshape(b, (*b.type.shape, *[1] * (a.type.rank - n.axis(n.attr("axis"), a.type.rank) - b.type.rank)))
 
 
 @reads(*WITH_ATTRIBUTES)
@@ -44,9 +52,9 @@ def chain(n: Reading) -> Thing:
 
 @reads("PRelu")
 def prelu(n: Reading) -> Thing:
-    """The slope broadcasts; before opset 7 it is one per channel, which the conversion leaves as it is."""
+    """The slope broadcasts; before opset 7 it is one per channel."""
     x, slope = n.inputs
-    if n.program.source.opset is not None and slope.type.rank == 1 and slope.type.size > 1:
+    if n.opset < 7 and slope.type.rank == 1 and slope.type.size > 1:
         slope = n.reshape(slope, (slope.type.size, *[1] * (x.type.rank - 2)))
     return n.emit("prelu", x, slope)
 
@@ -59,7 +67,7 @@ def mean(n: Reading) -> Thing:
 
 @reads("Equal")
 def equal(n: Reading) -> Thing | tuple[Thing, ...]:
-    return n.foreign() if n.input(0).type.dtype is STRING else n.emit("equal", *n.inputs)
+    return n.foreign() if n.input(0).type.dtype is STRING else n.emit("equal", *_aligned(n))
 
 
 @reads("Mod")
@@ -70,7 +78,7 @@ def mod(n: Reading) -> Thing:
 @reads("Pow")
 def power(n: Reading) -> Thing:
     """The exponent may be of another type than the base; integers go by float64, which is exact up to 2⁵³."""
-    base, exponent = n.inputs
+    base, exponent = _aligned(n)
     if base.type.dtype.is_float:
         return n.emit("pow", base, n.cast(exponent, base.type.dtype))
     return n.cast(n.emit("pow", n.cast(base, F64), n.cast(exponent, F64)), base.type.dtype)

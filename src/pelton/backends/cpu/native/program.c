@@ -44,6 +44,7 @@ struct program {
     size_t stride, scratch_bytes;           /* per participant; in all */
     schedule schedules[2];                  /* as planned; every step a wave of its own, for time stamps */
     const schedule *last;                   /* the one of the latest shared run */
+    _Atomic int64_t *stamps;                /* while profiling: per step when it began and ended; written by whoever works on it */
     _Alignas(LINE) _Atomic long at;         /* the caller's wave: where a late worker starts */
     _Alignas(LINE) _Atomic uint32_t bell;   /* rung at the end of a wave if somebody sleeps for it */
     _Atomic uint32_t sleepers;
@@ -194,6 +195,8 @@ static bool reached(wave *w, uint64_t target) {
 
 /* Adds finished tiles; the one who adds the last wakes those who sleep for them. */
 static void credit(program *p, wave *w, long tiles, uint64_t target) {
+    if (p->stamps)
+        atomic_store_explicit(&p->stamps[2 * w->step + 1], now(), memory_order_relaxed);
     if (atomic_fetch_add(&w->done, (uint64_t)tiles) + (uint64_t)tiles == target && atomic_load(&p->sleepers)) {
         atomic_fetch_add(&p->bell, 1);
         futex_wake(&p->bell, INT_MAX);
@@ -217,8 +220,8 @@ static void await(program *p, wave *w, uint64_t target) {
     atomic_fetch_sub(&p->sleepers, 1);
 }
 
-/* Goes over the waves from `start`, doing what is left of them. Slot 0 is the caller, who alone takes time stamps. */
-static void walk(program *p, schedule *s, uint32_t epoch, long slot, long start, int64_t *stamps) {
+/* Goes over the waves from `start`, doing what is left of them. Slot 0 is the caller. */
+static void walk(program *p, schedule *s, uint32_t epoch, long slot, long start) {
     void *scratch = p->scratch ? p->scratch + slot * p->stride : NULL;
     uint64_t runs = atomic_load_explicit(&s->runs, memory_order_relaxed);
     for (long i = start; i < s->count; i++) {
@@ -226,8 +229,6 @@ static void walk(program *p, schedule *s, uint32_t epoch, long slot, long start,
         long finished = 0, begin, end;
         if (slot == 0)
             atomic_store_explicit(&p->at, i, memory_order_release);
-        if (stamps)
-            stamps[2 * w->step] = now();
         for (unit *u = w->units; u < w->units + w->count; u++) {
             claim c;
             while ((c = claim_tiles(u, epoch, p->threads, &begin, &end)) == CLAIMED) {
@@ -241,24 +242,20 @@ static void walk(program *p, schedule *s, uint32_t epoch, long slot, long start,
         if (finished)
             credit(p, w, finished, target);
         await(p, w, target);
-        if (stamps)
-            stamps[2 * w->step + 1] = now();
     }
 }
 
-static void walk_alone(program *p, const schedule *s, int64_t *stamps) {
+static void walk_alone(program *p, const schedule *s) {
     for (const wave *w = s->waves; w < s->waves + s->count; w++) {
-        if (stamps)
-            stamps[2 * w->step] = now();
         for (const unit *u = w->units; u < w->units + w->count; u++)
             execute(u, 0, u->tiles, p->scratch);
-        if (stamps)
-            stamps[2 * w->step + 1] = now();
+        if (p->stamps)
+            p->stamps[2 * w->step + 1] = now();
     }
 }
 
 void program_assist(program *p, run r, long slot) {
-    walk(p, &p->schedules[r.stepwise], r.epoch, slot, atomic_load_explicit(&p->at, memory_order_acquire), NULL);
+    walk(p, &p->schedules[r.stepwise], r.epoch, slot, atomic_load_explicit(&p->at, memory_order_acquire));
 }
 
 /* All counters as if nothing had run. */
@@ -272,13 +269,13 @@ static void forget(program *p) {
     p->last = NULL;
 }
 
-static void go(program *p, bool stepwise, int64_t *stamps) {
+static void go(program *p, bool stepwise) {
     schedule *s = &p->schedules[stepwise];
     pool_enter();
     if (seat_adopt(p->seat))
         forget(p);
     if (!s->parallel) {
-        walk_alone(p, s, stamps);
+        walk_alone(p, s);
     } else {
         if (p->last != s) {              /* its counters may be of any age; no worker is inside this schedule that could still claim */
             uint64_t fresh = (uint64_t)seat_epoch(p->seat) << 32;
@@ -289,7 +286,7 @@ static void go(program *p, bool stepwise, int64_t *stamps) {
         atomic_fetch_add_explicit(&s->runs, 1, memory_order_relaxed);
         atomic_store_explicit(&p->at, 0, memory_order_relaxed);
         run r = seat_open(p->seat, stepwise);
-        walk(p, s, r.epoch, 0, 0, stamps);
+        walk(p, s, r.epoch, 0, 0);
         seat_close(p->seat);
     }
     pool_leave();
@@ -303,14 +300,22 @@ static void prepare(program *p, char *const *ports) {
 void pelton_run(program *p, char *const *ports) {
     uint64_t mode = enter_kernel_mode();
     prepare(p, ports);
-    go(p, false, NULL);
+    go(p, false);
     leave_kernel_mode(mode);
 }
 
 void pelton_profile(program *p, char *const *ports, int64_t *stamps) {
     uint64_t mode = enter_kernel_mode();
     prepare(p, ports);
-    go(p, true, stamps);
+    int64_t at = now();
+    p->stamps = (_Atomic int64_t *)stamps;
+    memset(stamps, 0, 2 * p->count * sizeof *stamps);
+    go(p, true);
+    p->stamps = NULL;
+    for (long i = 0; i < p->count; i++) {             /* a step begins where the one before it ends; one without tiles takes no time */
+        stamps[2 * i] = at;
+        stamps[2 * i + 1] = at = stamps[2 * i + 1] > at ? stamps[2 * i + 1] : at;
+    }
     leave_kernel_mode(mode);
 }
 
@@ -321,7 +326,7 @@ void pelton_time(program *p, char *const *ports, long repeats, int64_t *times) {
         pool_rouse(p->threads);
     for (long i = 0; i < repeats; i++) {
         int64_t begin = now();
-        go(p, false, NULL);
+        go(p, false);
         times[i] = now() - begin;
     }
     leave_kernel_mode(mode);
