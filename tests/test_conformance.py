@@ -26,5 +26,4 @@ def one_cache(tmp_path_factory):
 suite = onnx.backend.test.BackendTest(onnx_backend.PeltonBackend, __name__)
 suite.exclude("_cuda$")
 suite.exclude("gradient_of")                   # training
-suite.exclude("test_sequence_model8_")         # a sequence whose parts have sizes that depend on the data
 globals().update({name: case for name, case in suite.enable_report().test_cases.items() if "Node" not in name})

@@ -149,7 +149,7 @@ def sequence_erase(n: Reading) -> Thing:
 
 @reads("SequenceLength")
 def sequence_length(n: Reading) -> Thing:
-    return n.constant(len(n.items(0)), I64)
+    return n.constant(n.length(0), I64)
 
 
 @reads("SplitToSequence")
@@ -157,6 +157,9 @@ def split_to_sequence(n: Reading) -> Thing:
     """By a size (the last part may be shorter), by sizes, or one by one."""
     x = n.input(0)
     axis = n.axis(n.attr("axis"), x.type.rank)
+    sizes = n.optional(1)
+    if sizes is not None and sizes.type.rank == 1 and n.known(sizes) is None:
+        return Items((None,) * sizes.type.size)
     whole, split = x.type.shape[axis], None if n.optional(1) is None else n.numbers(1, "sizes")
     if split is not None and split.ndim:
         ends = np.cumsum(split).tolist()

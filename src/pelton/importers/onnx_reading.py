@@ -25,9 +25,9 @@ Schema = Any                           # onnx.defs.OpSchema, of which the stubs 
 
 @dataclass(frozen=True)
 class Items:
-    """An ONNX sequence: it exists while importing only, as a list of values."""
+    """An ONNX sequence: it exists while importing only, as a list of values. None stands for one whose size depends on the data: it counts, that is all."""
 
-    values: tuple[Value, ...]
+    values: tuple[Value | None, ...]
 
 
 class Reported(Exception):
@@ -115,7 +115,15 @@ class Reading:
         thing = self.things[i] if i < len(self.things) else None
         if not isinstance(thing, Items):
             raise self.refuse(f"{self.op} needs a sequence as input {i}")
-        return thing.values
+        known = tuple(v for v in thing.values if v is not None)
+        if len(known) < len(thing.values):
+            raise OnData(f"{self.op} needs the parts of a sequence whose sizes depend on the data; give the model fixed sizes ({self.where})")
+        return known
+
+    def length(self, i: int) -> int:
+        """How many values a sequence has."""
+        thing = self.things[i] if i < len(self.things) else None
+        return len(thing.values) if isinstance(thing, Items) else len(self.items(i))
 
     @property
     def inputs(self) -> tuple[Value, ...]:
