@@ -111,10 +111,11 @@ class Grid:
 
     def step(self, strides: Strides) -> int | None:
         """The stride along c: 1, 0 (broadcast), or None where it is not one number."""
-        runs = self._runs(self.c, strides)
+        runs = self.runs(self.c, strides)
         return 0 if not runs else runs[0][1] if len(runs) == 1 else None
 
-    def _runs(self, axes: tuple[int, ...], strides: Strides) -> list[tuple[int, int]]:
+    def runs(self, axes: tuple[int, ...], strides: Strides) -> list[tuple[int, int]]:
+        """Neighbouring axes of the run that are one axis in memory, joined: (size, stride), outer first."""
         runs: list[list[int]] = []
         for a in axes:
             d, s = self.shape[a], strides[a]
@@ -127,7 +128,7 @@ class Grid:
         return [(d, s) for d, s in runs]
 
     def _terms(self, var: str, axes: tuple[int, ...], strides: Strides) -> list[str]:
-        runs, terms, below = self._runs(axes, strides), [], 1
+        runs, terms, below = self.runs(axes, strides), [], 1
         for k, (d, s) in reversed(list(enumerate(runs))):
             part = var if below == 1 else f"({var} / {below})"
             if k > 0:

@@ -46,10 +46,13 @@ class Product:
             self.grid = grid_of(out, "rows")
             self.batch, self.m, self.n, self.k = int(np.prod(out[:-2])), out[-2], out[-1], self.a.type.shape[-1]
             joined = Grid(out, (), tuple(range(len(out) - 1)), (len(out) - 1,))
-            rows = (*out[:-1],)
-            if int(np.prod(self.b.type.shape[:-2])) == 1 and self.batch > 1 and (
-                    layouts is None or len(joined._runs(joined.r, (*broadcast(self.a.type.shape, layouts[self.a], (*rows, self.k))[:-1], 0))) <= 1):
+            if self.batch > 1 and int(np.prod(self.b.type.shape[:-2])) == 1 and (layouts is None or self._rows_are_one_run(joined, layouts)):
                 self.grid, self.batch, self.m = joined, 1, self.batch * self.m
+
+    def _rows_are_one_run(self, joined: Grid, layouts: Layouts) -> bool:
+        """Whether the rows of A, batches and all, lie one stride apart."""
+        strides = broadcast(self.a.type.shape, layouts[self.a], (*joined.shape[:-1], self.k))
+        return len(joined.runs(joined.r, strides)) <= 1
 
 
 @template
@@ -86,17 +89,14 @@ class Gemm(Template):
         p, shape, strides = Product(region), value.type.shape, layouts[value]
         if value is p.a and p.node.op.name == "convolution":
             grid = grid_of(shape, "pixels")
-            runs = grid._runs(grid.r, strides)
+            runs = grid.runs(grid.r, strides)
             return (shape[1] == 1 or strides[1] == 1) and len(runs) <= 1
-        ok = True
-        if value is p.a:
-            ok = shape[-1] == 1 or strides[-1] == 1
-        if value is p.b and not constant(region, value):
-            ok = ok and min(s for s, d in zip(strides[-2:], shape[-2:]) if d != 1) == 1 if max(shape[-2:]) > 1 else ok
-        if value is p.a or value is p.b:
-            if not any(value in n.inputs for n in region.tail):
-                return ok
-        return ok and fits_grid(region, p.grid, value, strides)
+        if value is p.a and shape[-1] != 1 and strides[-1] != 1:
+            return False
+        if value is p.b and not constant(region, value) and 1 not in [s for s, d in zip(strides[-2:], shape[-2:]) if d != 1] and max(shape[-2:]) > 1:
+            return False
+        in_tail = any(value in n.inputs for n in region.tail) or value in region.body.outputs
+        return not in_tail or fits_grid(region, p.grid, value, strides)
 
     def form(self, tactic: Tactic) -> tuple[int, ...]:
         return tactic["MR"], tactic["NV"]
@@ -138,14 +138,14 @@ class Gemm(Template):
         if node.op.name == "convolution":
             x = grid_of(p.a.type.shape, "pixels")
             a_strides = layouts[p.a]
-            runs = x._runs(x.r, a_strides)
+            runs = x.runs(x.r, a_strides)
             ar, a_at = (runs[0][1] if runs else 0), f"(b) * {a_strides[0]}L"
             b_at, bk, bn = "0", 0, 0
         else:
             a_shape = (*grid.shape[:-1], p.k)
             a = broadcast(p.a.type.shape, layouts[p.a], a_shape)
             lying = Grid(a_shape, grid.b, grid.r, ())
-            runs = lying._runs(lying.r, a)
+            runs = lying.runs(lying.r, a)
             ar = runs[0][1] if runs else 0
             a_at = Grid(a_shape, grid.b, (), ()).address(a)
             b_shape = (*grid.shape[:-2], p.k, p.n)

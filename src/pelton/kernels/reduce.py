@@ -28,7 +28,7 @@ class Reduced:
         self.place = {a: a for a in kept} if out == len(shape) else {a: i for i, a in enumerate(kept)}       # kept axis → output axis
         self.kept: Strides = tuple(next((strides[a] for a, i in self.place.items() if i == o), 0) for o in range(out))
         order = [a for a in lying(shape, strides) if a in axes]
-        self.runs = Grid(shape, (), tuple(order), ())._runs(tuple(order), strides) or [(1, 1)]              # outermost first
+        self.runs = Grid(shape, (), tuple(order), ()).runs(tuple(order), strides) or [(1, 1)]              # outermost first
 
     @property
     def outer(self) -> int:
