@@ -12,13 +12,14 @@ import os
 import random
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from compare import assert_close
 
+from pelton.ir.dims import at, symbol
 from pelton.ir.evaluate import evaluate
-from pelton.ir.graph import Builder, Graph, Value
+from pelton.ir.graph import Builder, Graph, Value, usual_sizes
 from pelton.ir.types import DType, TensorType
 from pelton.kernels import library  # noqa: F401  (declares the templates)
 from pelton.kernels.compile import Compiler
@@ -26,6 +27,7 @@ from pelton.kernels.template import TEMPLATES, Kernel, Packed, Tactic, Target, T
 from pelton.ops import get
 from pelton.plan.layout import Order, Strides, dense, row_major, span
 from pelton.plan.region import Region, cut
+from pelton.tune.candidates import refusal
 
 PAGE = mmap.PAGESIZE
 TARGET = Target(threads=2)
@@ -94,7 +96,7 @@ def gapped(shape: tuple[int, ...], order: Order, gap: int) -> Strides:
     for axis in reversed(order):
         strides[axis] = step
         step *= shape[axis]
-        if shape[axis] > 1 or not inner:
+        if shape[axis] != 1 or not inner:
             step += gap
             inner = False
     return tuple(strides)
@@ -173,6 +175,59 @@ def sample(tactics: list[Tactic], most: int, seed: str) -> list[Tactic]:
     return tactics[:1] + sorted(random.Random(seed).sample(rest, min(most - 1, len(rest))), key=rest.index)
 
 
+def symbolic(graph: Graph) -> Graph:
+    """The same program with every size of its inputs that may vary as a symbol, whose usual value is that size; equal sizes vary together."""
+    fixed: set[int] = {0, 1}
+    for size in sorted({d for v in graph.inputs for d in v.type.shape} - fixed):
+        try:
+            _with_symbols(graph, fixed | {d for v in graph.inputs for d in v.type.shape if d > size})
+        except (ValueError, TypeError):
+            fixed.add(size)
+    return _with_symbols(graph, fixed)
+
+
+def _with_symbols(graph: Graph, fixed: set[int]) -> Graph:
+    b = Builder(graph.name)
+    to = {v: b.input(TensorType(v.type.dtype, tuple(d if d in fixed else symbol(f"s{d}", 1, d, 4096) for d in v.type.shape)), v.name) for v in graph.inputs}
+    to |= {v: b.constant(a, v.name) for v, a in graph.constants.items()}
+    for n in graph.nodes:
+        to |= zip(n.outputs, b.emit(n.op, [to[v] for v in n.inputs], n.attrs, names=[v.name for v in n.outputs]))
+    return b.graph([to[v] for v in graph.outputs])
+
+
+def check_dynamic(template: Template, case: Case, most: int = 1) -> int:
+    """One kernel for sizes that a run decides, at the case's own sizes and at others. Returns how many runs there were; none where the template refuses."""
+    graph = symbolic(case.graph)
+    region, usual = region_of(graph), usual_sizes(graph)
+    if not usual or refusal(template, region) is not None:
+        return 0
+    ran = 0
+    lay = laid(template, region, case, 0)
+    to: dict[Value, Value] = {}
+    sized_region = region.sized(usual, to)
+    tactics = sample(list(template.tactics(sized_region, {to[v]: _at(s, usual) for v, s in lay.items()}, TARGET)), most, case.name)
+    kernels = [template.emit(region, lay, t, TARGET) for t in tactics]
+    if not kernels:
+        return 0
+    code = compiler().link(compiler().objects({k.symbol: k.source for k in kernels}))
+    others = [{name: max(1, size + more) for name, size in usual.items()} for more in (0, 5, -2, 13)]
+    for sizes in others[:1] if case.arrays else others:
+        for tactic, kernel in zip(tactics, kernels):
+            to = {}
+            now, about = region.sized(sizes, to), f"{case.name} by {tactic.name} for {sizes}"
+            inputs = drawn(replace(case, graph=now.body), seed=sum(sizes.values()))
+            want = case.want or evaluate(now.body, inputs, round=False)
+            got = _run(now, kernel.sized(sizes, to), code, {to[v]: _at(s, sizes) for v, s in lay.items()}, inputs, about, behind=True, tiles="whole")
+            for v in now.body.outputs:
+                assert_close(got[v], want[v.name].astype(v.type.dtype.numpy), about=f"{about} %{v.name}")
+            ran += 1
+    return ran
+
+
+def _at(strides: Strides, sizes: Mapping[str, int]) -> Strides:
+    return tuple(at(s, sizes) for s in strides)
+
+
 def check(template: Template, case: Case, most: int = 2) -> int:
     """Runs a case on tactics of a template; AssertionError where one is wrong. Returns how many kernels ran."""
     region, inputs = region_of(case.graph), drawn(case)
@@ -197,7 +252,7 @@ def check(template: Template, case: Case, most: int = 2) -> int:
                 assert_close(results[0][v], wide.astype(v.type.dtype.numpy), about=f"{about} %{v.name}")
                 assert results[0][v].tobytes() == results[1][v].tobytes(), f"{about}: %{v.name} depends on how its tiles are cut"
             ran += 1
-    return ran
+    return ran + (check_dynamic(template, case) if template.dynamic else 0)
 
 
 def _run(region: Region, kernel: Kernel, code: bytes, lay: Mapping[Value, Strides], inputs: Mapping[str, np.ndarray], about: str, *, behind: bool,

@@ -7,7 +7,7 @@ from pelton.ir.graph import Value
 from pelton.plan.layout import Order, Strides, broadcast, order_of, row_major
 from pelton.plan.region import Region
 
-from .emit import Grid, constants, fill, grid_of, tail
+from .emit import Grid, constants, grid_of, kernel, tail
 from .grid import all_f32, constant, divide, fits_grid, tail_refusal
 from .template import Kernel, Layouts, Tactic, Target, Template, template
 
@@ -100,8 +100,8 @@ class Few(Attention):
         h = Heads(region)
         operands = self.operands(h)
         end = tail(region, layouts, h.grid, (region.anchor.output,), first=len(operands))
-        source, symbol = fill("attention_few.c", region, tactic, h.block(layouts) + end.text)
-        return Kernel(source, symbol, (*operands, *end.operands), h.batch * h.sq, scratch=4 * divide(h.sk, target.lanes) * target.lanes)
+        return kernel("attention_few.c", region, tactic, h.block(layouts) + end.text,
+                      (*operands, *end.operands), h.batch * h.sq, scratch=4 * divide(h.sk, target.lanes) * target.lanes)
 
 
 @template
@@ -126,11 +126,10 @@ class Blocked(Attention):
         h = Heads(region)
         operands = self.operands(h)
         end = tail(region, layouts, h.grid, (region.anchor.output,), first=len(operands))
-        source, symbol = fill("attention.c", region, tactic, h.block(layouts) + end.text)
         nr, mb = tactic["NV"] * target.lanes, tactic["MB"]
         keys, cols = divide(h.sk, nr) * nr, divide(h.dv, nr) * nr
         running = h.sk > tactic["KB"]
         block = tactic["KB"] if running else keys
         row = block + (0 if block % 256 else target.lanes)
         scratch = 4 * (keys * h.d + h.sk * cols + mb * (h.d + row + (cols if running else 0) + 3))
-        return Kernel(source, symbol, (*operands, *end.operands), h.batch * divide(h.sq, mb), scratch=scratch)
+        return kernel("attention.c", region, tactic, h.block(layouts) + end.text, (*operands, *end.operands), h.batch * divide(h.sq, mb), scratch=scratch)

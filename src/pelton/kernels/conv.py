@@ -7,7 +7,7 @@ from pelton.ir.graph import Value
 from pelton.plan.layout import Order, Strides, channels_last
 from pelton.plan.region import Region
 
-from .emit import constants, fill, grid_of, tail
+from .emit import constants, grid_of, kernel, tail
 from .gemm import is_product
 from .grid import all_f32, constant, divide, fits_grid, tail_refusal
 from .template import Kernel, Layouts, Packed, Tactic, Target, Template, template
@@ -143,7 +143,6 @@ class Winograd(ChannelsLast):
         end = tail(region, layouts, grid_of(node.output.type.shape, "pixels"), (node.output,), first=2, add=bias)
         sizes = s.sizes(layouts[x])
         block = constants(C=s.c, OC=s.oc, **{k: sizes[k] for k in ("BATCH", "H", "W", "OH", "OW", "PT", "PL", "XN", "XH", "XW")}) + end.text
-        source, symbol = fill("winograd.c", region, tactic, block)
         padded = divide(s.oc, nr) * nr
         width = min(tactic["NB"], padded)
         points, cp = (f + 2) ** 2, divide(s.c, target.lanes) * target.lanes
@@ -151,7 +150,7 @@ class Winograd(ChannelsLast):
         tiles = s.n * divide(divide(s.oh, f) * divide(s.ow, f), tb) * divide(padded, width)
         array = region.body.constants[w]
         packed = Packed((w,), f"winograd{f}x{nr}", (points, padded // nr, s.c, nr), lambda: transform_filters(array, f, nr))
-        return Kernel(source, symbol, (x, packed, *end.operands), tiles, scratch=4 * points * tb * (row + width))
+        return kernel("winograd.c", region, tactic, block, (x, packed, *end.operands), tiles, scratch=4 * points * tb * (row + width))
 
 
 _A, _B = .5 ** .5, 2 ** .5
@@ -196,7 +195,6 @@ class Depthwise(ChannelsLast):
         node, s = region.anchor, window(region)
         x, w, bias = node.inputs
         end = tail(region, layouts, grid_of(node.output.type.shape, "pixels"), (node.output,), first=2, add=bias)
-        source, symbol = fill("depthwise.c", region, tactic, constants(C=s.c, **s.sizes(layouts[x])) + end.text)
         array, lanes = region.body.constants[w], target.lanes
 
         def pack() -> np.ndarray:
@@ -204,7 +202,8 @@ class Depthwise(ChannelsLast):
             out[:, :s.c] = array.reshape(s.c, -1).T
             return out
         taps = Packed((w,), f"taps{lanes}", (s.kh * s.kw, divide(s.c, lanes) * lanes), pack)
-        return Kernel(source, symbol, (x, taps, *end.operands), s.n * divide(s.oh, tactic["RB"]))
+        return kernel("depthwise.c", region, tactic, constants(C=s.c, **s.sizes(layouts[x])) + end.text,
+                      (x, taps, *end.operands), s.n * divide(s.oh, tactic["RB"]))
 
 
 @template
@@ -236,7 +235,6 @@ class Direct(ChannelsLast):
         c, oc = s.c // groups, s.oc // groups
         end = tail(region, layouts, grid_of(node.output.type.shape, "pixels"), (node.output,), first=2, add=bias)
         block = constants(C=c, OC=oc, GROUPS=groups, PADDED=s.padded, **s.sizes(layouts[x])) + end.text
-        source, symbol = fill("conv.c", region, tactic, block)
         array = region.body.constants[w]
         panels = divide(oc, nr)
 
@@ -245,4 +243,5 @@ class Direct(ChannelsLast):
             out[:, :oc] = array.reshape(groups, oc, c, s.kh * s.kw).swapaxes(-1, -2)
             return np.ascontiguousarray(out.reshape(groups, panels, nr, s.kh * s.kw * c).swapaxes(-1, -2))
         tiles = s.n * groups * divide(s.oh * s.ow, tactic["MB"]) * divide(divide(oc, nr) * nr, tactic["NB"])
-        return Kernel(source, symbol, (x, Packed((w,), f"taps_g{groups}_p{nr}", (groups, panels, s.kh * s.kw * c, nr), pack), *end.operands), tiles)
+        return kernel("conv.c", region, tactic, block,
+                      (x, Packed((w,), f"taps_g{groups}_p{nr}", (groups, panels, s.kh * s.kw * c, nr), pack), *end.operands), tiles)

@@ -6,7 +6,7 @@ import numpy as np
 from pelton.plan.region import Region
 
 from .conv import ChannelsLast, shares, window
-from .emit import constants, fill, grid_of, tail
+from .emit import constants, grid_of, kernel, tail
 from .grid import divide
 from .template import Kernel, Layouts, Packed, Tactic, Target, template
 
@@ -29,14 +29,14 @@ class DepthwiseTranspose(ChannelsLast):
         node, s = region.anchor, window(region)
         x, w, bias = node.inputs
         end = tail(region, layouts, grid_of(node.output.type.shape, "pixels"), (node.output,), first=2, add=bias)
-        source, symbol = fill("depthwise_transpose.c", region, tactic, constants(C=s.c, **s.sizes(layouts[x])) + end.text)
         array, padded = region.body.constants[w], divide(s.c, target.lanes) * target.lanes
 
         def pack() -> np.ndarray:
             out = np.zeros((s.kh * s.kw, padded), np.float32)
             out[:, :s.c] = array.reshape(s.c, -1).T
             return out
-        return Kernel(source, symbol, (x, Packed((w,), f"taps{target.lanes}", (s.kh * s.kw, padded), pack), *end.operands), s.n * divide(s.oh, tactic["RB"]))
+        return kernel("depthwise_transpose.c", region, tactic, constants(C=s.c, **s.sizes(layouts[x])) + end.text,
+                      (x, Packed((w,), f"taps{target.lanes}", (s.kh * s.kw, padded), pack), *end.operands), s.n * divide(s.oh, tactic["RB"]))
 
 
 @template
@@ -64,7 +64,6 @@ class ConvTranspose(ChannelsLast):
         groups, nr = node.attrs["group"], tactic["NV"] * target.lanes
         c, oc, taps = s.c // groups, s.oc // groups, s.kh * s.kw
         end = tail(region, layouts, grid_of(node.output.type.shape, "pixels"), (node.output,), first=2, add=bias)
-        source, symbol = fill("conv_transpose.c", region, tactic, constants(C=c, OC=oc, GROUPS=groups, **s.sizes(layouts[x])) + end.text)
         array, panels = region.body.constants[w], divide(oc, nr)
 
         def pack() -> np.ndarray:
@@ -72,4 +71,5 @@ class ConvTranspose(ChannelsLast):
             out[:, :oc] = array.reshape(groups, c, oc, taps).transpose(0, 2, 3, 1)
             return np.ascontiguousarray(out.reshape(groups, panels, nr, taps * c).swapaxes(-1, -2))
         tiles = s.n * groups * s.sh * s.sw * divide(divide(s.oh, s.sh) * divide(s.ow, s.sw), tactic["MB"]) * divide(panels * nr, tactic["NB"])
-        return Kernel(source, symbol, (x, Packed((w,), f"gathered_g{groups}_p{nr}", (groups, panels, taps * c, nr), pack), *end.operands), tiles)
+        return kernel("conv_transpose.c", region, tactic, constants(C=c, OC=oc, GROUPS=groups, **s.sizes(layouts[x])) + end.text,
+                      (x, Packed((w,), f"gathered_g{groups}_p{nr}", (groups, panels, taps * c, nr), pack), *end.operands), tiles)

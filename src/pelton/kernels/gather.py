@@ -6,7 +6,7 @@ from pelton.ir.types import I32, I64
 from pelton.plan.layout import Order, Strides
 from pelton.plan.region import Region
 
-from .emit import Grid, constants, fill, memory, tail
+from .emit import Grid, constants, kernel, memory, tail
 from .fold import held
 from .grid import divide
 from .moves import Moving, plain
@@ -88,5 +88,4 @@ class Gather(Moving):
         block += f"static const long sizes[] = {{{', '.join(map(str, p.sizes))}}}, steps[] = {{{', '.join(map(str, p.steps))}}};\n"
         block += f"typedef {memory(indices.type.dtype)} index;\n" + held(moved.dtype)
         end = tail(moved.region, moved.layouts, grid, (moved.region.anchor.output,), first=2)
-        source, symbol = fill("gather.c", region, tactic, block + end.text)
-        return Kernel(source, symbol, (x, indices, *moved.operands(end)), divide(rows, tactic["RB"]) * divide(cols, tactic["CB"]))
+        return kernel("gather.c", region, tactic, block + end.text, (x, indices, *moved.operands(end)), divide(rows, tactic["RB"]) * divide(cols, tactic["CB"]))

@@ -7,7 +7,7 @@ from pelton.ir.graph import Node, Value
 from pelton.plan.layout import Order, broadcast, channels_last, row_major
 from pelton.plan.region import Region
 
-from .emit import Grid, constants, fill, grid_of, tail
+from .emit import Grid, constants, grid_of, kernel, tail
 from .grid import all_f32, constant, divide, fits_grid, tail_refusal
 from .template import Kernel, Layouts, Packed, Tactic, Target, Template, template
 
@@ -161,7 +161,6 @@ class Gemm(Template):
         end = tail(region, layouts, grid, (node.output,), first=2, add=p.bias)
         block = (constants(BATCH=p.batch, M=p.m, N=p.n, K=p.k, AR=ar, PACKED=packed, BK=bk, BN=bn)
                  + f"#define A_AT(b) ({a_at})\n#define B_AT(b) ({b_at})\n" + end.text)
-        source, symbol = fill("gemm.c", region, tactic, block)
         mb, nb, kc = tactic["MB"], tactic["NB"], tactic["KC"]
         mbs, nbs = divide(p.m, mb), divide(p.n, nb)
         scratch = 4 * ((mb * nb if p.k > kc else 0) + (0 if packed else nb * p.k))
@@ -173,6 +172,6 @@ class Gemm(Template):
                 weights = Packed((p.b,), f"panels{nr}t", panels, lambda: pack_panels(array.reshape(array.shape[0], array.shape[1]).T, nr))
             else:
                 weights = Packed((p.b,), f"panels{nr}", (*array.shape[:-2], *panels), lambda: pack_panels(array, nr))
-        return Kernel(source, symbol, (p.a, weights, *end.operands), p.batch * mbs * nbs, grain=1, scratch=scratch)
+        return kernel("gemm.c", region, tactic, block, (p.a, weights, *end.operands), p.batch * mbs * nbs, grain=1, scratch=scratch)
 
 

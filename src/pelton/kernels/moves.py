@@ -9,7 +9,7 @@ from pelton.ir.types import BOOL, STRING, DType
 from pelton.ops.resize import axis_taps
 from pelton.plan.region import Region
 
-from .emit import Grid, Tail, computable, computed, constants, fill, tail
+from .emit import Grid, Tail, computable, computed, constants, kernel, tail
 from .fold import held
 from .grid import divide, fits_grid
 from .sweep import Sweep, extent, lying, shares, swept, tailed
@@ -141,8 +141,7 @@ class Move(Moving):
         block += f"#define COLUMN(l, o) {inner.place.format('(o)') if inner else '((o) >= l.lo && (o) < l.hi ? (o) : -1)'}\n" + held(moved.dtype)
         operands = (x, node.inputs[1]) if filled else (x,)
         end = tail(moved.region, moved.layouts, grid, (moved.region.anchor.output,), first=len(operands))
-        source, symbol = fill("move.c", region, tactic, block + end.text)
-        return Kernel(source, symbol, (*operands, *moved.operands(end)), divide(rows, tactic["RB"]) * divide(cols, tactic["CB"]))
+        return kernel("move.c", region, tactic, block + end.text, (*operands, *moved.operands(end)), divide(rows, tactic["RB"]) * divide(cols, tactic["CB"]))
 
     def _row(self, node: Node, grid: Grid, axes: list[Map], strides) -> str:
         """C: the row of the input that belongs to row r of the output."""

@@ -11,7 +11,7 @@ from pelton.ops import get
 from pelton.plan.layout import Order
 from pelton.plan.region import Region
 
-from .emit import Grid, constants, fill, tail
+from .emit import Grid, constants, kernel, tail
 from .fold import held
 from .grid import divide
 from .sweep import Sweep, extent, lying, shares, tailed
@@ -88,8 +88,7 @@ class RowNorm(Sweep):
         block = constants(BATCH=batch, N=extent(grid, grid.c), CENTRED=node.op.name == "layer_norm") + f"#define EPSILON {number(node.attrs['epsilon'])}\n"
         block += f"#define X_AT(b) ({Grid(grid.shape, grid.b, (), ()).address(layouts[x])})\n" + held(x.type.dtype)
         end = tail(whole, layouts, grid, (whole.anchor.output,), first=1)
-        source, symbol = fill("norm.c", region, tactic, block + end.text)
-        return Kernel(source, symbol, (x, *end.operands), divide(batch, tactic["RB"]))
+        return kernel("norm.c", region, tactic, block + end.text, (x, *end.operands), divide(batch, tactic["RB"]))
 
 
 @template
@@ -135,8 +134,8 @@ class ChannelNorm(Sweep):
         sizes = dict(BATCH=x.type.shape[0], PIXELS=extent(grid, grid.r), C=x.type.shape[1], GROUP=self.group(region))
         block = constants(**sizes) + f"#define EPSILON {number(node.attrs['epsilon'])}\n#define X_AT(b) ((b) * {layouts[x][0]}L)\n"
         block += f"#define PIXEL_AT(r) ({Grid(grid.shape, (), grid.r, ()).address(layouts[x])})\n" + held(x.type.dtype)
-        source, symbol = fill("norm_across.c", region, tactic, block + end.text)
-        return Kernel(source, symbol, (x, *(stands.get(v, v) for v in end.operands)), sizes["BATCH"] * divide(sizes["C"], tactic["CB"]),
+        operands = (x, *(stands.get(v, v) for v in end.operands))
+        return kernel("norm_across.c", region, tactic, block + end.text, operands, sizes["BATCH"] * divide(sizes["C"], tactic["CB"]),
                       scratch=8 * (tactic["CB"] + target.lanes))
 
 
@@ -171,6 +170,5 @@ class LocalResponse(Sweep):
         block = constants(**sizes) + f"#define BIAS {number(a['bias'])}\n#define ALPHA {number(a['alpha'] / a['size'])}\n#define INVERSE_POWER(v) {power}\n"
         block += f"#define X_AT(r) ({Grid(grid.shape, (), grid.r, ()).address(layouts[x])})\n" + held(x.type.dtype)
         end = tail(region, layouts, grid, (node.output,), first=1)
-        source, symbol = fill("lrn.c", region, tactic, block + end.text)
         scratch = x.type.dtype.size * (2 * sizes["SIZE"] + 2 * target.lanes)
-        return Kernel(source, symbol, (x, *end.operands), divide(sizes["PIXELS"], tactic["RB"]), scratch=scratch)
+        return kernel("lrn.c", region, tactic, block + end.text, (x, *end.operands), divide(sizes["PIXELS"], tactic["RB"]), scratch=scratch)

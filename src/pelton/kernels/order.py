@@ -6,7 +6,7 @@ from pelton.ir.types import BF16, BOOL, F16
 from pelton.plan.layout import dense
 from pelton.plan.region import Region
 
-from .emit import Grid, constants, fill, memory, tail
+from .emit import Grid, constants, kernel, memory, tail
 from .fold import held, joined
 from .grid import divide
 from .reduce import Reducing
@@ -36,8 +36,8 @@ class Arg(Reducing):
         largest = node.op.name == "arg_max"
         block += f"#define LAST {int(node.attrs['select_last_index'])}\n#define BEYOND {'>' if largest else '<'}\n#define REACHES {'>=' if largest else '<='}\n"
         end = tail(region, layouts, self.grid(region, layouts), (node.output,), first=1)
-        source, symbol = fill("arg.c", region, tactic, block + joined("max" if largest else "min", node.inputs[0].type.dtype) + end.text)
-        return Kernel(source, symbol, (node.inputs[0], *end.operands), divide(rows, tactic["RB"]) * divide(cols, tactic["CB"]))
+        return kernel("arg.c", region, tactic, block + joined("max" if largest else "min", node.inputs[0].type.dtype) + end.text,
+                      (node.inputs[0], *end.operands), divide(rows, tactic["RB"]) * divide(cols, tactic["CB"]))
 
 
 @template
@@ -71,8 +71,7 @@ class CumSum(Sweep):
                           EXCLUSIVE=node.attrs["exclusive"], REVERSE=node.attrs["reverse"])
         block += f"#define X_AT(b) ({Grid(grid.shape, grid.b, (), ()).address(layouts[x])})\n" + held(x.type.dtype)
         end = tail(region, layouts, grid, (node.output,), first=1)
-        source, symbol = fill("cumsum.c", region, tactic, block + end.text)
-        return Kernel(source, symbol, (x, *end.operands), batch * divide(cols, tactic["CB"]))
+        return kernel("cumsum.c", region, tactic, block + end.text, (x, *end.operands), batch * divide(cols, tactic["CB"]))
 
 
 def along_or_across(region: Region, layouts: Layouts, axis: int) -> Grid:
@@ -121,7 +120,6 @@ class TopK(Sweep):
         block += "".join(f"#define {name}(r) ({rows.address(lies[v])})\n" for name, v in (("X_AT", x), ("VALUES_AT", values), ("INDICES_AT", indices)))
         element = memory(x.type.dtype)
         block += f"#define BEYOND {'>' if node.attrs['largest'] else '<'}\ntypedef {element} element;\n"
-        source, symbol = fill("top_k.c", region, tactic, block)
         operands = (x, *(v for v, w in zip((values, indices), written) if w))
-        return Kernel(source, symbol, operands, divide(extent(rows, rows.r), tactic["RB"]), scratch=k * (16 if x.type.dtype.size == 8 else 8))
+        return kernel("top_k.c", region, tactic, block, operands, divide(extent(rows, rows.r), tactic["RB"]), scratch=k * (16 if x.type.dtype.size == 8 else 8))
 

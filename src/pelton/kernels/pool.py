@@ -5,7 +5,7 @@ from pelton.ir.types import F32
 from pelton.plan.region import Region
 
 from .conv import ChannelsLast, Window, window
-from .emit import computable, constants, fill, grid_of, tail
+from .emit import computable, constants, grid_of, kernel, tail
 from .fold import joined
 from .grid import divide, tail_refusal
 from .template import Kernel, Layouts, Tactic, Target, template
@@ -64,5 +64,4 @@ class Pool(ChannelsLast):
                           END_ROW=s.h + counted[2], END_COLUMN=s.w + counted[3])
         block += f"#define MEANS {int(mean)}\n#define QUICK {int(not mean and x.type.dtype is F32)}\n"
         block += joined("sum" if mean else "max", x.type.dtype) + end.text
-        source, symbol = fill("pool.c", region, tactic, block)
-        return Kernel(source, symbol, (x, *end.operands), s.n * divide(s.oh, tactic["RB"]) * divide(s.c, tactic["CB"]))
+        return kernel("pool.c", region, tactic, block, (x, *end.operands), s.n * divide(s.oh, tactic["RB"]) * divide(s.c, tactic["CB"]))

@@ -9,7 +9,7 @@ from pelton.ops.resize import axis_taps
 from pelton.plan.layout import Order, channels_last
 from pelton.plan.region import Region
 
-from .emit import Grid, constants, fill, grid_of, tail
+from .emit import Grid, constants, grid_of, kernel, tail
 from .fold import held
 from .grid import divide
 from .sweep import Sweep, shares
@@ -74,5 +74,4 @@ class Resize(Sweep):
         block += table("int", "rows", rows) + table("int", "columns", columns)
         block += table("float", "row_weights", row_weights) + table("float", "column_weights", column_weights) + held(x.type.dtype)
         end = tail(region, layouts, self.grid(region, layouts), (node.output,), first=1)
-        source, symbol = fill("resize.c", region, tactic, block + end.text)
-        return Kernel(source, symbol, (x, *end.operands), n * divide(space[0], tactic["RB"]))
+        return kernel("resize.c", region, tactic, block + end.text, (x, *end.operands), n * divide(space[0], tactic["RB"]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 from pelton.ir.types import BF16, F16, F32
 from pelton.plan.region import Region
 
-from .emit import Grid, constants, fill, tail
+from .emit import Grid, constants, kernel, tail
 from .fold import held
 from .grid import divide
 from .order import along_or_across
@@ -43,7 +43,8 @@ class Softmax(Sweep):
         sizes = dict(BATCH=batch, N=n, LOG=log) if not grid.r else dict(BATCH=batch, N=n, COLS=cols, XN=layouts[x][axis], LOG=log)
         block = constants(**sizes) + f"#define X_AT(b) ({Grid(grid.shape, grid.b, (), ()).address(layouts[x])})\n" + held(x.type.dtype)
         end = tail(region, layouts, grid, (node.output,), first=1)
-        source, symbol = fill("softmax_across.c" if grid.r else "softmax.c", region, tactic, block + end.text)
-        if not grid.r:
-            return Kernel(source, symbol, (x, *end.operands), divide(batch, tactic["RB"]), scratch=4 * divide(n, target.lanes) * target.lanes)
-        return Kernel(source, symbol, (x, *end.operands), batch * divide(cols, tactic["CB"]), scratch=4 * n * tactic["NV"] * target.lanes)
+        if grid.r:
+            file, tiles, scratch = "softmax_across.c", batch * divide(cols, tactic["CB"]), 4 * n * tactic["NV"] * target.lanes
+        else:
+            file, tiles, scratch = "softmax.c", divide(batch, tactic["RB"]), 4 * divide(n, target.lanes) * target.lanes
+        return kernel(file, region, tactic, block + end.text, (x, *end.operands), tiles, scratch=scratch)

@@ -11,7 +11,7 @@ AI void finish(const tail *t, long b, long r, long c, int n) { stn_f32(t->y + r 
 enum : long { RB = 1, CB = 1024 };
 // </tactic>
 
-enum : long { CBS = (COLS + CB - 1) / CB };
+#define CBS ((COLS + CB - 1) / CB)
 
 void KERNEL(const args *a, long begin, long end, void *scratch) {
     const tail T = tail_open(a);

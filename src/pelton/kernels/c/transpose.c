@@ -12,7 +12,7 @@ typedef float element;
 enum : long { JB = 64 };
 // </tactic>
 
-enum : long { JBS = (J + JB - 1) / JB };
+#define JBS ((J + JB - 1) / JB)
 
 // x has unit stride along i, y along j
 void KERNEL(const args *a, long begin, long end, void *scratch) {

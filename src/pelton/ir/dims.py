@@ -1,0 +1,424 @@
+"""Sizes that a run decides: whole-number expressions over named sizes with bounds, in a canonical form.
+
+A size is an int where it is known, else a Dim: a polynomial with whole coefficients over atoms (named sizes, and quotients, remainders, maxima and
+minima that do not come out even). Equal expressions compare and hash equal; unequal ones are *not known to be equal*. What `<` and its like cannot
+decide from the bounds raises Undecided, and so does everything that needs a number (`range`, `int`, numpy): nothing is quietly taken as some number.
+"""
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+UNBOUNDED = 1 << 40                            # stands for no upper bound; more than any axis has
+
+
+class Undecided(ValueError):
+    """A question whose answer depends on sizes that a run decides."""
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """A named size (an identifier) from `least` to `most`; programs are tuned for `usual`."""
+
+    name: str
+    least: int = 1
+    usual: int = 1
+    most: int = UNBOUNDED
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Call:
+    """A function of sizes that no polynomial is: "floordiv", "mod", "max" or "min"."""
+
+    fn: str
+    args: tuple[Size, ...]
+
+    def __str__(self) -> str:
+        if self.fn != "floordiv":
+            return f"{self.fn}({', '.join(map(str, self.args))})"
+        a, b = (f"({x})" if isinstance(x, Dim) and not x.single else str(x) for x in self.args)
+        return f"{a}//{b}"
+
+
+if TYPE_CHECKING:
+    Whole = int                                # a Dim has an int's arithmetic; where only a number will do it raises Undecided, which no type can say
+else:
+    Whole = object
+Size = Whole                                   # an int or a Dim
+Atom = Symbol | Call
+Monomial = tuple[Atom, ...]                    # sorted by text; the empty one is the constant term
+
+
+class Dim(Whole):
+    """A size that a run decides. Made of symbols by arithmetic; what comes out constant is an int."""
+
+    __slots__ = ("terms", "_hash", "_bounds")
+
+    def __init__(self, terms: Iterable[tuple[Monomial, int]]):
+        self.terms: tuple[tuple[Monomial, int], ...] = tuple(terms)
+        self._hash = hash(self.terms)
+        self._bounds: tuple[int, int] | None = None
+
+    @property
+    def single(self) -> bool:
+        """Whether it prints as one factor."""
+        return len(self.terms) == 1 and self.terms[0][1] == 1 and len(self.terms[0][0]) == 1 and not (
+            isinstance(self.terms[0][0][0], Call) and self.terms[0][0][0].fn == "floordiv")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Dim) and self.terms == other.terms
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __bool__(self) -> bool:
+        return True                            # as `!= 0`: not known to be nothing
+
+    def __add__(self, other: Size) -> Size:
+        return _sum((self, other)) if isinstance(other, (int, Dim)) else NotImplemented
+
+    def __neg__(self) -> Dim:
+        return Dim((m, -c) for m, c in self.terms)
+
+    def __pos__(self) -> Dim:
+        return self
+
+    def __sub__(self, other: Size) -> Size:
+        return _sum((self, -other)) if isinstance(other, (int, Dim)) else NotImplemented
+
+    def __rsub__(self, other: int) -> Size:
+        return _sum((-self, other)) if isinstance(other, int) else NotImplemented
+
+    def __mul__(self, other: Size) -> Size:
+        return _product(self, other) if isinstance(other, (int, Dim)) else NotImplemented
+
+    def __floordiv__(self, other: Size) -> Size:
+        return floordiv(self, other) if isinstance(other, (int, Dim)) else NotImplemented
+
+    def __rfloordiv__(self, other: int) -> Size:
+        return floordiv(other, self) if isinstance(other, int) else NotImplemented
+
+    def __mod__(self, other: Size) -> Size:
+        return mod(self, other) if isinstance(other, (int, Dim)) else NotImplemented
+
+    def __rmod__(self, other: int) -> Size:
+        return mod(other, self) if isinstance(other, int) else NotImplemented
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def __lt__(self, other: Size) -> bool:
+        return _less(self, other, "<")
+
+    def __gt__(self, other: Size) -> bool:
+        return _less(other, self, ">", self)
+
+    def __le__(self, other: Size) -> bool:
+        return not _less(other, self, "<=", self)
+
+    def __ge__(self, other: Size) -> bool:
+        return not _less(self, other, ">=")
+
+    def __int__(self) -> int:
+        raise Undecided(f"the size {self} is known only when the program runs")
+
+    __index__ = __int__
+
+    def __abs__(self) -> Size:
+        return self if self >= 0 else -self
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def __str__(self) -> str:
+        parts = []
+        for monomial, c in sorted(self.terms, key=lambda t: (-len(t[0]), list(map(str, t[0])))):
+            factors = [f"({a})" if isinstance(a, Call) and a.fn == "floordiv" and (len(monomial) > 1 or abs(c) != 1) else str(a) for a in monomial]
+            if abs(c) != 1 or not factors:
+                factors.insert(0, str(abs(c)))
+            parts.append(("-" if c < 0 else "+", "*".join(factors)))
+        text = " ".join(f"{sign} {term}" for sign, term in parts)
+        return text[2:] if text.startswith("+ ") else "-" + text[2:]
+
+
+def symbol(name: str, least: int = 1, usual: int = 1, most: int = UNBOUNDED) -> Size:
+    """The named size; an int where its bounds leave one choice. ValueError for bounds in the wrong order and names that are no identifiers."""
+    if not name.isidentifier() or name in ("max", "min", "mod"):
+        raise ValueError(f"{name!r} is no name for a size; letters, digits and _ make one")
+    if not 0 <= least <= usual <= most:
+        raise ValueError(f"the bounds of {name} should rise from minimum over optimum to maximum, got {least}..{usual}..{most}")
+    return least if least == most else Dim((((Symbol(name, least, usual, most),), 1),))
+
+
+# --- arithmetic
+
+def _made(terms: Mapping[Monomial, int]) -> Size:
+    kept = {m: c for m, c in terms.items() if c}
+    if not kept:
+        return 0
+    if len(kept) == 1 and () in kept:
+        return kept[()]
+    return Dim(sorted(kept.items(), key=lambda t: (len(t[0]), list(map(str, t[0])))))
+
+
+def _terms(x: Size) -> Iterable[tuple[Monomial, int]]:
+    return x.terms if isinstance(x, Dim) else (((), int(x)),)
+
+
+def _sum(xs: Iterable[Size]) -> Size:
+    total: dict[Monomial, int] = {}
+    for x in xs:
+        for m, c in _terms(x):
+            total[m] = total.get(m, 0) + c
+    return _made(total)
+
+
+def _product(a: Size, b: Size) -> Size:
+    total: dict[Monomial, int] = {}
+    for m, c in _terms(a):
+        for n, d in _terms(b):
+            both = tuple(sorted((*m, *n), key=str))
+            total[both] = total.get(both, 0) + c * d
+    return _made(total)
+
+
+def _less(a: Size, b: Size, sign: str, first: Size | None = None) -> bool:
+    """a < b, by the bounds of the difference."""
+    low, high = bounds(b - a)
+    if low > 0:
+        return True
+    if high <= 0:
+        return False
+    left, right = (a, b) if first is None or first is a else (b, a)
+    raise Undecided(f"whether {left} {sign} {right} depends on sizes that only a run decides")
+
+
+def _without(m: Monomial, n: Monomial) -> Monomial | None:
+    """The quotient of two monomials; None where it is none."""
+    rest = list(m)
+    for atom in n:
+        if atom not in rest:
+            return None
+        rest.remove(atom)
+    return tuple(rest)
+
+
+def _split(a: Size, b: Size) -> tuple[Size, Size]:
+    """(quotient, rest): the terms of a that b divides, divided; and the others. b is an int or a monomial, else only its own multiples are found."""
+    parts = list(_terms(b))
+    if len(parts) > 1:
+        quotient = _multiple(a, b)
+        return (0, a) if quotient is None else (quotient, 0)
+    ((by, k),) = parts
+    even: dict[Monomial, int] = {}
+    rest: dict[Monomial, int] = {}
+    for m, c in _terms(a):
+        found = _without(m, by)
+        if found is not None and c % k == 0:
+            even[found] = even.get(found, 0) + c // k
+        else:
+            rest[m] = c
+    return _made(even), _made(rest)
+
+
+def _multiple(a: Size, b: Size) -> Size | None:
+    """q with q · b = a, where a is a whole monomial times b; None where it is not."""
+    first, others = list(_terms(a)), list(_terms(b))
+    if len(first) != len(others):
+        return None
+    (m, c), (n, d) = first[-1], others[-1]
+    factor = _without(m, n)
+    if factor is None or c % d:
+        return None
+    q = _made({factor: c // d})
+    return q if q * b == a else None
+
+
+def floordiv(a: Size, b: Size) -> Size:
+    """⌊a / b⌋ for b ≥ 1."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a // b
+    if not b >= 1:
+        raise Undecided(f"{a} is divided by {b}, which is not known to be positive")
+    quotient, rest = _split(a, b)
+    low, high = bounds(rest)
+    if low >= 0 and high < bounds(b)[0]:
+        return quotient
+    if isinstance(b, int):
+        if isinstance(rest, Dim):
+            constant = dict(rest.terms).get((), 0)
+            whole = constant // b
+            quotient, rest = quotient + whole, rest - whole * b
+            if isinstance(rest, Dim) and rest.terms[-1][1] < 0:           # ⌊−a / b⌋ = −⌈a / b⌉ = −⌊(a + b − 1) / b⌋
+                return quotient - floordiv(b - 1 - rest, b)
+        if isinstance(rest, Dim) and len(rest.terms) == 1 and rest.terms[0][1] == 1 and len(rest.terms[0][0]) == 1:
+            (atom,) = rest.terms[0][0]
+            if isinstance(atom, Call) and atom.fn == "floordiv" and isinstance(atom.args[1], int):
+                return quotient + floordiv(atom.args[0], atom.args[1] * b)
+    if isinstance(rest, int) and isinstance(b, int):
+        return quotient + rest // b
+    return quotient + Dim((((Call("floordiv", (rest, b)),), 1),))
+
+
+def mod(a: Size, b: Size) -> Size:
+    """a − ⌊a / b⌋ · b for b ≥ 1."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a % b
+    if not b >= 1:
+        raise Undecided(f"the rest of {a} by {b}, which is not known to be positive")
+    _, rest = _split(a, b)
+    if isinstance(rest, Dim) and isinstance(b, int):
+        constant = dict(rest.terms).get((), 0)
+        rest = rest - constant // b * b
+    if isinstance(rest, int) and isinstance(b, int):
+        return rest % b
+    low, high = bounds(rest)
+    if low >= 0 and high < bounds(b)[0]:
+        return rest
+    return Dim((((Call("mod", (rest, b)),), 1),))
+
+
+def maximum(*sizes: Size) -> Size:
+    """The largest of some sizes."""
+    return _extreme("max", sizes)
+
+
+def minimum(*sizes: Size) -> Size:
+    """The smallest of some sizes."""
+    return _extreme("min", sizes)
+
+
+def _extreme(fn: str, sizes: tuple[Size, ...]) -> Size:
+    """Sizes that another one surely covers drop out."""
+    kept: list[Size] = []
+    for x in dict.fromkeys(sizes):
+        def covers(y: Size, x: Size = x) -> bool:
+            low, high = bounds(y - x)
+            return low >= 0 if fn == "max" else high <= 0
+        if any(map(covers, kept)):
+            continue
+        kept = [y for y in kept if not (bounds(y - x)[1] <= 0 if fn == "max" else bounds(y - x)[0] >= 0)] + [x]
+    return kept[0] if len(kept) == 1 else Dim((((Call(fn, tuple(sorted(kept, key=str))),), 1),))
+
+
+# --- bounds
+
+def bounds(x: Size) -> tuple[int, int]:
+    """The least and the largest that a size may be, by interval arithmetic: true, not always tight."""
+    if not isinstance(x, Dim):
+        return x, x
+    if x._bounds is None:
+        low = high = 0
+        for m, c in x.terms:
+            least, most = 1, 1
+            for atom in m:
+                a, b = _atom_bounds(atom)
+                corners = (least * a, least * b, most * a, most * b)
+                least, most = min(corners), max(corners)
+            low, high = low + min(c * least, c * most), high + max(c * least, c * most)
+        x._bounds = low, high
+    return x._bounds
+
+
+def _atom_bounds(atom: Atom) -> tuple[int, int]:
+    if isinstance(atom, Symbol):
+        return atom.least, atom.most
+    each = [bounds(a) for a in atom.args]
+    if atom.fn == "floordiv":
+        corners = [a // b for a in each[0] for b in each[1]]
+        return min(corners), max(corners)
+    if atom.fn == "mod":
+        return 0, each[1][1] - 1
+    pick = max if atom.fn == "max" else min
+    return pick(a for a, _ in each), pick(b for _, b in each)
+
+
+def is_known(*sizes: Size) -> bool:
+    """Whether all of the sizes are numbers."""
+    return not any(isinstance(s, Dim) for s in sizes)
+
+
+# --- numbers for symbols
+
+_FUNCTIONS: dict[str, Callable[..., int]] = {"floordiv": lambda a, b: a // b, "mod": lambda a, b: a % b, "max": max, "min": min}
+
+
+def at(x: Size, sizes: Mapping[str, int]) -> int:
+    """The number that a size is for these values of the symbols; KeyError for a symbol that has none."""
+    if not isinstance(x, Dim):
+        return x
+
+    def number(atom: Atom) -> int:
+        return sizes[atom.name] if isinstance(atom, Symbol) else _FUNCTIONS[atom.fn](*(at(a, sizes) for a in atom.args))
+    return sum(c * math.prod(map(number, m)) for m, c in x.terms)
+
+
+def usual(x: Size) -> int:
+    """The number that a size is when all symbols have their usual values."""
+    return at(x, {s.name: s.usual for s in symbols(x)})
+
+
+def symbols(x: Any) -> dict[Symbol, None]:
+    """The symbols in a size, or in tuples of sizes and other things, in order of appearance."""
+    found: dict[Symbol, None] = {}
+    if isinstance(x, Dim):
+        for m, _ in x.terms:
+            for atom in m:
+                found.update({atom: None} if isinstance(atom, Symbol) else symbols(atom.args))
+    elif isinstance(x, (tuple, list)):
+        for part in x:
+            found.update(symbols(part))
+    return found
+
+
+def mapped(x: Any, to: Callable[[Size], Any]) -> Any:
+    """A thing with every Dim in it replaced, tuples gone through."""
+    if isinstance(x, Dim):
+        return to(x)
+    return tuple(mapped(part, to) for part in x) if type(x) is tuple and symbols(x) else x
+
+
+# --- text
+
+def parse(text: str, known: Mapping[str, Size]) -> Size:
+    """The size that a text such as "3*batch + 1" stands for; ValueError for another text or a name that is not known."""
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        raise ValueError(f"{text!r} is no size") from None
+    return _parsed(tree, known, text)
+
+
+def _parsed(tree: ast.expr, known: Mapping[str, Size], text: str) -> Size:
+    def read(node: ast.expr) -> Size:
+        return _parsed(node, known, text)
+
+    match tree:
+        case ast.Constant(value=int(value)) if type(value) is int:
+            return value
+        case ast.Name(id=name) if name in known:
+            return known[name]
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -read(operand)
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            return read(left) + read(right)
+        case ast.BinOp(left=left, op=ast.Sub(), right=right):
+            return read(left) - read(right)
+        case ast.BinOp(left=left, op=ast.Mult(), right=right):
+            return read(left) * read(right)
+        case ast.BinOp(left=left, op=ast.FloorDiv() | ast.Div(), right=right):
+            return floordiv(read(left), read(right))
+        case ast.BinOp(left=left, op=ast.Mod(), right=right):
+            return mod(read(left), read(right))
+        case ast.Call(func=ast.Name(id="max" | "min" as name), args=args, keywords=[]) if args:
+            return _extreme(name, tuple(map(read, args)))
+        case ast.Call(func=ast.Name(id="mod"), args=[left, right], keywords=[]):
+            return mod(read(left), read(right))
+    raise ValueError(f"{text!r} is no size over {', '.join(known) or 'no names'}")
+
+
