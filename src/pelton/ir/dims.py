@@ -1,12 +1,12 @@
 """Sizes that a run decides: whole-number expressions over named sizes with bounds, in a canonical form.
 
 A size is an int where it is known, else a Dim: a polynomial with whole coefficients over atoms (named sizes, and quotients, maxima and minima that do
-not come out even; a remainder is what a quotient leaves). Equal expressions compare and hash equal; unequal ones are *not known to be equal*. What `<` and its like cannot
-decide from the bounds raises Undecided, and so does everything that needs a number (`range`, `int`, numpy): nothing is quietly taken as some number.
+not come out even; a remainder is what a quotient leaves). Equal expressions compare and hash equal; unequal ones are *not known to be equal*. What `<`
+and its like cannot decide from the bounds raises Undecided, and so does everything that needs a number (`range`, `int`, numpy): nothing is quietly
+taken as some number.
 """
 from __future__ import annotations
 
-import ast
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -434,44 +434,3 @@ def mapped(x: Any, to: Callable[[Size], Any]) -> Any:
     if isinstance(x, Dim):
         return to(x)
     return tuple(mapped(part, to) for part in x) if type(x) is tuple and symbols(x) else x
-
-
-# --- text
-
-def parse(text: str, known: Mapping[str, Size]) -> Size:
-    """The size that a text such as "3*batch + 1" stands for; ValueError for another text or a name that is not known."""
-    try:
-        tree = ast.parse(text.strip(), mode="eval").body
-    except (SyntaxError, ValueError, MemoryError, RecursionError):
-        raise ValueError(f"{text!r} is no size") from None
-    return _parsed(tree, known, text)
-
-
-def _parsed(tree: ast.expr, known: Mapping[str, Size], text: str) -> Size:
-    def read(node: ast.expr) -> Size:
-        return _parsed(node, known, text)
-
-    match tree:
-        case ast.Constant(value=int(value)) if type(value) is int:
-            return value
-        case ast.Name(id=name) if name in known:
-            return known[name]
-        case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return -read(operand)
-        case ast.BinOp(left=left, op=ast.Add(), right=right):
-            return read(left) + read(right)
-        case ast.BinOp(left=left, op=ast.Sub(), right=right):
-            return read(left) - read(right)
-        case ast.BinOp(left=left, op=ast.Mult(), right=right):
-            return read(left) * read(right)
-        case ast.BinOp(left=left, op=ast.FloorDiv() | ast.Div(), right=right):
-            return floordiv(read(left), read(right))
-        case ast.BinOp(left=left, op=ast.Mod(), right=right):
-            return mod(read(left), read(right))
-        case ast.Call(func=ast.Name(id="max" | "min" as name), args=args, keywords=[]) if args:
-            return _extreme(name, tuple(map(read, args)))
-        case ast.Call(func=ast.Name(id="mod"), args=[left, right], keywords=[]):
-            return mod(read(left), read(right))
-    raise ValueError(f"{text!r} is no size over {', '.join(known) or 'no names'}")
-
-
