@@ -4,7 +4,7 @@ from __future__ import annotations
 import difflib
 import keyword
 import re
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx
@@ -20,6 +20,7 @@ from pelton.ops.foreign import DTYPES
 from .imported import Range
 from .onnx_program import BROKEN, Program, Scope, Stuck
 
+FAR = 1024                      # what no such size has to be larger than for a model to be read
 USUAL = 128                     # what programs are tuned for along axes that nobody gave sizes for, the first one aside
 
 
@@ -186,7 +187,7 @@ def settle(stuck: Iterable[Stuck], open: Mapping[str, str]) -> dict[str, Settled
     for s in stuck:
         q = s.question
         asked = sorted((x for x in dims.symbols(q.difference) if x.name in open), key=lambda x: [*open].index(x.name)) if q is not None else []
-        found = _solved(q.difference, asked) if q is not None and q.equal else _narrowed(q.difference, asked) if q is not None else None
+        found = None if q is None else _solved(q.difference, asked) if q.wanted == "=" else _narrowed(q.difference, asked, q.wanted)
         if found is not None:
             return {found[0]: Settled(found[1], s.where)}
         met = [x.name for x in asked or s.met if x.name in open]
@@ -212,25 +213,28 @@ def _solved(difference: Size, asked: Sequence[Symbol]) -> tuple[str, int | str] 
     return found[0] if found else None
 
 
-def _narrowed(difference: Size, asked: Sequence[Symbol]) -> tuple[str, Range] | None:
-    """A symbol, and bounds of it around the usual size within which the difference has one sign."""
-    def decided(x: Symbol, least: int, most: int) -> bool:
-        known = {y.name: dims.symbol(y.name, y.least, y.usual, y.most) for y in dims.symbols(difference)} | {x.name: dims.symbol(x.name, least, x.usual, most)}
+def _narrowed(difference: Size, asked: Sequence[Symbol], wanted: str) -> tuple[str, Range] | None:
+    """A symbol, and bounds of it, around the usual size where that can be, within which the difference has the sign wanted."""
+    def decided(least: int, most: int) -> bool:
+        known = {y.name: dims.symbol(y.name, y.least, y.usual, y.most) for y in dims.symbols(difference)}
+        known[x.name] = dims.symbol(x.name, least, least, most)
         low, high = dims.bounds(parse_size(str(difference), known))
-        return low > 0 or high <= 0
+        return low >= 0 if wanted else low > 0 or high <= 0
 
-    for x in asked:
-        if decided(x, x.usual, x.most):
-            low, high = x.least, x.usual                   # low is not enough, high is
-            while high - low > 1:
-                middle = (low + high) // 2
-                low, high = (low, middle) if decided(x, middle, x.most) else (middle, high)
-            return x.name, Range(high, x.usual, x.most)
-    for x in asked:
-        if decided(x, x.least, x.usual):
-            low, high = x.usual, x.most                    # low is small enough, high is not
-            while high - low > 1:
-                middle = (low + high) // 2
-                low, high = (middle, high) if decided(x, x.least, middle) else (low, middle)
-            return x.name, Range(x.least, x.usual, low)
+    for x, far in [*((x, x.usual) for x in asked), *((x, FAR) for x in asked)]:
+        if decided(far, max(far, x.most)):
+            least = _first(lambda n, most=x.most: decided(n, most), x.least, far)
+            return x.name, Range(least, max(least, x.usual), x.most)
+    for x, far in [*((x, x.usual) for x in asked), *((x, x.least) for x in asked)]:
+        if decided(x.least, far):
+            most = -_first(lambda n, least=x.least: decided(least, -n), -x.most, -far)
+            return x.name, Range(x.least, min(most, x.usual), most)
     return None
+
+
+def _first(holds: Callable[[int], bool], low: int, high: int) -> int:
+    """The first number for which something holds that does not for `low`, but does for `high` and all between."""
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
