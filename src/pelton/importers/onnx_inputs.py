@@ -215,20 +215,26 @@ def _solved(difference: Size, asked: Sequence[Symbol]) -> tuple[str, int | str] 
 
 def _narrowed(difference: Size, asked: Sequence[Symbol], wanted: str) -> tuple[str, Range] | None:
     """A symbol, and bounds of it, around the usual size where that can be, within which the difference has the sign wanted."""
-    def decided(least: int, most: int) -> bool:
+    def decided(x: Symbol, least: int, most: int) -> bool:
         known = {y.name: dims.symbol(y.name, y.least, y.usual, y.most) for y in dims.symbols(difference)}
         known[x.name] = dims.symbol(x.name, least, least, most)
         low, high = dims.bounds(parse_size(str(difference), known))
         return low >= 0 if wanted else low > 0 or high <= 0
 
+    def raised(x: Symbol, far: int) -> Range:
+        least = _first(lambda n: decided(x, n, x.most), x.least, far)
+        return Range(least, max(least, x.usual), x.most)
+
+    def lowered(x: Symbol, far: int) -> Range:
+        most = -_first(lambda n: decided(x, x.least, -n), -x.most, -far)
+        return Range(x.least, min(most, x.usual), most)
+
     for x, far in [*((x, x.usual) for x in asked), *((x, FAR) for x in asked)]:
-        if decided(far, max(far, x.most)):
-            least = _first(lambda n, most=x.most: decided(n, most), x.least, far)
-            return x.name, Range(least, max(least, x.usual), x.most)
+        if decided(x, far, max(far, x.most)):
+            return x.name, raised(x, far)
     for x, far in [*((x, x.usual) for x in asked), *((x, x.least) for x in asked)]:
-        if decided(x.least, far):
-            most = -_first(lambda n, least=x.least: decided(least, -n), -x.most, -far)
-            return x.name, Range(x.least, min(most, x.usual), most)
+        if decided(x, x.least, far):
+            return x.name, lowered(x, far)
     return None
 
 
