@@ -30,6 +30,7 @@ class Settled:
 
     size: Range | int | str
     why: str
+    given_up: bool = False                                 # whether any other size might have done, had it been known
 
 
 class Inputs:
@@ -62,10 +63,10 @@ class Inputs:
                  f"give a number or a range like 1..8..32 with shapes= ({model})"] if free else []
         for name, s in settled.items():
             label = self._labels[name]
-            if isinstance(s.size, int):
-                found.append(f"nobody gave the size {label}: {s.size} is taken, because others cannot be read for any ({s.why}); give it with shapes=")
-            elif isinstance(s.size, str):
-                found.append(f"nobody gave the size {label}: it is taken to be {s.size} ({s.why})")
+            if s.given_up:
+                found.append(f"nobody gave the size {label}, and the model cannot be read for any ({s.why}): {s.size} is taken; give it with shapes=")
+            elif not isinstance(s.size, Range):
+                found.append(f"nobody gave the size {label}: it has to be {s.size} ({s.why})")
             elif name in self.open:
                 found.append(f"the size {label} is taken from {s.size.least} to {s.size.most if s.size.most < dims.UNBOUNDED else 'any'} ({s.why})")
         return found
@@ -192,8 +193,8 @@ def settle(stuck: Iterable[Stuck], open: Mapping[str, str]) -> dict[str, Settled
             return {found[0]: Settled(found[1], s.where)}
         met = [x.name for x in asked or s.met if x.name in open]
         if met:
-            return {name: Settled(1, s.where) for name in met}
-    return {name: Settled(1, s.where) for name in open for s in list(stuck)[:1]}
+            return {name: Settled(1, s.where, given_up=True) for name in met}
+    return {name: Settled(1, s.where, given_up=True) for name in open for s in list(stuck)[:1]}
 
 
 def _solved(difference: Size, asked: Sequence[Symbol]) -> tuple[str, int | str] | None:

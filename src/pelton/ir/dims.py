@@ -132,7 +132,10 @@ class Dim(Whole):
     def __int__(self) -> int:
         raise Undecided(f"the size {self} is known only when the program runs")
 
-    __index__ = __int__
+    def __truediv__(self, other: object) -> float:
+        raise Undecided(f"the size {self}, of which a part is asked for, is known only when the program runs")
+
+    __index__, __rtruediv__ = __int__, __truediv__
 
     def __abs__(self) -> Size:
         return self if self >= 0 else -self
