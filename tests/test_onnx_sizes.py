@@ -105,8 +105,8 @@ def test_names_may_be_expressions_of_other_names():
     m = model([node("Add", "x y", "s"), node("Concat", "past x", "all", axis=1), node("Mul", "all mask", "z")],
               {"mask": "f32[batch, past + new]", "past": "f32[batch, past]", "x": "f32[batch, new]", "y": "f32[1, new]"}, ["s", "z"])
     found = check(m, {"batch": 2, "past": 3, "new": 4}, {"batch": 1, "past": 5, "new": 1})
-    assert list(found.info.symbols) == ["batch", "past", "new"] and found.info.defaulted == (
-        "past[0] (batch)", "past[1] (past)", "x[0] (batch)", "x[1] (new)", "y[1] (new)", "mask[0] (batch)")[:0] or "mask[1] (past + new)" not in found.info.defaulted
+    assert set(found.info.symbols) == {"batch", "past", "new"} and found.info.defaulted == (
+        "mask[0] (batch)", "past[0] (batch)", "past[1] (past)", "x[0] (batch)", "x[1] (new)", "y[1] (new)")
     assert found.graph.inputs[0].type.shape[1] == symbol("past", 1, 128) + symbol("new", 1, 128)
     assert load(m, {"past": "2x3", "x": "2x4"}).graph.inputs[0].type.shape == (2, 7)
     with pytest.raises(InputError, match=r"both 9 and 7 for the dimension 'past \+ new'"):
@@ -121,7 +121,7 @@ def test_a_fixed_size_of_the_model_may_be_given_a_range():
 
 # --- shapes on their way
 
-I = TensorProto.INT64
+I64, F32 = TensorProto.INT64, TensorProto.FLOAT
 CHAINS = [
     # reshapes as exporters write them
     ("x: f32[b, n, 12]", [node("Shape", "x", "s"), node("Gather", "s zero", "b"), node("Gather", "s one", "n"), node("Unsqueeze", "b zeros", "b1"),
@@ -132,24 +132,29 @@ CHAINS = [
     ("x: f32[b, n, m]", [node("Shape", "x", "s"), node("ReduceProd", "s", "p", keepdims=1), node("Reshape", "x p", "y")], ["reshape"]),
     ("x: f32[b, n, m]", [node("Size", "x", "p"), node("Unsqueeze", "p zeros", "p1"), node("Reshape", "x p1", "y")], ["reshape"]),
     ("x: f32[b, n, 12]", [node("Shape", "x", "s"), node("Split", "s", "b n c"), node("Mul", "b n", "r"), node("Concat", "r c", "to", axis=0),
-                          node("Reshape", "x to", "f"), node("MatMul", "f w", "g"), node("Concat", "b n minus", "back", axis=0), node("Reshape", "g back", "y")],
+                          node("Reshape", "x to", "f"), node("MatMul", "f w", "g"), node("Concat", "b n minus", "back", axis=0),
+                          node("Reshape", "g back", "y")],
      ["reshape", "matmul", "reshape"]),
     # halves of an axis, integers and floats
-    ("x: f32[b, 2*n]", [node("Shape", "x", "s"), node("Gather", "s one", "n"), node("Div", "n two", "half"), node("Unsqueeze", "half zeros", "h"),
+    ("x: f32[b, 2*n]", [node("Shape", "x", "s"), node("Gather", "s one", "n"), node("Div", "n two", "d"), node("Unsqueeze", "d zeros", "h"),
                         node("Slice", "x zeros h ones", "y")], ["slice"]),
-    ("x: f32[b, n]", [node("Shape", "x", "s"), node("Gather", "s one", "n"), node("Cast", "n", "f", to=TensorProto.FLOAT), node("Mul", "f half", "h"),
-                      node("Floor", "h", "g"), node("Cast", "g", "i", to=I), node("Unsqueeze", "i zeros", "e"), node("Slice", "x zeros e ones", "y")], ["slice"]),
-    ("x: f32[b, n]", [node("Shape", "x", "s"), node("Gather", "s one", "n"), node("Cast", "n", "f", to=TensorProto.FLOAT), node("Div", "f f2", "h"),
-                      node("Ceil", "h", "g"), node("Cast", "g", "i", to=I), node("Unsqueeze", "i zeros", "e"), node("Slice", "x zeros e ones", "y")], ["slice"]),
+    ("x: f32[b, n]", [node("Shape", "x", "s"), node("Gather", "s one", "n"), node("Cast", "n", "f", to=F32), node("Mul", "f half", "h"),
+                      node("Floor", "h", "g"), node("Cast", "g", "i", to=I64),
+                        node("Unsqueeze", "i zeros", "e"), node("Slice", "x zeros e ones", "y")], ["slice"]),
+    ("x: f32[b, n]", [node("Shape", "x", "s"), node("Gather", "s one", "n"), node("Cast", "n", "f", to=F32), node("Div", "f f2", "h"),
+                      node("Ceil", "h", "g"), node("Cast", "g", "i", to=I64),
+                        node("Unsqueeze", "i zeros", "e"), node("Slice", "x zeros e ones", "y")], ["slice"]),
     # expansions, with -1 left as it is
-    ("x: f32[b, 1, n]", [node("Shape", "x", "s"), node("ConstantOfShape", "three", "o", value=helper.make_tensor("", I, [1], [1])), node("Mul", "o minus", "m"),
-                         node("Equal", "s m", "e"), node("Where", "e o s", "t"), node("Expand", "x t", "w"), node("Expand", "w wide", "y")], ["expand"]),
-    ("x: f32[b, n]", [node("Shape", "x", "s"), node("ConstantOfShape", "s", "o", value=helper.make_tensor("", 1, [1], [2.5])), node("Mul", "x o", "y")],
+    ("x: f32[b, 1, n]", [node("Shape", "x", "s"), node("ConstantOfShape", "three", "o", value=helper.make_tensor("", I64, [1], [1])), node("Mul", "o minus", "m"),
+                         node("Equal", "s m", "e"), node("Where", "e o s", "t"), node("Expand", "x t", "v"), node("Expand", "v wide", "y")], ["expand"]),
+    ("x: f32[b, n]", [node("Shape", "x", "s"), node("ConstantOfShape", "s", "o", value=helper.make_tensor("", F32, [1], [2.5])), node("Mul", "x o", "y")],
      ["expand", "mul"]),
     ("x: f32[b, n]", [node("Shape", "x", "s"), node("Expand", "half s", "o"), node("Add", "x o", "y")], ["expand", "add"]),
-    ("x: f32[b, n]; z: f32[b, n]", [node("Shape", "z", "s"), node("Slice", "s ones two1", "n"), node("Concat", "ones n", "r", axis=0), node("Tile", "x r", "y")], ["tile"]),
+    ("x: f32[b, n]; z: f32[b, n]", [node("Shape", "z", "s"), node("Slice", "s ones two1", "n"), node("Concat", "ones n", "r", axis=0),
+                                     node("Tile", "x r", "y")], ["tile"]),
     # positions
-    ("x: f32[b, n]", [node("Shape", "x", "s"), node("Gather", "s one", "n"), node("Range", "zero n one", "r"), node("Cast", "r", "f", to=1), node("Add", "x f", "y")],
+    ("x: f32[b, n]", [node("Shape", "x", "s"), node("Gather", "s one", "n"), node("Range", "zero n one", "r"), node("Cast", "r", "f", to=F32),
+                      node("Add", "x f", "y")],
      ["iota", "cast", "add"]),
     ("x: f32[b, n]", [node("Shape", "x", "s"), node("Gather", "s one", "n"), node("Add", "n two", "m"), node("Range", "two m one", "y")], ["iota", "add"]),
     ("x: f32[b, n]", [node("Shape", "x", "s"), node("Gather", "s one", "n"), node("Range", "n zero down", "y")], ["sizes", "iota", "mul", "add"]),
@@ -167,35 +172,39 @@ CHAINS = [
     ("x: f32[b, n + 1, 3]", [node("Gather", "x pair", "y", axis=1)], ["gather"]),
     ("x: f32[b, 3*n]", [node("Split", "x", "a y c", axis=1)], ["slice"]),
     ("x: f32[b, n + 2]", [node("Split", "x", "a y", axis=1, num_outputs=2)], ["slice"]),
-    ("x: f32[b, n]; z: f32[b, m]", [node("Concat", "x z", "c", axis=1), node("Shape", "x", "s"), node("Slice", "s ones two1", "n"), node("Slice", "c n end ones", "y")],
+    ("x: f32[b, n]; z: f32[b, m]", [node("Concat", "x z", "c", axis=1), node("Shape", "x", "s"), node("Slice", "s ones two1", "n"),
+                                     node("Slice", "c n end ones", "y")],
      ["concat", "slice"]),
     # pads, sizes, windows
     ("x: f32[b, n, 3]", [node("Shape", "x", "s"), node("Slice", "s ones two1", "n"), node("Concat", "zeros n zeros zeros zeros zeros", "p", axis=0),
                          node("Pad", "x p", "y")], ["pad"]),
     ("x: f32[b, 2, h, w]; z: f32[b, 2, g, v]", [node("Shape", "z", "s"), node("Resize", "x _ _ s", "y", mode="linear")], ["resize"]),
     ("x: f32[b, 2, h, w]", [node("Resize", "x _ scales", "y", mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor")], ["resize"]),
-    ("x: f32[b, 2, h, w]", [node("Conv", "x k", "c", strides=[2, 2], pads=[1, 1, 1, 1]), node("MaxPool", "c", "p", kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1),
-                            node("GlobalAveragePool", "p", "y")], ["convolution", "max_pool", "reduce_mean"]),
+    ("x: f32[b, 2, h, w]", [node("Conv", "x k", "c", strides=[2, 2], pads=[2, 2, 2, 2]),
+                            node("MaxPool", "c", "p", kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1),
+                            node("ReduceMax", "p", "y")], ["convolution", "max_pool", "reduce_max"]),
     ("x: f32[b, 2, h, w]", [node("Conv", "x k", "y", strides=[2, 2], auto_pad="SAME_UPPER")], ["convolution"]),
     ("x: f32[b, 2, h, w]", [node("ConvTranspose", "x k", "y", strides=[2, 2])], ["conv_transpose"]),
     # sizes as data: once, whoever reads them
-    ("x: f32[b, n]", [node("Shape", "x", "s"), node("Cast", "s", "f", to=1), node("Gather", "f one", "n"), node("Div", "x n", "d"), node("Sub", "d n", "y")],
+    ("x: f32[b, n]", [node("Shape", "x", "s"), node("Cast", "s", "f", to=F32), node("Gather", "f one", "n"), node("Div", "x n", "d"), node("Sub", "d n", "y")],
      ["sizes", "cast", "gather", "div", "sub"]),
     ("x: f32[b, n]", [node("Shape", "x", "s"), node("Cast", "s", "i", to=TensorProto.INT32), node("Less", "i i2", "y")], ["sizes", "cast", "less"]),
     ("x: f32[b, n]", [node("Shape", "x", "y")], ["sizes"]),
     # attention with a cache and a causal mask out of a table
-    ("q: f32[b, 2, n, 8]; k: f32[b, 2, p + n, 8]", [
-        node("Shape", "q", "qs"), node("Shape", "k", "ks"), node("Slice", "qs two1 three", "n"), node("Slice", "ks two1 three", "t"), node("Sub", "t n", "p"),
-        node("Slice", "table p t zeros", "rows"), node("Slice", "rows zeros t ones", "may"), node("Transpose", "k", "kt", perm=[0, 1, 3, 2]),
-        node("MatMul", "q kt", "a"), node("Where", "may a low", "m"), node("Softmax", "m", "w"), node("MatMul", "w k", "y")],
-     ["slice", "transpose", "matmul", "where", "softmax", "matmul"]),
-    ("x: f32[b, n, 8]", [node("LSTM", "x wl rl", "y h", hidden_size=5)], ["expand", "lstm"]),
+    ("q: f32[b, 2, n, 8]; c: f32[b, 2, p + n, 8]", [
+        node("Shape", "q", "qs"), node("Shape", "c", "ks"), node("Slice", "qs two1 three", "n"), node("Slice", "ks two1 three", "t"), node("Sub", "t n", "p"),
+        node("Slice", "table p t zeros", "rows"), node("Slice", "rows zeros t ones", "may"), node("Transpose", "c", "kt", perm=[0, 1, 3, 2]),
+        node("MatMul", "q kt", "a"), node("Where", "may a low", "m"), node("Softmax", "m", "v"), node("MatMul", "v c", "y")],
+     ["slice", "slice", "transpose", "matmul", "where", "softmax", "matmul"]),
+    ("x: f32[b, n, 8]", [node("LSTM", "x wl rl", "y h", hidden_size=5)], ["expand", "expand", "lstm"]),
 ]
-CONSTANTS = {"zero": np.int64(0), "one": np.int64(1), "two": np.int64(2), "zeros": [0], "ones": [1], "minus": [-1], "minus2": [-2], "two1": [2], "three": [3], "four": [4],
-             "end": [np.iinfo(np.int64).max], "least": [np.iinfo(np.int64).min], "down": np.int64(-1), "pair": [0, -1], "keep": [0, -1, 6, 2], "wide": [1, 3, 1],
-             "half": np.float32(0.5), "f2": np.float32(2), "low": np.float32(-1e4), "onoff": np.float32([0.5, 2]), "i2": np.int32(2),
-             "w": np.arange(60, dtype=np.float32).reshape(12, 5) / 60, "scales": np.float32([1, 1, 2, 1.5]), "k": np.linspace(-1, 1, 36, dtype=np.float32).reshape(2, 2, 3, 3),
-             "table": np.tri(16, dtype=bool), "wl": np.linspace(-1, 1, 160, dtype=np.float32).reshape(1, 20, 8), "rl": np.linspace(1, -1, 100, dtype=np.float32).reshape(1, 20, 5)}
+CONSTANTS = {
+    "zero": np.int64(0), "one": np.int64(1), "two": np.int64(2), "down": np.int64(-1), "zeros": [0], "ones": [1], "minus": [-1], "minus2": [-2], "two1": [2],
+    "three": [3], "four": [4], "pair": [0, -1], "keep": [0, -1, 6, 2], "wide": [1, 3, 1], "end": [np.iinfo(np.int64).max], "least": [np.iinfo(np.int64).min],
+    "half": np.float32(0.5), "f2": np.float32(2), "low": np.float32(-1e4), "onoff": np.float32([0.5, 2]), "i2": np.int32(2),
+    "scales": np.float32([1, 1, 2, 1.5]), "w": np.linspace(0, 1, 60, dtype=np.float32).reshape(12, 5), "table": np.tri(16, dtype=bool),
+    "k": np.linspace(-1, 1, 36, dtype=np.float32).reshape(2, 2, 3, 3), "wl": np.linspace(-1, 1, 160, dtype=np.float32).reshape(1, 20, 8),
+    "rl": np.linspace(1, -1, 100, dtype=np.float32).reshape(1, 20, 5)}
 
 
 def chain(declared: str, nodes: list[onnx.NodeProto]) -> onnx.ModelProto:
@@ -248,7 +257,7 @@ def test_readers_for_sizes_that_nobody_gave(case):
         for i in fixed.graph.input:
             for d in i.type.tensor_type.shape.dim:
                 d.dim_value += more * (d.dim_value > 1)
-        feeds = draw(fixed, low=1.1 if op == "Acosh" else 0.1)
+        feeds = draw(fixed, low=1.1, high=3.0) if op == "Acosh" else draw(fixed)
         try:
             sizes = sizes_of(found.graph, {k: a.shape for k, a in feeds.items()})
             want = evaluate(load(fixed).graph, feeds)
@@ -274,11 +283,12 @@ def test_what_a_model_needs_of_open_sizes_narrows_them():
 
 
 def test_tables_say_how_long_an_open_size_may_be():
-    m = model([node("Shape", "x", "s"), node("Gather", "s one", "n"), node("Unsqueeze", "n zero", "e"), node("Slice", "table zero e", "t"), node("Add", "x t", "y")],
+    m = model([node("Shape", "x", "s"), node("Gather", "s one", "n"), node("Unsqueeze", "n zero", "e"), node("Slice", "table zero e", "t"),
+               node("Add", "x t", "y")],
               {"x": "f32[b, n]"}, ["y"], {"one": np.int64(1), "zero": np.array([0]), "table": np.arange(64, dtype=np.float32)})
     assert load(m).info.symbols == {"b": (1, 1, None), "n": (1, 64, 64)}
     assert load(m, {"x": "1x1..16..64"}).info.symbols == {"n": (1, 16, 64)}
-    with pytest.raises(ModelError, match=r"whether min\(64, n\) = n depends on sizes that only a run decides.*Add → y"):
+    with pytest.raises(ModelError, match=r"whether n = min\(64, n\) depends on sizes that only a run decides.*Add → y"):
         load(m, {"x": "1x1..16..65"})
 
 
@@ -290,8 +300,9 @@ def test_open_sizes_that_meet_are_one():
 
 
 def test_what_cannot_be_read_for_any_size_is_read_for_one_and_says_so():
-    m = model([node("Shape", "x", "s"), node("Cast", "s", "f", to=1), node("Sqrt", "f", "r"), node("Cast", "r", "i", to=7), node("ReduceSum", "i", "j", keepdims=1),
-               node("Expand", "x", "e") if False else node("Tile", "z j", "y")], {"x": "f32[a]", "z": "f32[c]"}, ["y"])
+    m = model([node("Shape", "x", "s"), node("Cast", "s", "f", to=F32), node("Sqrt", "f", "r"), node("Cast", "r", "i", to=I64),
+               node("ReduceSum", "i", "j", keepdims=1),
+               node("Tile", "z j", "y")], {"x": "f32[a]", "z": "f32[c]"}, ["y"])
     found = load(m)
     assert found.info.symbols == {"c": (1, 1, None)} and found.graph.inputs[0].type.shape == (1,)
     (told,) = (w for w in found.info.warnings if "cannot be read for any" in w)

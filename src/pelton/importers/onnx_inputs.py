@@ -182,24 +182,26 @@ def _identifier(text: str, taken: Container[str]) -> str:
 
 # --- where a model cannot be read for any sizes
 
-def settle(stuck: Iterable[Stuck], open: Mapping[str, str]) -> dict[str, Settled]:
+def settle(stuck: Sequence[Stuck], open: Mapping[str, str]) -> dict[str, Settled]:
     """What is to become of sizes that nobody gave, so that an import gets further than where it was stuck: bounds that decide the question, what makes
     two sizes equal, else 1. Nothing where it would not help."""
     for s in stuck:
-        q = s.question
-        asked = sorted((x for x in dims.symbols(q.difference) if x.name in open), key=lambda x: [*open].index(x.name)) if q is not None else []
-        found = None if q is None else _solved(q.difference, asked) if q.wanted == "=" else _narrowed(q.difference, asked, q.wanted)
-        if found is not None:
-            return {found[0]: Settled(found[1], s.where)}
+        q, asked = s.question, list[Symbol]()
+        found: Mapping[str, Range | int | str] = {}
+        if q is not None:
+            asked = sorted((x for x in dims.symbols(q.difference) if x.name in open), key=lambda x: [*open].index(x.name))
+            found = _solved(q.difference, asked) if q.wanted == "=" else _narrowed(q.difference, asked, q.wanted)
+        if found:
+            return {name: Settled(size, s.where) for name, size in found.items()}
         met = [x.name for x in asked or s.met if x.name in open]
         if met:
             return {name: Settled(1, s.where, given_up=True) for name in met}
-    return {name: Settled(1, s.where, given_up=True) for name in open for s in list(stuck)[:1]}
+    return {name: Settled(1, stuck[0].where, given_up=True) for name in open} if stuck else {}
 
 
-def _solved(difference: Size, asked: Sequence[Symbol]) -> tuple[str, int | str] | None:
+def _solved(difference: Size, asked: Sequence[Symbol]) -> dict[str, int | str]:
     """A symbol, and what it has to be for the difference to be nothing: a number before other sizes, later symbols before earlier ones."""
-    found: list[tuple[str, int | str]] = []
+    found: dict[str, int | str] = {}
     for x in reversed(asked):
         terms = dict(difference.terms) if isinstance(difference, Dim) else {}
         c = terms.pop((x,), 0)
@@ -209,34 +211,33 @@ def _solved(difference: Size, asked: Sequence[Symbol]) -> tuple[str, int | str] 
         size = -rest // abs(c) if c > 0 else rest // abs(c)
         if size * c + rest == 0 and dims.bounds(size)[0] >= 0:
             if isinstance(size, int):
-                return x.name, size
-            found.append((x.name, str(size)))
-    return found[0] if found else None
+                return {x.name: size}
+            found = found or {x.name: str(size)}
+    return found
 
 
-def _narrowed(difference: Size, asked: Sequence[Symbol], wanted: str) -> tuple[str, Range] | None:
-    """A symbol, and bounds of it, around the usual size where that can be, within which the difference has the sign wanted."""
-    def decided(x: Symbol, least: int, most: int) -> bool:
-        known = {y.name: dims.symbol(y.name, y.least, y.usual, y.most) for y in dims.symbols(difference)}
-        known[x.name] = dims.symbol(x.name, least, least, most)
-        low, high = dims.bounds(parse_size(str(difference), known))
+def _narrowed(difference: Size, asked: Sequence[Symbol], wanted: str) -> dict[str, Range]:
+    """Bounds of a symbol, else of all together, within which the difference has the sign wanted; around the usual sizes where that can be."""
+    known = {x.name: dims.symbol(x.name, x.least, x.usual, x.most) for x in dims.symbols(difference)}
+
+    def decided(bounds: Mapping[str, Range]) -> bool:
+        low, high = dims.bounds(parse_size(str(difference), {**known, **{name: dims.symbol(name, *r) for name, r in bounds.items()}}))
         return low >= 0 if wanted else low > 0 or high <= 0
 
-    def raised(x: Symbol, far: int) -> Range:
-        least = _first(lambda n: decided(x, n, x.most), x.least, far)
-        return Range(least, max(least, x.usual), x.most)
+    def raised(xs: Sequence[Symbol], n: int) -> dict[str, Range]:
+        return {x.name: Range(max(n, x.least), max(n, x.usual), max(n, x.most)) for x in xs}
 
-    def lowered(x: Symbol, far: int) -> Range:
-        most = -_first(lambda n: decided(x, x.least, -n), -x.most, -far)
-        return Range(x.least, min(most, x.usual), most)
+    def lowered(xs: Sequence[Symbol], n: int) -> dict[str, Range]:
+        return {x.name: Range(min(n, x.least), min(n, x.usual), min(n, x.most)) for x in xs}
 
-    for x, far in [*((x, x.usual) for x in asked), *((x, FAR) for x in asked)]:
-        if decided(x, far, max(far, x.most)):
-            return x.name, raised(x, far)
-    for x, far in [*((x, x.usual) for x in asked), *((x, x.least) for x in asked)]:
-        if decided(x, x.least, far):
-            return x.name, lowered(x, far)
-    return None
+    each = [[x] for x in asked] + ([list(asked)] if len(asked) > 1 else [])
+    for xs, far in [*((xs, max(x.usual for x in xs)) for xs in each), *((xs, FAR) for xs in each)]:
+        if decided(raised(xs, far)):
+            return raised(xs, _first(lambda n, xs=xs: decided(raised(xs, n)), 0, far))                    # type: ignore[misc]
+    for xs, far in [*((xs, max(x.usual for x in xs)) for xs in each), *((xs, max(x.least for x in xs)) for xs in each)]:
+        if decided(lowered(xs, far)):
+            return lowered(xs, -_first(lambda n, xs=xs: decided(lowered(xs, -n)), -dims.UNBOUNDED, -far))  # type: ignore[misc]
+    return {}
 
 
 def _first(holds: Callable[[int], bool], low: int, high: int) -> int:
