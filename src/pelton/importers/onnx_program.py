@@ -84,6 +84,7 @@ class Program:
         self.functions = {(domain_of(f.domain), f.name, f.overload): f for f in source.model.functions}
         self.constants: dict[Value, np.ndarray] = {}
         self.nodes: list[Node] = []
+        self.makers: dict[Value, Node] = {}                # value → the node that makes it
         self.names: dict[Value, str] = {}                  # value → what the model calls it, names of the main graph first
         self._named_in_main: set[Value] = set()
         self.problems: list[str] = []
@@ -319,6 +320,7 @@ class Program:
                 return (self.sized(sizes, types[0].dtype, n.node),)
             outputs = tuple(Value(t, hint) for t in types)
             self.nodes.append(Node(op, inputs, complete, outputs, name))
+            self.makers.update((v, self.nodes[-1]) for v in outputs)
             if sizes is not None:
                 self.sizes[outputs[0]] = sizes              # floats of sizes are sizes again when they are rounded
             return outputs
