@@ -228,7 +228,7 @@ def _split(a: Size, b: Size) -> tuple[Size, Size]:
     """(quotient, rest): the terms of a that b divides, divided; and the others. b is an int or a monomial, else only its own multiples are found."""
     parts = list(_terms(b))
     if len(parts) > 1:
-        quotient = _multiple(a, b)
+        quotient = exact(a, b)
         return (0, a) if quotient is None else (quotient, 0)
     ((by, k),) = parts
     even: dict[Monomial, int] = {}
@@ -242,7 +242,7 @@ def _split(a: Size, b: Size) -> tuple[Size, Size]:
     return _made(even), _made(rest)
 
 
-def _multiple(a: Size, b: Size) -> Size | None:
+def exact(a: Size, b: Size) -> Size | None:
     """q with q · b = a, by long division; None where there is none."""
     lead, k = list(_terms(b))[-1]
     q: Size = 0
