@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from compare import assert_close
 
-from pelton.ir.dims import at, symbol
+from pelton.ir import dims
 from pelton.ir.evaluate import evaluate
 from pelton.ir.graph import Builder, Graph, Value, usual_sizes
 from pelton.ir.types import DType, TensorType
@@ -188,7 +188,7 @@ def symbolic(graph: Graph) -> Graph:
 
 def _with_symbols(graph: Graph, fixed: set[int]) -> Graph:
     b = Builder(graph.name)
-    to = {v: b.input(TensorType(v.type.dtype, tuple(d if d in fixed else symbol(f"s{d}", 1, d, 4096) for d in v.type.shape)), v.name) for v in graph.inputs}
+    to = {v: b.input(v.type.with_shape(d if d in fixed else dims.symbol(f"s{d}", 1, d, 4096) for d in v.type.shape), v.name) for v in graph.inputs}
     to |= {v: b.constant(a, v.name) for v, a in graph.constants.items()}
     for n in graph.nodes:
         to |= zip(n.outputs, b.emit(n.op, [to[v] for v in n.inputs], n.attrs, names=[v.name for v in n.outputs]))
@@ -225,7 +225,7 @@ def check_dynamic(template: Template, case: Case, most: int = 1) -> int:
 
 
 def _at(strides: Strides, sizes: Mapping[str, int]) -> Strides:
-    return tuple(at(s, sizes) for s in strides)
+    return tuple(dims.at(s, sizes) for s in strides)
 
 
 def check(template: Template, case: Case, most: int = 2) -> int:

@@ -96,7 +96,7 @@ class Op:
     def operations(self, inputs: tuple[TensorType, ...], outputs: tuple[TensorType, ...], attrs: Mapping[str, Any]) -> int:
         """Arithmetic operations of one evaluation (a multiply-add is two)."""
         if self.flops is not None:
-            return int(self.flops(*inputs, **attrs))
+            return self.flops(*inputs, **attrs)
         if self.scalar is not None:
             return outputs[0].size * sc.operations(self.trace(tuple(t.dtype for t in inputs), attrs))
         return 0
