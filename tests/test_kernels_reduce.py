@@ -24,6 +24,7 @@ declare(
     reduction("reduce_sum", "f32[3, 5, 7, 9]", (1, 3), order=(2, 3, 0, 1)),
     reduction("reduce_sum", "f32[3, 10090]", (0, 1), keepdims=False),
     reduction("reduce_sum", "f32[2, 1200, 5]", (1,)),
+    reduction("reduce_sum", "f32[3, 4090]", (1,)),
     reduction("reduce_sum", "f64[5, 130]", (0,)),
     reduction("reduce_mean", "f64[5, 130]", (1,)),
     reduction("reduce_mean", "f16[5, 130]", (1,)),

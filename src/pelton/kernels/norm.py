@@ -55,6 +55,7 @@ class RowNorm(Sweep):
     """Layer and RMS norm; the normalised axes are the columns."""
 
     name = "norm"
+    dynamic = True
     anchors = ("layer_norm", "rms_norm")
 
     def refuses_node(self, region: Region) -> str | None:

@@ -24,6 +24,7 @@ def pack_recurrent(r: np.ndarray, gates: int, width: int) -> np.ndarray:
 class Recurrent(Template):
     """What the recurrent templates share: gates of all steps given, recurrent weights constant, states and outputs of any outer strides."""
 
+    dynamic = True                              # the time and the batch; hidden units are as many as the constant weights have
     anchor = ""
 
     def refuses(self, region: Region) -> str | None:
