@@ -1,22 +1,27 @@
 """Sizes that a run decides: whole-number expressions over named sizes with bounds, in a canonical form.
 
-A size is an int where it is known, else a Dim: a polynomial with whole coefficients over atoms (named sizes, and quotients, remainders, maxima and
-minima that do not come out even). Equal expressions compare and hash equal; unequal ones are *not known to be equal*. What `<` and its like cannot
-decide from the bounds raises Undecided, and so does everything that needs a number (`range`, `int`, numpy): nothing is quietly taken as some number.
+A size is an int where it is known, else a Dim: a polynomial with whole coefficients over atoms (named sizes, and quotients, maxima and minima that do
+not come out even; a remainder is what a quotient leaves). Equal expressions compare and hash equal; unequal ones are *not known to be equal*. What `<`
+and its like cannot decide from the bounds raises Undecided, and so does everything that needs a number (`range`, `int`, numpy): nothing is quietly
+taken as some number.
 """
 from __future__ import annotations
 
-import ast
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 UNBOUNDED = 1 << 40                            # stands for no upper bound; more than any axis has
+_FAR = 1 << 400                                # beyond what bounds come to
 
 
 class Undecided(ValueError):
-    """A question whose answer depends on sizes that a run decides."""
+    """A question whose answer depends on sizes that a run decides: the sign of a difference, or (`equal`) whether it is nothing."""
+
+    def __init__(self, message: str, difference: Size = 0, equal: bool = False):
+        super().__init__(message)
+        self.difference, self.equal = difference, equal
 
 
 @dataclass(frozen=True)
@@ -34,7 +39,7 @@ class Symbol:
 
 @dataclass(frozen=True)
 class Call:
-    """A function of sizes that no polynomial is: "floordiv", "mod", "max" or "min"."""
+    """A function of sizes that no polynomial is: "floordiv", "max" or "min"."""
 
     fn: str
     args: tuple[Size, ...]
@@ -138,7 +143,7 @@ class Dim(Whole):
     def __str__(self) -> str:
         parts = []
         for monomial, c in sorted(self.terms, key=lambda t: (-len(t[0]), list(map(str, t[0])))):
-            factors = [f"({a})" if isinstance(a, Call) and a.fn == "floordiv" and (len(monomial) > 1 or abs(c) != 1) else str(a) for a in monomial]
+            factors = [f"({a})" if isinstance(a, Call) and a.fn == "floordiv" and (len(monomial) > 1 or c != 1) else str(a) for a in monomial]
             if abs(c) != 1 or not factors:
                 factors.insert(0, str(abs(c)))
             parts.append(("-" if c < 0 else "+", "*".join(factors)))
@@ -195,7 +200,15 @@ def _less(a: Size, b: Size, sign: str, first: Size | None = None) -> bool:
     if high <= 0:
         return False
     left, right = (a, b) if first is None or first is a else (b, a)
-    raise Undecided(f"whether {left} {sign} {right} depends on sizes that only a run decides")
+    raise Undecided(f"whether {left} {sign} {right} depends on sizes that only a run decides", b - a)
+
+
+def equal(a: Size, b: Size) -> bool:
+    """Whether two sizes are the same; Undecided where that depends (`==` says no there)."""
+    low, high = bounds(a - b)
+    if low <= 0 <= high and low < high:
+        raise Undecided(f"whether {a} = {b} depends on sizes that only a run decides", a - b, equal=True)
+    return low == high == 0
 
 
 def _without(m: Monomial, n: Monomial) -> Monomial | None:
@@ -227,16 +240,17 @@ def _split(a: Size, b: Size) -> tuple[Size, Size]:
 
 
 def _multiple(a: Size, b: Size) -> Size | None:
-    """q with q · b = a, where a is a whole monomial times b; None where it is not."""
-    first, others = list(_terms(a)), list(_terms(b))
-    if len(first) != len(others):
-        return None
-    (m, c), (n, d) = first[-1], others[-1]
-    factor = _without(m, n)
-    if factor is None or c % d:
-        return None
-    q = _made({factor: c // d})
-    return q if q * b == a else None
+    """q with q · b = a, by long division; None where there is none."""
+    lead, k = list(_terms(b))[-1]
+    q: Size = 0
+    while a:
+        m, c = list(_terms(a))[-1]
+        factor = _without(m, lead)
+        if factor is None or c % k:
+            return None
+        part = _made({factor: c // k})
+        q, a = q + part, a - part * b
+    return q
 
 
 def floordiv(a: Size, b: Size) -> Size:
@@ -256,6 +270,9 @@ def floordiv(a: Size, b: Size) -> Size:
             quotient, rest = quotient + whole, rest - whole * b
             if isinstance(rest, Dim) and rest.terms[-1][1] < 0:           # ⌊−a / b⌋ = −⌈a / b⌉ = −⌊(a + b − 1) / b⌋
                 return quotient - floordiv(b - 1 - rest, b)
+            shared = math.gcd(b, *(c for m, c in _terms(rest) if m))
+            if isinstance(rest, Dim) and shared > 1:                      # ⌊(4a + 3) / 6⌋ = ⌊(2a + 1) / 3⌋
+                return quotient + floordiv(_made({m: c // shared for m, c in rest.terms}), b // shared)
         if isinstance(rest, Dim) and len(rest.terms) == 1 and rest.terms[0][1] == 1 and len(rest.terms[0][0]) == 1:
             (atom,) = rest.terms[0][0]
             if isinstance(atom, Call) and atom.fn == "floordiv" and isinstance(atom.args[1], int):
@@ -267,20 +284,7 @@ def floordiv(a: Size, b: Size) -> Size:
 
 def mod(a: Size, b: Size) -> Size:
     """a − ⌊a / b⌋ · b for b ≥ 1."""
-    if isinstance(a, int) and isinstance(b, int):
-        return a % b
-    if not b >= 1:
-        raise Undecided(f"the rest of {a} by {b}, which is not known to be positive")
-    _, rest = _split(a, b)
-    if isinstance(rest, Dim) and isinstance(b, int):
-        constant = dict(rest.terms).get((), 0)
-        rest = rest - constant // b * b
-    if isinstance(rest, int) and isinstance(b, int):
-        return rest % b
-    low, high = bounds(rest)
-    if low >= 0 and high < bounds(b)[0]:
-        return rest
-    return Dim((((Call("mod", (rest, b)),), 1),))
+    return a % b if isinstance(a, int) and isinstance(b, int) else a - floordiv(a, b) * b
 
 
 def maximum(*sizes: Size) -> Size:
@@ -309,20 +313,71 @@ def _extreme(fn: str, sizes: tuple[Size, ...]) -> Size:
 # --- bounds
 
 def bounds(x: Size) -> tuple[int, int]:
-    """The least and the largest that a size may be, by interval arithmetic: true, not always tight."""
+    """The least and the largest that a size may be: true, not always tight. Interval arithmetic, and what is known of each quotient, maximum and minimum."""
     if not isinstance(x, Dim):
         return x, x
     if x._bounds is None:
         low = high = 0
         for m, c in x.terms:
-            least, most = 1, 1
-            for atom in m:
-                a, b = _atom_bounds(atom)
-                corners = (least * a, least * b, most * a, most * b)
-                least, most = min(corners), max(corners)
-            low, high = low + min(c * least, c * most), high + max(c * least, c * most)
+            a, b = _product_bounds(m)
+            low, high = low + min(c * a, c * b), high + max(c * a, c * b)
+        if len(x.terms) > 1:
+            for least, most in (_by_quotients(x), _by_extremes(x)):
+                low, high = max(low, least), min(high, most)
         x._bounds = low, high
     return x._bounds
+
+
+def _product_bounds(atoms: Iterable[Atom]) -> tuple[int, int]:
+    least = most = 1
+    for atom in atoms:
+        a, b = _atom_bounds(atom)
+        corners = (least * a, least * b, most * a, most * b)
+        least, most = min(corners), max(corners)
+    return least, most
+
+
+def _by_quotients(x: Dim) -> tuple[int, int]:
+    """Bounds by ⌊a / k⌋ = (a − r) / k with a rest r from 0 to k − 1."""
+    found = [(m, next((a for a in m if isinstance(a, Call) and a.fn == "floordiv" and isinstance(a.args[1], int)), None)) for m, _ in x.terms]
+    whole = math.lcm(*(int(q.args[1]) for _, q in found if q is not None))
+    if whole == 1:
+        return -_FAR, _FAR
+    terms, low, high = [], 0, 0
+    for (m, c), (_, q) in zip(x.terms, found):
+        if q is None:
+            terms.append(_made({m: c * whole}))
+            continue
+        a, k = q.args
+        factor = c * whole // k
+        others = _without(m, (q,)) or ()
+        terms.append(_made({others: factor}) * a)
+        least, most = _product_bounds(others)
+        rests = [factor * (k - 1) * r for r in (least, most)] + [0]
+        low, high = low - max(rests), high - min(rests)
+    least, most = bounds(_sum(terms))
+    return -(-(least + low) // whole), (most + high) // whole
+
+
+def _by_extremes(x: Dim) -> tuple[int, int]:
+    """Bounds by a maximum (a minimum) being one of its parts, and no less (no more) than each of them."""
+    extreme = next((a for m, _ in x.terms for a in m if isinstance(a, Call) and a.fn in ("max", "min")), None)
+    if extreme is None:
+        return -_FAR, _FAR
+    uses = [(m, c) for m, c in x.terms if extreme in m]
+    each = [bounds(_sum([_made({m: c}) if extreme not in m else math.prod((part if a == extreme else _of(a) for a in m), start=c)
+                         for m, c in x.terms])) for part in extreme.args]
+    low, high = min(a for a, _ in each), max(b for _, b in each)
+    if len(uses) == 1 and uses[0][0].count(extreme) == 1 and _product_bounds(_without(uses[0][0], (extreme,)) or ())[0] >= 0:
+        if (uses[0][1] > 0) == (extreme.fn == "max"):
+            low = max(a for a, _ in each)
+        else:
+            high = min(b for _, b in each)
+    return low, high
+
+
+def _of(atom: Atom) -> Size:
+    return Dim((((atom,), 1),))
 
 
 def _atom_bounds(atom: Atom) -> tuple[int, int]:
@@ -332,8 +387,6 @@ def _atom_bounds(atom: Atom) -> tuple[int, int]:
     if atom.fn == "floordiv":
         corners = [a // b for a in each[0] for b in each[1]]
         return min(corners), max(corners)
-    if atom.fn == "mod":
-        return 0, each[1][1] - 1
     pick = max if atom.fn == "max" else min
     return pick(a for a, _ in each), pick(b for _, b in each)
 
@@ -345,7 +398,7 @@ def is_known(*sizes: Size) -> bool:
 
 # --- numbers for symbols
 
-_FUNCTIONS: dict[str, Callable[..., int]] = {"floordiv": lambda a, b: a // b, "mod": lambda a, b: a % b, "max": max, "min": min}
+_FUNCTIONS: dict[str, Callable[..., int]] = {"floordiv": lambda a, b: a // b, "max": max, "min": min}
 
 
 def at(x: Size, sizes: Mapping[str, int]) -> int:
@@ -395,44 +448,3 @@ def tree(x: Size) -> Any:
         factors = [*([c] if c != 1 or not m else []), *map(atom, m)]
         terms.append(factors[0] if len(factors) == 1 else ["*", *factors])
     return terms[0] if len(terms) == 1 else ["+", *terms]
-
-
-# --- text
-
-def parse(text: str, known: Mapping[str, Size]) -> Size:
-    """The size that a text such as "3*batch + 1" stands for; ValueError for another text or a name that is not known."""
-    try:
-        tree = ast.parse(text.strip(), mode="eval").body
-    except (SyntaxError, ValueError, MemoryError, RecursionError):
-        raise ValueError(f"{text!r} is no size") from None
-    return _parsed(tree, known, text)
-
-
-def _parsed(tree: ast.expr, known: Mapping[str, Size], text: str) -> Size:
-    def read(node: ast.expr) -> Size:
-        return _parsed(node, known, text)
-
-    match tree:
-        case ast.Constant(value=int(value)) if type(value) is int:
-            return value
-        case ast.Name(id=name) if name in known:
-            return known[name]
-        case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return -read(operand)
-        case ast.BinOp(left=left, op=ast.Add(), right=right):
-            return read(left) + read(right)
-        case ast.BinOp(left=left, op=ast.Sub(), right=right):
-            return read(left) - read(right)
-        case ast.BinOp(left=left, op=ast.Mult(), right=right):
-            return read(left) * read(right)
-        case ast.BinOp(left=left, op=ast.FloorDiv() | ast.Div(), right=right):
-            return floordiv(read(left), read(right))
-        case ast.BinOp(left=left, op=ast.Mod(), right=right):
-            return mod(read(left), read(right))
-        case ast.Call(func=ast.Name(id="max" | "min" as name), args=args, keywords=[]) if args:
-            return _extreme(name, tuple(map(read, args)))
-        case ast.Call(func=ast.Name(id="mod"), args=[left, right], keywords=[]):
-            return mod(read(left), read(right))
-    raise ValueError(f"{text!r} is no size over {', '.join(known) or 'no names'}")
-
-

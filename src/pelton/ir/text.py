@@ -24,6 +24,7 @@ import numpy as np
 from pelton.errors import InputError
 
 from . import dims
+from .dims_text import parse as parse_size
 from .graph import Graph, Node, Value, symbols
 from .types import DType, TensorType
 
@@ -306,7 +307,7 @@ class _Reader:
         if self.place == start + 1 and first[0] == "number" and re.fullmatch(r"[-+]?\d+", first[1]):
             return int(first[1])
         try:
-            return dims.parse(" ".join(text for _, text, _ in self.tokens[start:self.place]), self.symbols)
+            return parse_size(" ".join(text for _, text, _ in self.tokens[start:self.place]), self.symbols)
         except ValueError:
             self.place = start
             raise self.error("expected an integer") from None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .dims import Dim, Size
+from .dims import Dim, Size, equal
 
 
 class DType(enum.Enum):
@@ -142,12 +142,12 @@ class TensorType:
 
 
 def broadcast_shapes(*shapes: tuple[Size, ...]) -> tuple[Size, ...]:
-    """The shape that numpy's broadcasting gives; ValueError where the shapes do not fit, or are not known to fit."""
+    """The shape that numpy's broadcasting gives; ValueError where the shapes do not fit, Undecided where that depends."""
     rank = max(map(len, shapes), default=0)
     out = []
     for axis in range(-rank, 0):
         dims = {s[axis] for s in shapes if len(s) >= -axis} - {1}
-        if len(dims) > 1:
+        if len(dims) > 1 and not all(equal(a, b) for a, b in zip([*dims], [*dims][1:])):
             raise ValueError("shapes do not broadcast: " + " and ".join(str(list(s)) for s in shapes))
         out.append(dims.pop() if dims else 1)
     return tuple(out)

@@ -11,6 +11,7 @@ import numpy as np
 
 from pelton.ir import dims
 from pelton.ir.dims import Dim, Size
+from pelton.ir.dims_text import parse
 from pelton.ir.graph import Value, symbols
 from pelton.ir.types import BF16, BOOL, F16, DType
 from pelton.ops.scalar import Scalar
@@ -249,7 +250,7 @@ def kernel(file: str, region: Region, tactic: Tactic, block: str, operands: Sequ
         block = block.replace(f"⟨{size}⟩", f"SIZE{i}")
     block = "".join(f"#define SIZE{i} (a[{len(operands) + i}].d)  // {size}\n" for i, size in enumerate(texts)) + block
     source, symbol = _filled(file, region, tactic, block)
-    return Kernel(source, symbol, tuple(operands), tiles, tuple(dims.parse(size, known) for size in texts), grain, scratch)
+    return Kernel(source, symbol, tuple(operands), tiles, tuple(parse(size, known) for size in texts), grain, scratch)
 
 
 def _filled(file: str, region: Region, tactic: Tactic, block: str) -> tuple[str, str]:

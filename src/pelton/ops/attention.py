@@ -1,20 +1,29 @@
 """Scaled dot-product attention."""
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
+from pelton.ir.dims import Size, is_known
 from pelton.ir.types import TensorType, broadcast_shapes
 
 from .linear import matmul
-from .math import add, mul
+from .math import add, greater, mul, where
 from .norm import softmax
-from .op import composite, expect
-from .shape import transpose
+from .op import composite, expect, expect_equal
+from .shape import reshape, transpose
+from .sizes import iota
 
 
 def _causal(rows: int, columns: int) -> np.ndarray:
     """An additive mask: row i reads columns 0 to i."""
     return np.where(np.tri(rows, columns, dtype=bool), 0.0, -np.inf)
+
+
+def _looks_ahead(rows: Size, columns: Size):
+    """A term: where row i meets columns behind i."""
+    return greater(iota(size=columns), reshape(iota(size=rows), shape=(rows, 1)))
 
 
 @composite("Attention", examples=(
@@ -28,8 +37,8 @@ class attention:
     def infer(q: TensorType, k: TensorType, v: TensorType, mask: TensorType, *, scale: float, causal: bool = False) -> TensorType:
         expect(q.dtype.is_float and q.dtype is k.dtype is v.dtype is mask.dtype, "needs operands of one floating-point type")
         expect(q.rank == k.rank == v.rank and q.rank >= 2, "needs queries, keys and values of one rank, 2 and more")
-        expect(q.shape[-1] == k.shape[-1], "needs queries and keys of equal depth")
-        expect(k.shape[-2] == v.shape[-2], "needs as many keys as values")
+        expect_equal(q.shape[-1], k.shape[-1], "needs queries and keys of equal depth")
+        expect_equal(k.shape[-2], v.shape[-2], "needs as many keys as values")
         batch = broadcast_shapes(q.shape[:-2], k.shape[:-2], v.shape[:-2])
         scores = (*batch, q.shape[-2], k.shape[-2])
         expect(broadcast_shapes(scores, mask.shape) == scores, f"needs a mask that broadcasts to {list(scores)}")
@@ -39,7 +48,9 @@ class attention:
         rank = q.type.rank
         scores = matmul(mul(q, scale), transpose(k, perm=(*range(rank - 2), rank - 1, rank - 2)))
         if causal:
-            scores = add(scores, _causal(q.type.shape[-2], k.type.shape[-2]))
+            rows, columns = q.type.shape[-2], k.type.shape[-2]
+            known = is_known(rows, columns)
+            scores = add(scores, _causal(rows, columns)) if known else where(_looks_ahead(rows, columns), -np.inf, scores)
         return matmul(softmax(add(scores, mask), axis=rank - 1), v)
 
     def reference(q, k, v, mask, *, scale, causal=False):
@@ -51,5 +62,5 @@ class attention:
 
     def flops(q: TensorType, k: TensorType, v: TensorType, mask: TensorType, *, scale: float, causal: bool = False) -> int:
         out = attention.infer(q, k, v, mask, scale=scale, causal=causal)
-        rows, keys = out.size // max(1, out.shape[-1]), k.shape[-2]
+        rows, keys = math.prod(out.shape[:-1]), k.shape[-2]
         return rows * keys * (2 * q.shape[-1] + 2 * v.shape[-1] + 16)
