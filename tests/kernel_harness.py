@@ -190,7 +190,8 @@ def symbolic(graph: Graph, template: Template) -> Graph:
 
 def _with_symbols(graph: Graph, fixed: set[int]) -> Graph:
     b = Builder(graph.name)
-    to = {v: b.input(TensorType(v.type.dtype, tuple(d if d in fixed else symbol(f"s{d}", max(1, d - 2), d, 4096) for d in v.type.shape)), v.name) for v in graph.inputs}
+    to = {v: b.input(TensorType(v.type.dtype, tuple(d if d in fixed else symbol(f"s{d}", max(1, d - 2), d, 4096) for d in v.type.shape)), v.name)
+          for v in graph.inputs}
     to |= {v: b.constant(a, v.name) for v, a in graph.constants.items()}
     for n in graph.nodes:
         to |= zip(n.outputs, b.emit(n.op, [to[v] for v in n.inputs], n.attrs, names=[v.name for v in n.outputs]))

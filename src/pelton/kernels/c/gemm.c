@@ -65,7 +65,8 @@ AI void pack(const args *a, const float *B, float *to, long n0, long n1) {
         }
 }
 
-void KERNEL(const args *a, long begin, long end, void *scratch) {
+void KERNEL(const args *table, long begin, long end, void *scratch) {
+    OWN_ARGS(a, table);
     const tail T = tail_open(a);
     float *part = scratch, *packed = part + (BLOCKED ? MB * NB : 0);
     const long ahead = (LINES + TILES - 1) / TILES;                       // lines of the next panel, asked for by each tile

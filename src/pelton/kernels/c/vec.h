@@ -17,6 +17,11 @@
 
 typedef union { void *p; long d; } args;
 
+// Kernels that take sizes which a run decides work on a copy of their arguments, which no store can change: what follows from sizes is computed once.
+// ARGS is how many arguments there are; 0 where all sizes are known.
+#define ARGS 0
+#define OWN_ARGS(a, table) args a##_own[ARGS + 1]; __builtin_memcpy(a##_own, table, ARGS * sizeof(args)); const args *a = ARGS ? a##_own : table
+
 #define AI static inline __attribute__((always_inline, unused))
 #define COLD static __attribute__((noinline, cold, unused))
 #define unroll _Pragma("clang loop unroll(full)") for
