@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kernel_harness import CASES, TARGET, Case, check, compiler, declare, named, program, walk
+from kernel_harness import CASES, TARGET, Case, check, check_dynamic, compiler, declare, named, program, walk
 
 from pelton.ir.types import DType
 from pelton.kernels.template import SOURCES, TEMPLATES, Kernel, Template
@@ -68,6 +68,15 @@ declare("transpose", *(Case(named(type, order), program(("y", "copy", "x"), x=ty
 @pytest.mark.parametrize("template, case", walk("winograd", "conv", "depthwise", "gemm", "pointwise"))
 def test_kernel(template, case):
     check(template, case)
+
+
+@pytest.mark.parametrize("template, case", [
+    ("gemm", product("rows", "f32[24, 19]", (19, 37))), ("gemm", product("middle", "f32[2, 7, 250]", "f32[2, 250, 16]")),
+    ("conv", conv((1, 5, 1, 24), 21, (3, 3))), ("conv", conv((1, 70, 1, 24), 7, (1, 5))), ("depthwise", conv((1, 11, 3, 24), 11, (3, 3), group=11)),
+    ("depthwise", conv((1, 8, 9, 4), 8, (5, 5), group=8)), ("winograd", conv((1, 8, 13, 12), 9, (3, 3)))])
+def test_every_rest(template, case):
+    """What the last block has less of than the others is a number of its own in the code."""
+    assert check_dynamic(TEMPLATES[template], case, most=2, more=range(-2, 10)) >= 12
 
 
 class RowMajor(Template):

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from pelton.ir.dims import Size, bounds
 from pelton.ir.graph import Value
 from pelton.plan.layout import Order, Strides, channels_last
 from pelton.plan.region import Region
@@ -16,10 +17,10 @@ from .template import Kernel, Layouts, Packed, Tactic, Target, Template, templat
 class Window:
     """The sizes of a convolution or pooling over one or two spatial axes (one axis is a picture of one row)."""
 
-    def __init__(self, x: tuple[int, ...], y: tuple[int, ...], kernel, strides, pads, dilations):
+    def __init__(self, x: tuple[Size, ...], y: tuple[Size, ...], kernel, strides, pads, dilations):
         flat = len(x) == 3
 
-        def two(pair: tuple[int, ...], one: int) -> tuple[int, int]:
+        def two(pair: tuple[Size, ...], one: int) -> tuple[Size, Size]:
             return (one, pair[0]) if flat else (pair[0], pair[1])
 
         self.n, self.c, self.oc = x[0], x[1], y[1]
@@ -31,9 +32,9 @@ class Window:
         self.pt, self.pl = two(pads, 0)
         reach_h = (self.oh - 1) * self.sh + (self.kh - 1) * self.dh - self.pt
         reach_w = (self.ow - 1) * self.sw + (self.kw - 1) * self.dw - self.pl
-        self.padded = bool(self.pt or self.pl or reach_h >= self.h or reach_w >= self.w)
+        self.padded = bool(self.pt or self.pl or bounds(reach_h - self.h)[1] >= 0 or bounds(reach_w - self.w)[1] >= 0)
 
-    def sizes(self, strides: Strides) -> dict[str, int]:
+    def sizes(self, strides: Strides) -> dict[str, Size]:
         xn, xh, xw = strides[0], strides[2] if len(strides) == 4 else 0, strides[-1]
         return dict(BATCH=self.n, H=self.h, W=self.w, OH=self.oh, OW=self.ow, KH=self.kh, KW=self.kw, SH=self.sh, SW=self.sw,
                     PT=self.pt, PL=self.pl, DH=self.dh, DW=self.dw, XN=xn, XH=xh, XW=xw)
@@ -95,6 +96,7 @@ def shares(pixels: int, panels: int, batch: int, threads: int, mr: int):
 @template
 class Winograd(ChannelsLast):
     name = "winograd"
+    dynamic = True
     inexact = True
 
     def refuses_sizes(self, region: Region) -> str | None:
@@ -177,6 +179,7 @@ def transform_filters(w: np.ndarray, f: int, nr: int) -> np.ndarray:
 @template
 class Depthwise(ChannelsLast):
     name = "depthwise"
+    dynamic = True
 
     def refuses_sizes(self, region: Region) -> str | None:
         w = region.anchor.inputs[1].type.shape
@@ -209,6 +212,7 @@ class Depthwise(ChannelsLast):
 @template
 class Direct(ChannelsLast):
     name = "conv"
+    dynamic = True
 
     def refuses_sizes(self, region: Region) -> str | None:
         return "a product over pixels: gemm" if is_product(region.anchor) else None
@@ -222,8 +226,9 @@ class Direct(ChannelsLast):
         seen = set()
         for mr, nv in ((6, 2), (4, 3), (12, 1)) if s.oc // groups > 8 else ((12, 1), (6, 1)):
             nr = nv * target.lanes
+            mr = min(mr, s.oh * s.ow)
             for mb, per in shares(s.oh * s.ow, divide(s.oc // groups, nr), s.n * groups, target.threads, mr):
-                choice = (min(mr, s.oh * s.ow), nv, mb, per * nr)
+                choice = (mr, nv, mb, per * nr)
                 if choice not in seen:
                     seen.add(choice)
                     yield Tactic(self.name, target.isa, tuple(zip(("MR", "NV", "MB", "NB"), choice)))

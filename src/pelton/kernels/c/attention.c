@@ -84,7 +84,8 @@ AI void weights(bool edge, const tail *t, const float *s, const float *v, float 
     if (SQ % MR && m < m1) weigh(SQ % MR, edge, t, s, v, part, r, n, first, last, b, m, c);
 }
 
-void KERNEL(const args *a, long begin, long end, void *scratch) {
+void KERNEL(const args *table, long begin, long end, void *scratch) {
+    OWN_ARGS(a, table);
     const tail T = tail_open(a);
     const float *mask = MASKED ? a[3].p : 0, *packed_k = 0, *packed_v = 0;
     float *keys = scratch, *values = keys + KEYS * D, *queries = values + SK * COLS, *s = queries + MB * D, *part = s + MB * ROW;

@@ -55,7 +55,8 @@ AI void weigh(int width, const tail *t, const float *e, const float *v, float sc
     }
 }
 
-void KERNEL(const args *a, long begin, long end, void *scratch) {
+void KERNEL(const args *table, long begin, long end, void *scratch) {
+    OWN_ARGS(a, table);
     const tail T = tail_open(a);
     const float *mask = MASKED ? a[3].p : 0;
     float *s = scratch;

@@ -63,7 +63,8 @@ AI void tile(bool edge, const tail *t, const float *x, const float *w, phase f, 
     }
 }
 
-void KERNEL(const args *a, long begin, long end, void *scratch) {
+void KERNEL(const args *table, long begin, long end, void *scratch) {
+    OWN_ARGS(a, table);
     const tail T = tail_open(a);
     for (long t = begin; t < end; t++) {
         const long mb = t % MBS, nb = t / MBS % NBS, k = t / (MBS * NBS) % PHASES, g = t / (MBS * NBS * PHASES) % GROUPS, b = t / (MBS * NBS * PHASES * GROUPS);

@@ -115,7 +115,8 @@ AI void wide(const tail *t, const element *x, taps h, float by, long b, long p, 
     if (C % VL && c < c1) window(1, C % VL, t, x, h, by, b, p, q, c);
 }
 
-void KERNEL(const args *a, long begin, long end, void *scratch) {
+void KERNEL(const args *table, long begin, long end, void *scratch) {
+    OWN_ARGS(a, table);
     const tail T = tail_open(a);
     for (long t = begin; t < end; t++) {
         const long cb = t % CBS, rb = t / CBS % RBS, b = t / (CBS * RBS);
