@@ -18,7 +18,8 @@ HARD = np.array([[0, -np.inf, 88, -100, 3e38] * 3, [-np.inf] * 14 + [0], [-3e38]
 declare(
     "softmax",
     *(softmax(type, axis, op, order) for op in ("softmax", "log_softmax") for type, axis, order in (
-        ("f32[5, 13]", 1, None), ("f32[3, 60]", 1, None), ("f32[3, 1009]", 1, None), ("f32[2, 3, 7, 5]", 1, None), ("f32[2, 35, 7, 5]", 1, LAST), ("f32[2, 3, 7, 75]", 2, None))),
+        ("f32[5, 13]", 1, None), ("f32[3, 60]", 1, None), ("f32[3, 1009]", 1, None), ("f32[2, 3, 7, 5]", 1, None), ("f32[2, 35, 7, 5]", 1, LAST),
+        ("f32[2, 3, 7, 75]", 2, None))),
     softmax("f32[7]", 0),
     softmax("f32[4, 1]", 1),
     softmax("f32[4, 15]", 1, array=HARD),

@@ -81,7 +81,8 @@ def maps(node: Node) -> list[Map]:
         for d, before, after in zip(x.shape, a["pads"][:x.rank], a["pads"][x.rank:]):
             n = d - maximum(0, -before) - maximum(0, -after)
             moved = before > 0 or after > 0
-            out.append(Map(f"{NAMES[a['mode']]}({{}} - {spelled(maximum(0, before))}, {spelled(n)})" if moved else None, maximum(0, -before), moved and a["mode"] == "constant"))
+            place = f"{NAMES[a['mode']]}({{}} - {spelled(maximum(0, before))}, {spelled(n)})" if moved else None
+            out.append(Map(place, maximum(0, -before), moved and a["mode"] == "constant"))
         return out
     if name == "resize":
         out = []
