@@ -212,9 +212,9 @@ def test_problems_inside_of_functions_and_branches_say_where():
     ({"x": (2, 3, 4)}, "input 'x' has 2 axes (2x3), the shape given has 3: [2, 3, 4]"),
     ({"x": "2xthree"}, "should be like '1x3x224x224'"),
     ({"x": "4..2..8x3"}, "min..optimum..max"),
-    ({"x": (2, -3)}, "tuple of integers, got (2, -3)"),
+    ({"x": (2, -3)}, "tuple of integers and ranges, got (2, -3)"),
     ({"x": (2.5, 3)}, "tuple of integers"),
-    ({"x": 7}, "tuple of integers, got 7"),
+    ({"x": 7}, "tuple of integers and ranges, got 7"),
 ], ids=str)
 def test_shapes_that_do_not_fit(shapes, expected):
     assert expected in refusal(relu(), InputError, shapes=shapes)

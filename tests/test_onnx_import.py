@@ -15,6 +15,7 @@ from onnx_models import draw, model, one_node, value_info
 from pelton.errors import ModelError
 from pelton.importers.onnx import load
 from pelton.importers.onnx_reading import READERS
+from pelton.ir.dims import mapped, symbol
 from pelton.ir.evaluate import evaluate
 from pelton.ir.graph import Graph
 from pelton.ir.text import parse, to_text
@@ -300,7 +301,7 @@ def declared(m: onnx.ModelProto, **types: str) -> onnx.ModelProto:
      {"to": np.array([2, 1])})], ids=lambda m: m.graph.node[0].op_type if isinstance(m, onnx.ModelProto) else "")
 def test_what_needs_the_data_runs_on_the_onnx_package_where_its_type_is_declared(m, feeds):
     found = load(m)
-    feeds = {**{v.name: np.ones(v.type.shape, v.type.dtype.numpy) for v in found.graph.inputs}, **feeds}
+    feeds = {**{v.name: np.ones(mapped(v.type.shape, lambda d: 1), v.type.dtype.numpy) for v in found.graph.inputs}, **feeds}
     assert any(n.op.kind == "foreign" for n in check(m, feeds=feeds).nodes) and len(found.info.foreign) == 1
 
 
@@ -333,14 +334,15 @@ def _two() -> onnx.ModelProto:
     return model([node("Relu", "x", "h", name="first"), node("MatMul", "h w", "y", name="second")], {"x": "f32[batch, 3]", "w": "f32[3, batch]"}, ["y"])
 
 
-def test_open_sizes_become_one_with_a_warning(caplog):
+def test_a_run_decides_sizes_that_nobody_gave_with_a_warning(caplog):
     with caplog.at_level(logging.WARNING, "pelton.importers"):
         found = load(_two())
-    assert found.graph.outputs[0].type.shape == (1, 1) and found.info.defaulted == ("x[0] (batch)", "w[1] (batch)")
-    assert "x[0] (batch)" in caplog.text and found.info.warnings
+    batch = symbol("batch")
+    assert found.graph.outputs[0].type.shape == (batch, batch) and found.info.defaulted == ("x[0] (batch)", "w[1] (batch)")
+    assert "x[0] (batch)" in caplog.text and found.info.warnings and found.info.symbols == {"batch": (1, 1, None)}
 
 
-@pytest.mark.parametrize("given", [(4, 3), "4x3", "1..4..8x3", [np.int64(4), 3]])
+@pytest.mark.parametrize("given", [(4, 3), "4x3", [np.int64(4), 3], "4..4..4x3"])
 def test_shapes_are_given_once_per_named_size(given):
     found = load(_two(), {"x": given})
     assert found.graph.outputs[0].type.shape == (4, 4) and not found.info.defaulted

@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 
+from pelton.ir.dims import Size
 from pelton.ir.graph import Value
 from pelton.ir.types import BOOL
 
@@ -87,7 +88,7 @@ def _turned(n: Reading, heads: int, cos: Value, sin: Value) -> Value:
     return n.reshape(turned, x.type.shape)
 
 
-def _fits(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
+def _fits(shape: tuple[Size, ...], wanted: tuple[Size, ...]) -> bool:
     return len(shape) <= len(wanted) and all(d in (1, w) for d, w in zip(reversed(shape), reversed(wanted)))
 
 
