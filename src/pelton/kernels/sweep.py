@@ -50,11 +50,11 @@ def extent(grid: Grid, axes: Sequence[int]) -> int:
 
 
 def shares(rows: int, columns: int, cost: int, target: Target, step: int) -> tuple[int, int]:
-    """(rows, columns) per task; `cost` elements are read for each of output. Columns are shared out in multiples of `step`, and of the lanes in any case: then
-    only the last task of a row, of whatever length, has less than a vector at its end."""
+    """(rows, columns) per task; `cost` elements are read for each of output. Columns come in multiples of `step`, however few there are: a kernel for sizes
+    that a run decides may meet more of them."""
     goal = max(1, min(TASK, divide(rows * columns * cost, 4 * target.threads)) // cost)
     if columns <= max(goal, step):
-        return max(1, min(rows, goal // columns)), divide(columns, target.lanes) * target.lanes
+        return max(1, min(rows, goal // columns)), divide(columns, step) * step
     return 1, divide(goal, step) * step
 
 
