@@ -9,7 +9,7 @@ from pelton.ir.text import key
 
 @dataclass(frozen=True, eq=False)
 class Region:
-    """`anchors` are the structured nodes of the body, in order; none = pointwise alone.
+    """`anchors` are the structured nodes of the body, in order; none = pointwise alone. What is neither is a slice of a result, written to a place of its own.
 
     Body inputs and outputs are the very values of the graph that the region was cut from.
     """
@@ -42,6 +42,11 @@ class Region:
     def tail(self) -> tuple[Node, ...]:
         """The pointwise nodes."""
         return tuple(n for n in self.body.nodes if n.op.scalar is not None)
+
+    @property
+    def pieces(self) -> tuple[Node, ...]:
+        """The slices."""
+        return tuple(n for n in self.body.nodes if n.op.scalar is None and n not in self.anchors)
 
     def flops(self) -> int:
         return sum(n.op.operations(tuple(v.type for v in n.inputs), tuple(v.type for v in n.outputs), n.attrs) for n in self.body.nodes)
