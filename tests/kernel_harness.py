@@ -26,6 +26,7 @@ from pelton.kernels.compile import Compiler
 from pelton.kernels.template import TEMPLATES, Kernel, Packed, Tactic, Target, Template
 from pelton.ops import get
 from pelton.plan.layout import Order, Strides, dense, row_major, span
+from pelton.plan.fuse import is_view
 from pelton.plan.region import Region, cut
 from pelton.tune.candidates import refusal
 
@@ -69,7 +70,7 @@ def named(*parts) -> str:
 
 
 def region_of(graph: Graph) -> Region:
-    return cut(graph, graph.nodes, tuple(n for n in graph.nodes if n.op.scalar is None))
+    return cut(graph, graph.nodes, tuple(n for n in graph.nodes if n.op.scalar is None and not is_view(n)))
 
 
 def drawn(case: Case, seed: int = 0) -> dict[str, np.ndarray]:

@@ -4,12 +4,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kernel_harness import CASES, TARGET, Case, check, check_dynamic, compiler, declare, named, program, walk
+from kernel_harness import CASES, TARGET, Case, check, check_dynamic, compiler, declare, named, program, region_of, walk
 
+from pelton.ir.graph import Node, Value
 from pelton.ir.types import DType
 from pelton.kernels.template import SOURCES, TEMPLATES, Kernel, Template
+from pelton.ops import get
 
 LAST = dict(x=(0, 2, 3, 1), z=(0, 2, 3, 1))
+def pieces(of, axis, *sizes):
+    """Slices of a value that lie side by side."""
+    ends = np.cumsum(sizes).tolist()
+    return [(f"out{e}", "slice", of, dict(starts=(e - n,), ends=(e,), axes=(axis,), steps=(1,))) for n, e in zip(sizes, ends)]
+
+
 RESIDUAL = [("s", "add", "y z"), ("out", "relu", "s")]
 
 
@@ -29,22 +37,26 @@ def product(name, a, b, tail=(), orders=None, **more):
 
 
 THREES = [conv((1, 13, 14, 15), 19, (3, 3)), conv((2, 16, 9, 7), 35, (3, 3), tail=RESIDUAL, z="f32[2, 35, 9, 7]"),
-          conv((1, 8, 5, 21), 9, (3, 3), pads=(0, 2, 1, 0))]
+          conv((1, 8, 5, 21), 9, (3, 3), pads=(0, 2, 1, 0)), conv((1, 9, 7, 8), 27, (3, 3), tail=[("s", "relu", "y"), *pieces("s", 1, 5, 3, 19)])]
 declare("winograd", *THREES)
 declare(
     "conv", *THREES,
     conv((1, 3, 23, 21), 13, (7, 7), (2, 2)),
     conv((2, 5, 9, 7), 19, (3, 3), (2, 1), (0, 1, 2, 0), (2, 2)),
     conv((1, 12, 9, 11), 24, (5, 2), group=3, pads=(2, 0, 1, 1)),
+    conv((1, 6, 8, 7), 27, (3, 3), (2, 2), group=3, tail=pieces("y", 1, 5, 3, 19)),
     conv((2, 5, 31), 7, (4,), (3,), (2, 1), (1,)))
 declare(
     "depthwise",
     conv((1, 35, 13, 12), 35, (3, 3), group=35, tail=RESIDUAL, z="f32[1, 35, 13, 12]"),
     conv((2, 13, 9, 11), 13, (5, 5), (2, 2), group=13),
-    conv((1, 8, 9, 9), 8, (3, 3), group=8, pads=(2, 2, 2, 2), dilations=(2, 2)))
+    conv((1, 24, 9, 9), 24, (3, 3), group=24, pads=(2, 2, 2, 2), dilations=(2, 2), tail=pieces("y", 1, 16, 8)))
 declare(
     "gemm",
     conv((2, 24, 9, 7), 19, (1, 1), tail=RESIDUAL, z="f32[2, 19, 9, 7]"),
+    conv((2, 24, 7, 7), 27, (1, 1), tail=[("out", "add", "y z"), *pieces("out", 1, 5, 3, 19)], z="f32[2, 27, 7, 7]"),
+    conv((1, 24, 9, 7), 64, (1, 1), tail=[("s", "relu", "y"), *pieces("s", 1, 24, 40)]),
+    product("pieces", "f32[2, 7, 19]", (19, 27), pieces("y", 2, 1, 7, 19)),
     product("packed", "f32[2, 3, 7, 500]", (500, 37), [("s", "add", "y c"), ("out", "gelu", "s")], c="f32[37]"),
     product("rows", "f32[1, 64]", (64, 10)),
     product("batched", "f32[2, 3, 7, 19]", "f32[3, 19, 13]"),
@@ -97,6 +109,23 @@ def test_every_template_has_cases():
     for path in Path(__file__).parent.glob("test_kernels_*.py"):
         importlib.import_module(path.stem)
     assert sorted(TEMPLATES) == sorted(CASES), "a template needs cases under its name, and a case a template"
+
+
+@pytest.mark.parametrize("name", [n for n in TEMPLATES if n not in ("winograd", "conv", "depthwise", "gemm")])      # whose cases have some
+def test_slices_are_written_to_places_of_their_own_or_refused(name):
+    for path in Path(__file__).parent.glob("test_kernels_*.py"):
+        importlib.import_module(path.stem)
+    for case in CASES[name]:
+        (*_, y), taken = case.graph.outputs, 0
+        for axis in (a for a, n in enumerate(y.type.shape) if n > 1):
+            k = y.type.shape[axis] - 1
+            cuts = [dict(starts=(s,), ends=(e,), axes=(axis,), steps=(1,)) for s, e in ((0, k), (k, k + 1))]
+            slices = [Node(get("slice"), (y,), a, (Value(get("slice").infer_types((y.type,), a)[0], f"cut{i}"),)) for i, a in enumerate(cuts)]
+            graph = case.graph.replace(nodes=(*case.graph.nodes, *slices), outputs=tuple(n.output for n in slices))
+            if TEMPLATES[name].refuses(region_of(graph)) is None:
+                taken += check(TEMPLATES[name], Case(f"{case.name}-cut{axis}", graph, case.orders, case.arrays), 1)
+        if taken:
+            break
 
 
 @pytest.mark.parametrize("path", [p for p in sorted(SOURCES.glob("*.c")) if "KERNEL" in p.read_text()], ids=lambda p: p.stem)
@@ -153,7 +182,7 @@ def test_the_harness_finds_what_is_written_between_rows():
 
 
 def test_tactics_have_names_that_parse():
-    from kernel_harness import laid, region_of
+    from kernel_harness import laid
 
     from pelton.kernels.template import Tactic
     for name, cases in CASES.items():

@@ -64,7 +64,7 @@ class ChannelsLast(Template):
             return "the filters are not constant"
         if 0 in node.inputs[0].type.shape or 0 in node.output.type.shape:
             return "nothing to compute"
-        return self.refuses_sizes(region) or tail_refusal(region, node.output.type.shape)
+        return self.refuses_sizes(region) or tail_refusal(region, node.output.type.shape, 1)
 
     def refuses_sizes(self, region: Region) -> str | None:
         return None
@@ -142,7 +142,7 @@ class Winograd(ChannelsLast):
         node, s = region.anchor, window(region)
         x, w, bias = node.inputs
         f, nr, tb = tactic["F"], tactic["NV"] * target.lanes, tactic["TB"]
-        end = tail(region, layouts, grid_of(node.output.type.shape, "pixels"), (node.output,), first=2, add=bias)
+        end = tail(region, layouts, grid_of(node.output.type.shape, "pixels"), (node.output,), first=2, add=bias, unit=target.lanes)
         sizes = s.sizes(layouts[x])
         block = constants(C=s.c, OC=s.oc, **{k: sizes[k] for k in ("BATCH", "H", "W", "OH", "OW", "PT", "PL", "XN", "XH", "XW")}) + end.text
         padded = divide(s.oc, nr) * nr
@@ -197,7 +197,7 @@ class Depthwise(ChannelsLast):
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node, s = region.anchor, window(region)
         x, w, bias = node.inputs
-        end = tail(region, layouts, grid_of(node.output.type.shape, "pixels"), (node.output,), first=2, add=bias)
+        end = tail(region, layouts, grid_of(node.output.type.shape, "pixels"), (node.output,), first=2, add=bias, unit=target.lanes)
         array, lanes = region.body.constants[w], target.lanes
 
         def pack() -> np.ndarray:
@@ -238,7 +238,8 @@ class Direct(ChannelsLast):
         x, w, bias = node.inputs
         groups, nr = node.attrs["group"], tactic["NV"] * target.lanes
         c, oc = s.c // groups, s.oc // groups
-        end = tail(region, layouts, grid_of(node.output.type.shape, "pixels"), (node.output,), first=2, add=bias)
+        end = tail(region, layouts, grid_of(node.output.type.shape, "pixels"), (node.output,), first=2, add=bias,
+                   unit=None if groups > 1 and oc % target.lanes else target.lanes)
         block = constants(C=c, OC=oc, GROUPS=groups, PADDED=s.padded, **s.sizes(layouts[x])) + end.text
         array = region.body.constants[w]
         panels = divide(oc, nr)

@@ -28,7 +28,7 @@ class DepthwiseTranspose(ChannelsLast):
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node, s = region.anchor, window(region)
         x, w, bias = node.inputs
-        end = tail(region, layouts, grid_of(node.output.type.shape, "pixels"), (node.output,), first=2, add=bias)
+        end = tail(region, layouts, grid_of(node.output.type.shape, "pixels"), (node.output,), first=2, add=bias, unit=target.lanes)
         array, padded = region.body.constants[w], divide(s.c, target.lanes) * target.lanes
 
         def pack() -> np.ndarray:
@@ -63,7 +63,8 @@ class ConvTranspose(ChannelsLast):
         x, w, bias = node.inputs
         groups, nr = node.attrs["group"], tactic["NV"] * target.lanes
         c, oc, taps = s.c // groups, s.oc // groups, s.kh * s.kw
-        end = tail(region, layouts, grid_of(node.output.type.shape, "pixels"), (node.output,), first=2, add=bias)
+        end = tail(region, layouts, grid_of(node.output.type.shape, "pixels"), (node.output,), first=2, add=bias,
+                   unit=None if groups > 1 and oc % target.lanes else target.lanes)
         array, panels = region.body.constants[w], divide(oc, nr)
 
         def pack() -> np.ndarray:

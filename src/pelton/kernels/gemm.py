@@ -80,7 +80,7 @@ class Gemm(Template):
             return "the left operand is constant"
         if 0 in node.output.type.shape or 0 in node.inputs[0].type.shape:
             return "nothing to compute"
-        return tail_refusal(region, node.output.type.shape)
+        return tail_refusal(region, node.output.type.shape, 1 if node.op.name == "convolution" else node.output.type.rank - 1)
 
     def order(self, region: Region, value: Value, layouts: Layouts) -> Order:
         rank = value.type.rank
@@ -162,7 +162,7 @@ class Gemm(Template):
                 b = broadcast(shape, layouts[p.b], b_shape)
                 bk, bn = b[-2:]
             b_at = Grid(b_shape, grid.b, (), ()).address(b) if grid.b else "0"
-        end = tail(region, layouts, grid, (node.output,), first=2, add=p.bias)
+        end = tail(region, layouts, grid, (node.output,), first=2, add=p.bias, unit=target.lanes)
         block = (constants(BATCH=p.batch, M=p.m, N=p.n, K=p.k, AR=ar, PACKED=packed, BK=bk, BN=bn)
                  + f"#define A_AT(b) ({a_at})\n#define B_AT(b) ({b_at})\n" + end.text)
         mb, nb, kc = tactic["MB"], tactic["NB"], tactic["KC"]

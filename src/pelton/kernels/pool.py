@@ -42,7 +42,7 @@ class Pool(ChannelsLast):
             return f"{x.dtype.value} is not held by kernels"
         if 0 in x.shape or 0 in y.shape:
             return "nothing to compute"
-        return tail_refusal(region, y.shape)
+        return tail_refusal(region, y.shape, 1)
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         s = window(region)
@@ -59,7 +59,7 @@ class Pool(ChannelsLast):
         spatial = x.type.rank - 2
         pads = (0, *attrs["pads"][:1], 0, *attrs["pads"][1:]) if spatial == 1 else attrs["pads"]
         counted = pads if attrs.get("count_include_pad") else (0, 0, 0, 0)
-        end = tail(region, layouts, grid_of(node.output.type.shape, "pixels"), (node.output,), first=1)
+        end = tail(region, layouts, grid_of(node.output.type.shape, "pixels"), (node.output,), first=1, unit=target.lanes)
         block = constants(C=s.c, **s.sizes(layouts[x]), FIRST_ROW=-counted[0], FIRST_COLUMN=-counted[1],
                           END_ROW=s.h + counted[2], END_COLUMN=s.w + counted[3])
         block += f"#define MEANS {int(mean)}\n#define QUICK {int(not mean and x.type.dtype is F32)}\n"

@@ -31,8 +31,8 @@ class Recurrent(Template):
         node = region.anchor
         if node is None or len(region.anchors) != 1 or node.op.name != self.anchor:
             return f"no single {self.anchor}"
-        if region.tail:
-            return "no pointwise operations after a recurrence"
+        if region.tail or region.pieces:
+            return "no pointwise operations and no slices after a recurrence"
         if not all_f32(*node.inputs, *node.outputs):
             return "not f32"
         if not constant(region, node.inputs[1]):

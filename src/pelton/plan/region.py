@@ -10,7 +10,7 @@ from pelton.ir.text import key
 
 @dataclass(frozen=True, eq=False)
 class Region:
-    """`anchors` are the structured nodes of the body, in order; none = pointwise alone.
+    """`anchors` are the structured nodes of the body, in order; none = pointwise alone. What is neither is a slice of a result, written to a place of its own.
 
     Body inputs and outputs are the very values of the graph that the region was cut from.
     """
@@ -43,6 +43,11 @@ class Region:
     def tail(self) -> tuple[Node, ...]:
         """The pointwise nodes."""
         return tuple(n for n in self.body.nodes if n.op.scalar is not None)
+
+    @property
+    def pieces(self) -> tuple[Node, ...]:
+        """The slices."""
+        return tuple(n for n in self.body.nodes if n.op.scalar is None and n not in self.anchors)
 
     def sized(self, sizes: Mapping[str, int], to: dict[Value, Value]) -> Region:
         """The region for these values of the symbols; `to` is extended by its values."""

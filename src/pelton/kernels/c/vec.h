@@ -25,6 +25,7 @@ typedef union { void *p; long d; } args;
 #define AI static inline __attribute__((always_inline, unused))
 #define COLD static __attribute__((noinline, cold, unused))
 #define unroll _Pragma("clang loop unroll(full)") for
+#define rolled _Pragma("nounroll")
 
 // Does what follows with COUNT in place of n, 0 < n < most ≤ 12 (nothing for n = 0), a number that the compiler knows: straight code where n is a constant,
 // a switch where it is not.
@@ -82,6 +83,7 @@ typedef vi32 vbool;
 // ---- loads and stores -----------------------------------------------------------------------------------------------------------------
 // ld_T, st_T: VL elements, any alignment.  ldn_T, stn_T: the first n elements and no byte beyond, lanes past n read as zero.
 // ldg_T, stg_T: the first n of elements that lie `stride` elements apart.  bc_T: one value in all lanes.
+// stp_T: the first n lanes stand for elements at, at + 1, … of `size` that start at p; those that are there are stored.
 
 // clang makes a masked store of "choose between x and what lies at p, and store it at p" (a ReLU in place): 12 cycles on Zen 3's AVX2. It does not where load
 // and store name different address spaces, and all numbers below 256 are the same memory.
@@ -157,6 +159,15 @@ typedef vi32 vbool;
     } \
     AI void stg_##T(T *p, long stride, v##T v, long n) { \
         unroll (int i = 0; i < VL; i++) if (i < n) *(T##_in_memory *)(p + i * stride) = v[i]; \
+    } \
+    AI void stp_##T(T *p, long size, long at, v##T v, long n) { \
+        T held[VL]; \
+        if (at >= 0 && at + n <= size) { \
+            stn_##T(p + at, v, n); \
+            return; \
+        } \
+        st_##T(held, v); \
+        rolled for (long i = at < 0 ? -at : 0; i < n && at + i < size; i++) *(T##_in_memory *)(p + at + i) = held[i]; \
     }
 MEMORY(f32) MEMORY(f64) MEMORY(i64) MEMORY(i32) MEMORY(i16) MEMORY(i8) MEMORY(u64) MEMORY(u32) MEMORY(u16) MEMORY(u8)
 
@@ -200,7 +211,8 @@ AI vi32 bc_bool(bool x) { return (vi32)-(int)x; }
     AI v##T ldg_##T(const void *p, long stride, long n) { return T##_widen(ldg_##M(p, stride, n)); } \
     AI void st_##T(void *p, v##T v) { st_##M(p, T##_narrow(v)); } \
     AI void stn_##T(void *p, v##T v, long n) { stn_##M(p, T##_narrow(v), n); } \
-    AI void stg_##T(void *p, long stride, v##T v, long n) { stg_##M(p, stride, T##_narrow(v), n); }
+    AI void stg_##T(void *p, long stride, v##T v, long n) { stg_##M(p, stride, T##_narrow(v), n); } \
+    AI void stp_##T(void *p, long size, long at, v##T v, long n) { stp_##M(p, size, at, T##_narrow(v), n); }
 STORAGE(f16, u16) STORAGE(bf16, u16) STORAGE(bool, u8)
 
 // ---- comparisons, selection, bits, reductions -----------------------------------------------------------------------------------------
