@@ -6,6 +6,7 @@ import threading
 import numpy as np
 import pytest
 from compare import assert_close
+from test_kernels_together import Layers
 
 import pelton
 from pelton.engine import sizes
@@ -139,3 +140,13 @@ def test_damaged_tables_of_sizes_are_refused(built, why):
     bad = dataclasses.replace(plain, **DAMAGE[why](plain))
     with pytest.raises(EngineError, match=why):
         check(bad)
+
+
+@pytest.mark.parametrize("seed", [*range(12), *(pytest.param(s, marks=pytest.mark.slow) for s in range(12, 120))])
+def test_random_layers_at_many_shapes(built, seed):
+    graph = Layers(seed, varying=True).graph(10)
+    engine = built(graph)
+    rng = np.random.default_rng(seed)
+    for turn in range(4):
+        values = {s.name: int(rng.integers(s.least, 2 * s.usual + 12)) for s in engine.symbols} if turn else {}
+        agree(engine, graph, drawn(engine.shapes(values), turn))
