@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 
+from pelton.ir.dims import maximum, minimum
 from pelton.ir.types import TensorType
 
 from .op import expect, structured
@@ -30,8 +31,8 @@ def window_sizes(space: Ints, kernel: Ints, strides: Ints, pads: Ints, dilations
     for i, n in enumerate(space):
         room = n + pads[i] + pads[i + len(space)] - dilations[i] * (kernel[i] - 1) - 1
         count = (-(-room // strides[i]) if ceil_mode else room // strides[i]) + 1
-        if ceil_mode and (count - 1) * strides[i] >= n + pads[i]:
-            count -= 1
+        if ceil_mode:
+            count -= minimum(1, maximum(0, (count - 1) * strides[i] - (n + pads[i]) + 1))
         expect(count >= 1, f"needs windows that fit: {dilations[i] * (kernel[i] - 1) + 1} is more than "
                f"{n} + {pads[i]} + {pads[i + len(space)]} along spatial axis {i}")
         sizes.append(count)
@@ -116,7 +117,7 @@ class conv_transpose:
         expect(b.shape == (w.shape[1] * group,), f"needs a bias of shape [{w.shape[1] * group}]")
         space = tuple(s * (n - 1) + d * (k - 1) + 1 + extra - begin - end for n, k, s, d, extra, begin, end in zip(
             x.shape[2:], w.shape[2:], strides, dilations, output_padding, pads[:spatial], pads[spatial:]))
-        expect(min(space) >= 1, f"needs pads that leave something, got an output of {list(space)}")
+        expect(all(size >= 1 for size in space), f"needs pads that leave something, got an output of {list(space)}")
         return x.with_shape((x.shape[0], w.shape[1] * group, *space))
 
     def reference(x, w, b, *, strides, pads, dilations, group=1, output_padding):
