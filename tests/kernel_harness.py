@@ -144,8 +144,8 @@ class Buffer:
 
     def protect(self) -> None:
         libc = ctypes.CDLL(None, use_errno=True)
-        for at in self.guards:
-            if libc.mprotect(ctypes.c_void_p(at), ctypes.c_size_t(PAGE), 0):
+        for page in self.guards:
+            if libc.mprotect(ctypes.c_void_p(page), ctypes.c_size_t(PAGE), 0):
                 raise OSError(ctypes.get_errno(), "mprotect")
 
     def untouched(self, written: bool) -> bool:
