@@ -102,6 +102,6 @@ class Sweep(Template):
 
     def reads(self, region: Region, grid: Grid, value: Value, layouts: Layouts) -> bool:
         """Whether one operand can be read or written along the columns."""
-        if value is region.anchor.inputs[0] and grid.step(layouts[value]) != 1 and extent(grid, grid.c) > 1:
+        if value is region.anchor.inputs[0] and grid.step(layouts[value]) != 1 and extent(grid, grid.c) != 1:
             return False
         return value not in tailed(region) or fits_grid(region, grid, value, layouts[value])
