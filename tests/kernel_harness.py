@@ -19,7 +19,7 @@ from compare import assert_close
 
 from pelton.ir import dims
 from pelton.ir.evaluate import evaluate
-from pelton.ir.graph import Builder, Graph, Value, usual_sizes
+from pelton.ir.graph import Builder, Graph, Value, symbols, usual_sizes
 from pelton.ir.types import DType, TensorType
 from pelton.kernels import library  # noqa: F401  (declares the templates)
 from pelton.kernels.compile import Compiler
@@ -145,8 +145,8 @@ class Buffer:
 
     def protect(self) -> None:
         libc = ctypes.CDLL(None, use_errno=True)
-        for at in self.guards:
-            if libc.mprotect(ctypes.c_void_p(at), ctypes.c_size_t(PAGE), 0):
+        for page in self.guards:
+            if libc.mprotect(ctypes.c_void_p(page), ctypes.c_size_t(PAGE), 0):
                 raise OSError(ctypes.get_errno(), "mprotect")
 
     def untouched(self, written: bool) -> bool:
@@ -201,7 +201,7 @@ def _with_symbols(graph: Graph, fixed: set[int]) -> Graph:
 
 def check_dynamic(template: Template, case: Case, most: int = 1, more: Sequence[int] = (0, 5, -2, 13)) -> int:
     """One kernel for sizes that a run decides, at the case's own and at so much more. Returns how many runs there were; none where the template refuses."""
-    graph = symbolic(case.graph, template)
+    graph = case.graph if symbols(case.graph) else symbolic(case.graph, template)
     region, usual = region_of(graph), usual_sizes(graph)
     if not usual or refusal(template, region) is not None:
         return 0

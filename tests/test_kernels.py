@@ -87,7 +87,7 @@ def test_kernel(template, case):
     ("conv", conv((1, 5, 1, 24), 21, (3, 3))), ("conv", conv((1, 70, 1, 24), 7, (1, 5))), ("depthwise", conv((1, 11, 3, 24), 11, (3, 3), group=11)),
     ("depthwise", conv((1, 8, 9, 4), 8, (5, 5), group=8)), ("winograd", conv((1, 8, 13, 12), 9, (3, 3)))])
 def test_every_rest(template, case):
-    """What the last block has less of than the others is a number of its own in the code."""
+    """What is left after the whole tiles is a number of its own in the code."""
     assert check_dynamic(TEMPLATES[template], case, most=2, more=range(-2, 10)) >= 12
 
 

@@ -30,6 +30,7 @@ def windows_at_once(s: Window, widest: int) -> list[tuple[int, int]]:
 @template
 class Pool(ChannelsLast):
     name = "pool"
+    dynamic = True
 
     def refuses(self, region: Region) -> str | None:
         node = region.anchor
@@ -46,7 +47,7 @@ class Pool(ChannelsLast):
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         s = window(region)
-        cb = s.c
+        cb = divide(s.c, target.lanes) * target.lanes
         while cb > 4 * target.lanes and s.n * s.oh * divide(s.c, cb) < 4 * target.threads:
             cb = divide(divide(cb, 2), target.lanes) * target.lanes
         rows = max(1, min(4, s.n * s.oh // (8 * target.threads)))

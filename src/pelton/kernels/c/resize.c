@@ -17,7 +17,7 @@ AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t
 enum : long { RB = 1 };
 // </tactic>
 
-enum : long { RBS = (OH + RB - 1) / RB };
+#define RBS ((OH + RB - 1) / RB)
 
 AI void channels(int lanes, const tail *t, const element *const *from, const vf32 *by, const vf32 *along, const long *at, long b, long r, long c) {
     vf32 sum = bc_f32(0);
