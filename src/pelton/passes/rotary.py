@@ -6,25 +6,29 @@ from typing import Any
 
 import numpy as np
 
+from pelton.ir.dims import is_known
 from pelton.ir.graph import Value
 from pelton.ir.types import broadcast_shapes
 from pelton.ops.op import Term
 
 from .pattern import ANY
 from .rewrite import constant, elements, made_by, refuse, require, rule, when
-from .views import full, sliced
+from .views import Cut, full, sliced
 from .words import add, concat, cos, expand, gather, gather_nd, mul, neg, reshape, rotary, sin, slice_, sub, transpose
 
 
 # --- which elements are pairs
 
-def _part(x: Value) -> tuple[Value, list[range]]:
-    """What a value is a part of, and what it takes of that along every axis."""
+def _part(x: Value) -> tuple[Value, list[Cut], range]:
+    """What a value is a part of, and what it takes of that: along all axes but the last, and along the last, whose size has to be known."""
     maker = made_by(x)
-    if maker is None or maker.op is not slice_:
-        return x, [range(d) for d in x.type.shape]
-    source = maker.inputs[0]
-    return source, full(source.type.shape, **maker.attrs)
+    source, cuts = x, [Cut(0, d) for d in x.type.shape]
+    if maker is not None and maker.op is slice_:
+        source = maker.inputs[0]
+        cuts = full(source.type.shape, **maker.attrs)
+    *others, last = cuts
+    require(is_known(*last), f"the width of %{x.name} is not known")
+    return source, others, range(*last)
 
 
 def _run(first: int, step: int, count: int) -> range:
@@ -38,20 +42,20 @@ def _pairs(places: range, interleaved: bool) -> tuple[range, range]:
 
 def _is_pairs(x: Value, a: Value, b: Value, interleaved: bool) -> bool:
     """Whether a has the first elements of the pairs in x, and b the second ones."""
-    (source, whole), (of_a, first), (of_b, second) = map(_part, (x, a, b))
-    return of_a is source is of_b and first[:-1] == whole[:-1] == second[:-1] and (first[-1], second[-1]) == _pairs(whole[-1], interleaved)
+    (source, around, whole), (of_a, around_a, first), (of_b, around_b, second) = map(_part, (x, a, b))
+    return of_a is source is of_b and around_a == around == around_b and (first, second) == _pairs(whole, interleaved)
 
 
 def _whole(a: Value, b: Value, interleaved: bool) -> Any:
     """The value of whose pairs a has the first elements, and b the second ones."""
-    (source, first), (of_b, second) = _part(a), _part(b)
-    when(of_b is source and a.type == b.type and first[:-1] == second[:-1] and a.type.size > 0)
-    count, apart = len(first[-1]), second[-1][0] - first[-1][0]
+    (source, around, first), (of_b, around_b, second) = _part(a), _part(b)
+    when(of_b is source and a.type == b.type and around == around_b and len(first) > 0)
+    count, apart = len(first), second[0] - first[0]
     step = apart if interleaved else apart // count
     when(step > 0)
-    places = _run(first[-1][0], step, 2 * count)
-    when(_pairs(places, interleaved) == (first[-1], second[-1]))
-    return sliced(source, [*first[:-1], places])
+    places = _run(first[0], step, 2 * count)
+    when(_pairs(places, interleaved) == (first, second))
+    return sliced(source, [*around, Cut(places.start, places.stop, places.step)])
 
 
 # --- angles
@@ -98,7 +102,7 @@ def _same(c: Value, d: Value) -> bool:
 
 def _per_element(x: Value, a: Value, b: Value, c: Value, s: Value, interleaved: bool) -> Term:
     pairs = a.type.shape[-1]
-    when(x.type.dtype.is_float and x.type.size > 0 and _is_pairs(x, a, b, interleaved))
+    when(x.type.dtype.is_float and pairs != 0 and _is_pairs(x, a, b, interleaved))
     when(broadcast_shapes(x.type.shape, c.type.shape, s.type.shape) == x.type.shape)
     for v in (c, s):
         require(v.type.shape[-1:] == (2 * pairs,), f"%{v.name} does not have an angle per element")
@@ -190,10 +194,11 @@ def rotary_split_pairs(a, b, c, s, c2, s2, one, two, axis, shape):
     dict(x=_places(_X, 1, 5), c="f32[5, 1]", s="f32[5, 1]", interleaved=False, rest=_places(_X, 5, 7), more=("f32[2, 3, 5, 2]",), axis=3)])
 def rotary_part(x, c, s, rest, *more, axis, interleaved):
     """What follows the turned elements and is handed through belongs to them."""
-    (source, turned), (of, left) = _part(x), _part(rest)
-    when(axis == x.type.rank - 1 and of is source and turned[:-1] == left[:-1] and rest.type.size > 0)
-    first, count = turned[-1], len(turned[-1])
-    places = _run(first[0], first.step, count + len(left[-1]))
-    when(first.step > 0 and (places[:count], places[count:]) == (first, left[-1]))
-    whole = rotary(sliced(source, [*turned[:-1], places]), c, s, interleaved=interleaved)
+    when(axis == x.type.rank - 1)
+    (source, around, first), (of, around_rest, left) = _part(x), _part(rest)
+    when(of is source and around == around_rest and len(first) > 0 and len(left) > 0)
+    count = len(first)
+    places = _run(first[0], first.step, count + len(left))
+    when(first.step > 0 and (places[:count], places[count:]) == (first, left))
+    whole = rotary(sliced(source, [*around, Cut(places.start, places.stop, places.step)]), c, s, interleaved=interleaved)
     return concat(whole, *more, axis=axis) if more else whole
