@@ -247,7 +247,9 @@ def kernel(file: str, region: Region, tactic: Tactic, block: str, operands: Sequ
     texts = list(dict.fromkeys(re.findall("⟨(.*?)⟩", block)))
     for i, size in enumerate(texts):
         block = block.replace(f"⟨{size}⟩", f"SIZE{i}")
-    block = "".join(f"#define SIZE{i} (a[{len(operands) + i}].d)  // {size}\n" for i, size in enumerate(texts)) + block
+    if texts:
+        sizes = "".join(f"#define SIZE{i} (a[{len(operands) + i}].d)  // {size}\n" for i, size in enumerate(texts))
+        block = f"#undef ARGS\n#define ARGS {len(operands) + len(texts)}\n{sizes}{block}"
     source, symbol = _filled(file, region, tactic, block)
     return Kernel(source, symbol, tuple(operands), tiles, tuple(dims.parse(size, known) for size in texts), grain, scratch)
 

@@ -36,7 +36,8 @@ class Arg(Reducing):
         node = region.anchor
         block, rows, cols = self.sizes(region, layouts)
         largest = node.op.name == "arg_max"
-        block += f"#define PLACE {place(node.inputs[0].type.shape[node.attrs['axis']]).value}\n#define LAST {int(node.attrs['select_last_index'])}\n#define BEYOND {'>' if largest else '<'}\n#define REACHES {'>=' if largest else '<='}\n"
+        block += f"#define PLACE {place(node.inputs[0].type.shape[node.attrs['axis']]).value}\n#define LAST {int(node.attrs['select_last_index'])}\n"
+        block += f"#define BEYOND {'>' if largest else '<'}\n#define REACHES {'>=' if largest else '<='}\n"
         end = tail(region, layouts, self.grid(region, layouts), (node.output,), first=1)
         return kernel("arg.c", region, tactic, block + joined("max" if largest else "min", node.inputs[0].type.dtype) + end.text,
                       (node.inputs[0], *end.operands), divide(rows, tactic["RB"]) * divide(cols, tactic["CB"]))
@@ -122,5 +123,6 @@ class TopK(Sweep):
         at = place(shape[axis])
         block += f"#define BEYOND {'>' if node.attrs['largest'] else '<'}\n#define PLACE {at.value}\ntypedef {memory(x.type.dtype)} element;\n"
         operands = (x, *(v for v, w in zip((values, indices), written) if w))
-        return kernel("top_k.c", region, tactic, block, operands, divide(extent(rows, rows.r), tactic["RB"]), scratch=k * (16 if 8 in (x.type.dtype.size, at.size) else 8))
+        item = 16 if 8 in (x.type.dtype.size, at.size) else 8
+        return kernel("top_k.c", region, tactic, block, operands, divide(extent(rows, rows.r), tactic["RB"]), scratch=k * item)
 
