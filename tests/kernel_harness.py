@@ -20,6 +20,7 @@ from compare import assert_close
 from pelton.ir import dims
 from pelton.ir.evaluate import evaluate
 from pelton.ir.graph import Builder, Graph, Value, symbols, usual_sizes
+from pelton.ir.text import parse
 from pelton.ir.types import DType, TensorType
 from pelton.kernels import library  # noqa: F401  (declares the templates)
 from pelton.kernels.compile import Compiler
@@ -234,9 +235,14 @@ def _at(strides: Strides, sizes: Mapping[str, int]) -> Strides:
 
 def check(template: Template, case: Case, most: int = 2) -> int:
     """Runs a case on tactics of a template; AssertionError where one is wrong. Returns how many kernels ran."""
-    region, inputs = region_of(case.graph), drawn(case)
-    reason = template.refuses(region)
+    region = region_of(case.graph)
+    reason = refusal(template, region)
     assert reason is None, f"{template.name} refuses {case.name}: {reason}"
+    if symbols(case.graph):
+        ran = check_dynamic(template, case, most)
+        assert ran, f"{template.name} has no tactic for {case.name}"
+        return ran
+    inputs = drawn(case)
     want = case.want or evaluate(case.graph, inputs, round=False)
     ran = 0
     for gap in (0, 5):
@@ -310,6 +316,13 @@ def walk(*names: str) -> list:
     """(template, case) for every case declared for these templates, as parameters of a test."""
     import pytest
     return [pytest.param(TEMPLATES[n], c, id=f"{n}-{c.name}") for n in names for c in CASES.get(n, [])]
+
+
+def varying(inputs: str, *body: str, order: Order = (), arrays: Mapping[str, np.ndarray] | None = None, **constants: np.ndarray) -> Case:
+    """A case with sizes n, m and long that a run decides: tuned for 1, for 9 and, without an upper bound, for 3."""
+    returned = body[-1].partition("=")[0]
+    text = "\n".join([f"graph main[n: 1..1..64, m: 1..9..64, long: 1..3..]({inputs}) {{", *body, f"return {returned}", "}"])
+    return Case(named("varying", inputs, body[0].partition("= ")[2], order), parse(text, constants), dict(x=order) if order else {}, arrays or {})
 
 
 def declare(template: str, *cases: Case) -> None:

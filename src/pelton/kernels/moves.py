@@ -79,10 +79,10 @@ def maps(node: Node) -> list[Map]:
     if name == "pad":
         out = []
         for d, before, after in zip(x.shape, a["pads"][:x.rank], a["pads"][x.rank:]):
-            n = d - maximum(0, -before) - maximum(0, -after)
-            moved = before > 0 or after > 0
-            place = f"{NAMES[a['mode']]}({{}} - {spelled(maximum(0, before))}, {spelled(n)})" if moved else None
-            out.append(Map(place, maximum(0, -before), moved and a["mode"] == "constant"))
+            first, moved = maximum(0, -before), maximum(0, before, after) != 0
+            n = d - first - maximum(0, -after)
+            place = f"{NAMES[a['mode']]}({{}} - {spelled(maximum(0, before))}, {spelled(n)})"
+            out.append(Map(place if moved else None, first, moved and a["mode"] == "constant"))
         return out
     if name == "resize":
         out = []

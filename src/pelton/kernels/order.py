@@ -123,6 +123,6 @@ class TopK(Sweep):
         at = place(shape[axis])
         block += f"#define BEYOND {'>' if node.attrs['largest'] else '<'}\n#define PLACE {at.value}\ntypedef {memory(x.type.dtype)} element;\n"
         operands = (x, *(v for v, w in zip((values, indices), written) if w))
-        pair = 16 if 8 in (x.type.dtype.size, at.size) else 8
-        return kernel("top_k.c", region, tactic, block, operands, divide(extent(rows, rows.r), tactic["RB"]), scratch=k * pair)
+        item = 16 if 8 in (x.type.dtype.size, at.size) else 8
+        return kernel("top_k.c", region, tactic, block, operands, divide(extent(rows, rows.r), tactic["RB"]), scratch=k * item)
 

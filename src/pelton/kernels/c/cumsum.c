@@ -55,7 +55,8 @@ AI void along(const args *a, const tail *t, const element *x, long b) {
     if (!REVERSE && N % VL) some(t, x, sum, b, N - N % VL, N % VL);
 }
 
-void KERNEL(const args *a, long begin, long end, void *scratch) {
+void KERNEL(const args *table, long begin, long end, void *scratch) {
+    OWN_ARGS(a, table);
     const tail T = tail_open(a);
     for (long t = begin; t < end; t++) {
         const long b = t / CBS, c0 = t % CBS * CB, c1 = c0 + CB < COLS ? c0 + CB : COLS;

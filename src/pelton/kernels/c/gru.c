@@ -75,10 +75,11 @@ AI void renew(const args *a, int rows, int width, rows_of o, const float *w, lon
 AI void steps(const args *a, bool second, int width, long rows, rows_of o, const float *w, long u) {
     long m = 0;
     for (; m + MR <= rows; m += MR) second ? renew(a, MR, width, from(a, o, m), w, u) : step(a, MR, width, from(a, o, m), w, u);
-    if (m < rows) TAIL_ROWS(BATCH % MR, second ? renew(a, ROWS, width, from(a, o, m), w, u) : step(a, ROWS, width, from(a, o, m), w, u));
+    if (m < rows) COUNTED(BATCH % MR, MR, second ? renew(a, COUNT, width, from(a, o, m), w, u) : step(a, COUNT, width, from(a, o, m), w, u));
 }
 
-void KERNEL(const args *a, long begin, long end, void *scratch) {
+void KERNEL(const args *table, long begin, long end, void *scratch) {
+    OWN_ARGS(a, table);
     const operands all = open(a);
     for (long t = begin; t < end; t++) {
         const long d = t / BBS, b = t % BBS * BB, rows = b + BB < BATCH ? BB : BATCH - b;

@@ -43,7 +43,8 @@ AI void channels(const args *a, int where, int vectors, int lanes, const tail *t
     unroll (int j = 0; j < vectors; j++) finish(t, LOAD(x + c + j * VL, lanes) * v[j], 0, r, c + j * VL, lanes);
 }
 
-void KERNEL(const args *a, long begin, long end, void *scratch) {
+void KERNEL(const args *table, long begin, long end, void *scratch) {
+    OWN_ARGS(a, table);
     const tail T = tail_open(a);
     enum : long { HELD = 2 * (BEFORE + VL) + SIZE };                       // zeros, then the first channels of a pixel: what vectors at the head read
     element *first = scratch;

@@ -50,10 +50,11 @@ AI void steps(const args *a, int width, long rows, operands o, const float *w, c
     long m = 0;
     for (; m + MR <= rows; m += MR, o.gates += MR * GATES_B, o.y += o.y ? MR * Y_B : 0)
         step(a, MR, width, &o, w, h + m * HP, next + m * HP, c + m * HP, u);
-    if (m < rows) TAIL_ROWS(BATCH % MR, step(a, ROWS, width, &o, w, h + m * HP, next + m * HP, c + m * HP, u));
+    if (m < rows) COUNTED(BATCH % MR, MR, step(a, COUNT, width, &o, w, h + m * HP, next + m * HP, c + m * HP, u));
 }
 
-void KERNEL(const args *a, long begin, long end, void *scratch) {
+void KERNEL(const args *table, long begin, long end, void *scratch) {
+    OWN_ARGS(a, table);
     const operands all = open(a);
     for (long t = begin; t < end; t++) {
         const long d = t / BBS, b = t % BBS * BB, rows = b + BB < BATCH ? BB : BATCH - b;

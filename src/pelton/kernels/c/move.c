@@ -46,7 +46,8 @@ AI void some(const args *a, int n, const tail *t, const element *x, element fill
     finish(t, LOAD(part, n), 0, r, c, n);
 }
 
-void KERNEL(const args *a, long begin, long end, void *scratch) {
+void KERNEL(const args *table, long begin, long end, void *scratch) {
+    OWN_ARGS(a, table);
     const tail T = tail_open(a);
     const element *x = a[0].p, fill = FILLED ? *(const element *)a[1].p : (element)0;
     for (long t = begin; t < end; t++) {

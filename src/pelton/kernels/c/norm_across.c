@@ -64,7 +64,8 @@ AI void join(const args *a, float *sums, long channels) {
     if (C % VL && c < c1) { DO(1, C % VL); } \
 } while (0)
 
-void KERNEL(const args *a, long begin, long end, void *scratch) {
+void KERNEL(const args *table, long begin, long end, void *scratch) {
+    OWN_ARGS(a, table);
     const tail T = tail_open(a);
     for (long t = begin; t < end; t++) {
         const long b = t / CBS, c0 = t % CBS * CB, c1 = c0 + CB < C ? c0 + CB : C;

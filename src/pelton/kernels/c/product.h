@@ -38,16 +38,5 @@ AI void long_product(int rows, int vectors, const float *a, long stride, const f
     }
 }
 
-// The `call` on the last rows, of which there are less than MR, with their number in it as the constant ROWS: where `rest` is known only that one is
-// compiled, else a switch picks it.
-#define TAIL_ROWS(rest, call) do { \
-    _Static_assert(MR <= 12, "TAIL_ROWS knows up to 11"); \
-    switch (rest) { \
-    TAIL_OF(1, call) TAIL_OF(2, call) TAIL_OF(3, call) TAIL_OF(4, call) TAIL_OF(5, call) TAIL_OF(6, call) \
-    TAIL_OF(7, call) TAIL_OF(8, call) TAIL_OF(9, call) TAIL_OF(10, call) TAIL_OF(11, call) \
-    } \
-} while (0)
-#define TAIL_OF(n, call) case n: if (n < MR) { enum : int { ROWS = n }; call; } break;
-
 // A vector of a row of which `left` elements are there; the rest reads as zero.
 AI vf32 piece(const float *p, long left) { return left >= VL ? ld_f32(p) : left > 0 ? ldn_f32(p, left) : bc_f32(0); }

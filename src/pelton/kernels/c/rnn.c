@@ -37,10 +37,11 @@ AI void step(const args *a, int rows, int width, const float *given, const float
 AI void steps(const args *a, int width, long rows, const float *given, const float *w, const float *h, float *next, float *y, long u) {
     long m = 0;
     for (; m + MR <= rows; m += MR) step(a, MR, width, given + m * GATES_B, w, h + m * HP, next + m * HP, y ? y + m * Y_B : 0, u);
-    if (m < rows) TAIL_ROWS(BATCH % MR, step(a, ROWS, width, given + m * GATES_B, w, h + m * HP, next + m * HP, y ? y + m * Y_B : 0, u));
+    if (m < rows) COUNTED(BATCH % MR, MR, step(a, COUNT, width, given + m * GATES_B, w, h + m * HP, next + m * HP, y ? y + m * Y_B : 0, u));
 }
 
-void KERNEL(const args *a, long begin, long end, void *scratch) {
+void KERNEL(const args *table, long begin, long end, void *scratch) {
+    OWN_ARGS(a, table);
     const operands all = open(a);
     for (long t = begin; t < end; t++) {
         const long d = t / BBS, b = t % BBS * BB, rows = b + BB < BATCH ? BB : BATCH - b;

@@ -40,7 +40,8 @@ AI void rise(item *heap, long i, item rising) {
     heap[i] = rising;
 }
 
-void KERNEL(const args *a, long begin, long end, void *scratch) {
+void KERNEL(const args *table, long begin, long end, void *scratch) {
+    OWN_ARGS(a, table);
     item *heap = scratch;
     for (long r = begin * RB; r < (end * RB < ROWS ? end * RB : ROWS); r++) {
         const element *x = (const element *)a[0].p + X_AT(r);
