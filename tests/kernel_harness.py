@@ -275,7 +275,7 @@ def _run(region: Region, kernel: Kernel, code: bytes, lay: Mapping[Value, Stride
     for x in kernel.operands:
         if isinstance(x, Packed):
             a = np.ascontiguousarray(x.make())
-            assert a.dtype == np.float32 and a.size == int(np.prod(x.shape)), f"{about}: {x.form} is {a.dtype}{list(a.shape)}, promised {list(x.shape)}"
+            assert a.dtype == x.dtype.numpy and a.size == int(np.prod(x.shape)), f"{about}: {x.form} is {a.dtype}{list(a.shape)}, promised {list(x.shape)}"
             packed.append(Buffer(a.reshape(-1), (1,), True, behind))
             words.append(packed[-1].address)
         else:
