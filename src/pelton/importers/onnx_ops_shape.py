@@ -240,8 +240,8 @@ def _within(n: Reading, start: Size, end: Size, step: int, size: Size) -> tuple[
         if not isinstance(at, Dim) and abs(at) >= END:     # the end, from whichever side
             return high if at > 0 else low
         at = at if at >= 0 else at + size
-        if any(s.name in n.program.open for s in dims.symbols(at - high)) and not isinstance(size, Dim):
-            at = at if at <= high else high                # nobody said how large it may be: as large as there is something to take
+        if dims.bounds(at - high)[1] > 0 and not isinstance(size, Dim) and any(s.name in n.program.open for s in dims.symbols(at)):
+            raise Undecided(f"whether there are {at} elements to take of {size}", high - at, ">=")        # nobody said how large it may be
         return minimum(maximum(at, low), high)
     return place(start), place(end), step
 

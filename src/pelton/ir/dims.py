@@ -17,11 +17,11 @@ _FAR = 1 << 400                                # beyond what bounds come to
 
 
 class Undecided(ValueError):
-    """A question whose answer depends on sizes that a run decides: the sign of a difference, or (`equal`) whether it is nothing."""
+    """A question whose answer depends on sizes that a run decides: the sign of a difference. `wanted` is what would help: "=", ">=" (than 0), or any."""
 
-    def __init__(self, message: str, difference: Size = 0, equal: bool = False):
+    def __init__(self, message: str, difference: Size = 0, wanted: str = ""):
         super().__init__(message)
-        self.difference, self.equal = difference, equal
+        self.difference, self.wanted = difference, wanted
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,10 @@ class Dim(Whole):
     def __int__(self) -> int:
         raise Undecided(f"the size {self} is known only when the program runs")
 
-    __index__ = __int__
+    def __truediv__(self, other: object) -> float:
+        raise Undecided(f"the size {self}, of which a part is asked for, is known only when the program runs")
+
+    __index__, __rtruediv__ = __int__, __truediv__
 
     def __abs__(self) -> Size:
         return self if self >= 0 else -self
@@ -207,7 +210,7 @@ def equal(a: Size, b: Size) -> bool:
     """Whether two sizes are the same; Undecided where that depends (`==` says no there)."""
     low, high = bounds(a - b)
     if low <= 0 <= high and low < high:
-        raise Undecided(f"whether {a} = {b} depends on sizes that only a run decides", a - b, equal=True)
+        raise Undecided(f"whether {a} = {b} depends on sizes that only a run decides", a - b, "=")
     return low == high == 0
 
 
