@@ -11,14 +11,16 @@ import mmap
 import os
 import random
 import tempfile
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from compare import assert_close
 
+from pelton.ir import dims
 from pelton.ir.evaluate import evaluate
-from pelton.ir.graph import Builder, Graph, Value
+from pelton.ir.graph import Builder, Graph, Value, symbols, usual_sizes
+from pelton.ir.text import parse
 from pelton.ir.types import DType, TensorType
 from pelton.kernels import library  # noqa: F401  (declares the templates)
 from pelton.kernels.compile import Compiler
@@ -27,6 +29,7 @@ from pelton.ops import get
 from pelton.plan.layout import Order, Strides, dense, row_major, span
 from pelton.plan.fuse import is_view
 from pelton.plan.region import Region, cut
+from pelton.tune.candidates import refusal
 
 PAGE = mmap.PAGESIZE
 TARGET = Target(threads=2)
@@ -95,7 +98,7 @@ def gapped(shape: tuple[int, ...], order: Order, gap: int) -> Strides:
     for axis in reversed(order):
         strides[axis] = step
         step *= shape[axis]
-        if shape[axis] > 1 or not inner:
+        if shape[axis] != 1 or not inner:
             step += gap
             inner = False
     return tuple(strides)
@@ -143,8 +146,8 @@ class Buffer:
 
     def protect(self) -> None:
         libc = ctypes.CDLL(None, use_errno=True)
-        for at in self.guards:
-            if libc.mprotect(ctypes.c_void_p(at), ctypes.c_size_t(PAGE), 0):
+        for page in self.guards:
+            if libc.mprotect(ctypes.c_void_p(page), ctypes.c_size_t(PAGE), 0):
                 raise OSError(ctypes.get_errno(), "mprotect")
 
     def untouched(self, written: bool) -> bool:
@@ -174,11 +177,72 @@ def sample(tactics: list[Tactic], most: int, seed: str) -> list[Tactic]:
     return tactics[:1] + sorted(random.Random(seed).sample(rest, min(most - 1, len(rest))), key=rest.index)
 
 
+def symbolic(graph: Graph, template: Template) -> Graph:
+    """The same program with every size of its inputs that may vary, for the program and the template, as a symbol; equal sizes vary together."""
+    fixed: set[int] = {0, 1}
+    for size in sorted({d for v in graph.inputs for d in v.type.shape} - fixed):
+        try:
+            varying = _with_symbols(graph, fixed | {d for v in graph.inputs for d in v.type.shape if d > size})
+            if refusal(template, region_of(varying)) is not None:
+                fixed.add(size)
+        except (ValueError, TypeError):
+            fixed.add(size)
+    return _with_symbols(graph, fixed)
+
+
+def _with_symbols(graph: Graph, fixed: set[int]) -> Graph:
+    b = Builder(graph.name)
+    to = {v: b.input(v.type.with_shape(d if d in fixed else dims.symbol(f"s{d}", max(1, d - 2), d, 4096) for d in v.type.shape), v.name)
+          for v in graph.inputs}
+    to |= {v: b.constant(a, v.name) for v, a in graph.constants.items()}
+    for n in graph.nodes:
+        to |= zip(n.outputs, b.emit(n.op, [to[v] for v in n.inputs], n.attrs, names=[v.name for v in n.outputs]))
+    return b.graph([to[v] for v in graph.outputs])
+
+
+def check_dynamic(template: Template, case: Case, most: int = 1, more: Sequence[int] = (0, 5, -2, 13)) -> int:
+    """One kernel for sizes that a run decides, at the case's own and at so much more. Returns how many runs there were; none where the template refuses."""
+    graph = case.graph if symbols(case.graph) else symbolic(case.graph, template)
+    region, usual = region_of(graph), usual_sizes(graph)
+    if not usual or refusal(template, region) is not None:
+        return 0
+    ran = 0
+    lay = laid(template, region, case, 0)
+    to: dict[Value, Value] = {}
+    sized_region = region.sized(usual, to)
+    tactics = sample(list(template.tactics(sized_region, {to[v]: _at(s, usual) for v, s in lay.items()}, TARGET)), most, case.name)
+    kernels = [template.emit(region, lay, t, TARGET) for t in tactics]
+    if not kernels:
+        return 0
+    code = compiler().link(compiler().objects({k.symbol: k.source for k in kernels}))
+    others = [{name: max(1, size + n) for name, size in usual.items()} for n in more]
+    for sizes in others[:1] if case.arrays else others:
+        for tactic, kernel in zip(tactics, kernels):
+            to = {}
+            now, about = region.sized(sizes, to), f"{case.name} by {tactic.name} for {sizes}"
+            inputs = drawn(replace(case, graph=now.body), seed=0 if case.want else sum(sizes.values()))
+            want = case.want or evaluate(now.body, inputs, round=False)
+            got = _run(now, kernel.sized(sizes, to), code, {to[v]: _at(s, sizes) for v, s in lay.items()}, inputs, about, behind=True, tiles="whole")
+            for v in now.body.outputs:
+                assert_close(got[v], want[v.name].astype(v.type.dtype.numpy), about=f"{about} %{v.name}")
+            ran += 1
+    return ran
+
+
+def _at(strides: Strides, sizes: Mapping[str, int]) -> Strides:
+    return tuple(dims.at(s, sizes) for s in strides)
+
+
 def check(template: Template, case: Case, most: int = 2) -> int:
     """Runs a case on tactics of a template; AssertionError where one is wrong. Returns how many kernels ran."""
-    region, inputs = region_of(case.graph), drawn(case)
-    reason = template.refuses(region)
+    region = region_of(case.graph)
+    reason = refusal(template, region)
     assert reason is None, f"{template.name} refuses {case.name}: {reason}"
+    if symbols(case.graph):
+        ran = check_dynamic(template, case, most)
+        assert ran, f"{template.name} has no tactic for {case.name}"
+        return ran
+    inputs = drawn(case)
     want = case.want or evaluate(case.graph, inputs, round=False)
     ran = 0
     for gap in (0, 5):
@@ -198,7 +262,7 @@ def check(template: Template, case: Case, most: int = 2) -> int:
                 assert_close(results[0][v], wide.astype(v.type.dtype.numpy), about=f"{about} %{v.name}")
                 assert results[0][v].tobytes() == results[1][v].tobytes(), f"{about}: %{v.name} depends on how its tiles are cut"
             ran += 1
-    return ran
+    return ran + (check_dynamic(template, case) if template.dynamic else 0)
 
 
 def _run(region: Region, kernel: Kernel, code: bytes, lay: Mapping[Value, Strides], inputs: Mapping[str, np.ndarray], about: str, *, behind: bool,
@@ -252,6 +316,13 @@ def walk(*names: str) -> list:
     """(template, case) for every case declared for these templates, as parameters of a test."""
     import pytest
     return [pytest.param(TEMPLATES[n], c, id=f"{n}-{c.name}") for n in names for c in CASES.get(n, [])]
+
+
+def varying(inputs: str, *body: str, order: Order = (), arrays: Mapping[str, np.ndarray] | None = None, **constants: np.ndarray) -> Case:
+    """A case with sizes n, m and long that a run decides: tuned for 1, for 9 and, without an upper bound, for 3."""
+    returned = body[-1].partition("=")[0]
+    text = "\n".join([f"graph main[n: 1..1..64, m: 1..9..64, long: 1..3..]({inputs}) {{", *body, f"return {returned}", "}"])
+    return Case(named("varying", inputs, body[0].partition("= ")[2], order), parse(text, constants), dict(x=order) if order else {}, arrays or {})
 
 
 def declare(template: str, *cases: Case) -> None:

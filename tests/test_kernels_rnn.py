@@ -1,5 +1,5 @@
 """Kernels of recurrent layers."""
-from kernel_harness import Case, check, declare, program, region_of, walk
+from kernel_harness import Case, check, declare, program, region_of, varying, walk
 import numpy as np
 import pytest
 
@@ -34,10 +34,20 @@ def cases(op, *variants):
             *(steps(op, *size, **v) for v in variants for size in ((4, 1, 21), (3, 5, 33, "bidirectional")))]
 
 
-declare("lstm", *cases("lstm", dict(peepholes=True), dict(input_forget=True, peepholes=True, clip=0.3), dict(keep=("last_c",))))
-declare("gru", *cases("gru", dict(linear_before_reset=True), dict(linear_before_reset=True, clip=0.3)), steps("gru", 2, 1, 150, linear_before_reset=True),
+def of_any_length(op, inputs, operands, outputs):
+    """A case of <op>_steps whose time and batch a run decides."""
+    r = np.random.default_rng(0).standard_normal((2, GATES[op] * 19, 19)).astype(np.float32) / 4
+    body = f"%r = constant f32{list(r.shape)}", f'{outputs} = {op}_steps(%g, %r, {operands}) {{direction="bidirectional"}}'
+    return [varying(f"%g: f32[{time}, {batch}, {2 * r.shape[1]}], %h: f32[2, {batch}, 19]{inputs.format(batch)}", *body, r=r)
+            for time, batch in (("n", "m"), ("m", "n"))]
+
+
+declare("lstm", *of_any_length("lstm", ", %c: f32[2, {}, 19], %p: f32[2, 57]", "%h, %c, %p", "%y, %last_h, %last_c"),
+        *cases("lstm", dict(peepholes=True), dict(input_forget=True, peepholes=True, clip=0.3), dict(keep=("last_c",))))
+declare("gru", *of_any_length("gru", ", %b: f32[2, 19]", "%b, %h", "%y, %last_h"),
+        *cases("gru", dict(linear_before_reset=True), dict(linear_before_reset=True, clip=0.3)), steps("gru", 2, 1, 150, linear_before_reset=True),
         steps("gru", 3, 2, 70, linear_before_reset=True))
-declare("rnn", *cases("rnn", dict(activation="Relu")))
+declare("rnn", *of_any_length("rnn", "", "%h", "%y, %last_h"), *cases("rnn", dict(activation="Relu")))
 
 
 @pytest.mark.parametrize("template, case", walk("lstm", "gru", "rnn"))

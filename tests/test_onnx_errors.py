@@ -147,6 +147,10 @@ GRAPHS = [
     (one_node("Gather", "f32[3]", np.array([5])), "needs indices between -3 and 2, got 5 to 5"),
     (one_node("Expand", "f32[3]", np.array([4])), "needs a shape that broadcasts with its input, got [4] and f32[3]"),
     (one_node("Cast", "f32[3]", to=TensorProto.UNDEFINED, opset=23), "UNDEFINED, which is not supported"),
+    (one_node("RotaryEmbedding", "f32[2, 3, 8]", "f32[2, 3, 2]", "f32[2, 3, 2]", opset=23), "needs num_heads that divide the last axis of f32[2, 3, 8], got 0"),
+    (one_node("RotaryEmbedding", "f32[2, 4, 3, 8]", "f32[9, 4]", "f32[9, 4]", opset=23), "angles of [batch, rows, pairs], got f32[2, 4, 3, 8] and f32[9, 4]"),
+    (one_node("RotaryEmbedding", "f32[2, 4, 3, 8]", "f32[2, 3, 4]", "f32[2, 3, 4]", rotary_embedding_dim=4, opset=23), "got 4 for 4"),
+    (one_node("RotaryEmbedding", "f32[2, 4, 3, 8]", "f32[2, 3, 5]", "f32[2, 3, 5]", opset=23), "as many as the last axis has room for"),
     (one_node("SequenceConstruct", "f32[3]"), "output 'y0' is a sequence"),
     (recursive(), "function F calls itself"),
     (one_node("Nonsense", "f32[3]", opset=5), "opsets 6 and up are supported", "has 5, and the onnx package cannot convert it"),
@@ -208,9 +212,9 @@ def test_problems_inside_of_functions_and_branches_say_where():
     ({"x": (2, 3, 4)}, "input 'x' has 2 axes (2x3), the shape given has 3: [2, 3, 4]"),
     ({"x": "2xthree"}, "should be like '1x3x224x224'"),
     ({"x": "4..2..8x3"}, "min..optimum..max"),
-    ({"x": (2, -3)}, "tuple of integers, got (2, -3)"),
+    ({"x": (2, -3)}, "tuple of integers and ranges, got (2, -3)"),
     ({"x": (2.5, 3)}, "tuple of integers"),
-    ({"x": 7}, "tuple of integers, got 7"),
+    ({"x": 7}, "tuple of integers and ranges, got 7"),
 ], ids=str)
 def test_shapes_that_do_not_fit(shapes, expected):
     assert expected in refusal(relu(), InputError, shapes=shapes)

@@ -326,7 +326,7 @@ def onnx_model(node: Node, arrays):
     """A model of the one node as ONNX writes it, and what to feed it."""
     op, attrs = node.op, dict(node.attrs)
     if op.name == "resize":
-        exact = all(scale == y / x for x, y, scale in zip(arrays[0].shape, attrs["shape"], attrs["scales"]))
+        exact = all(scale in (0, y / x) for x, y, scale in zip(arrays[0].shape, attrs["shape"], attrs["scales"]))
         attrs["resized_by"] = "sizes" if exact else "scales"
     if op.name in ONNX:
         kind, translate, *more = ONNX[op.name]

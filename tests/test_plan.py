@@ -9,7 +9,8 @@ from pelton.ir.graph import Builder
 from pelton.ir.types import F32, TensorType
 from pelton.kernels import library  # noqa: F401  (declares the templates)
 from pelton.ops import get
-from pelton.plan import fuse, layout, lower, memory, place
+from pelton.engine import memory
+from pelton.plan import fuse, layout, lower, place
 from pelton.plan.region import Region
 from pelton.tune import candidates
 

@@ -9,7 +9,7 @@ from pelton.backends import cpu
 from pelton.errors import BuildError
 from pelton.host import run_node
 from pelton.ir.evaluate import evaluate
-from pelton.ir.graph import Value
+from pelton.ir.graph import Value, usual_sizes
 from pelton.ir.types import STRING
 from pelton.kernels.template import Kernel, Packed
 from pelton.plan.layout import span
@@ -24,6 +24,10 @@ def check(placed: Placed, kernels: Mapping[int, Kernel], code: bytes, threads: i
 
     The error is the largest difference from the float64 reference, relative to the largest value.
     """
+    sizes = usual_sizes(placed.graph)
+    if sizes:
+        placed, to = placed.sized(sizes)
+        kernels = {i: k.sized(sizes, to) for i, k in kernels.items()}
     rng = np.random.default_rng(seed)
     rooms: dict[Value, np.ndarray] = {}
 
@@ -46,6 +50,9 @@ def check(placed: Placed, kernels: Mapping[int, Kernel], code: bytes, threads: i
     for v, array in placed.constants.items():
         room(v)
         view(v)[...] = array
+    for v, numbers in placed.sizes.items():
+        room(v)
+        view(v)[...] = np.arange(v.type.size) if numbers is None else np.reshape(numbers, v.type.shape)
     for task in placed.tasks:
         for v in task.writes:
             at = placed.places[v]

@@ -5,13 +5,26 @@ import logging
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from pelton.errors import InputError
+from pelton.ir.dims import UNBOUNDED
 from pelton.ir.graph import Graph
 
 log = logging.getLogger("pelton.importers")
 
-Shape = str | Sequence[int]
+Shape = str | Sequence[int | str | tuple[int, int, int]]
+
+
+class Range(NamedTuple):
+    """A size that a run decides, within bounds; programs are tuned for the usual one."""
+
+    least: int
+    usual: int
+    most: int = UNBOUNDED
+
+    def __str__(self) -> str:
+        return f"{self.least}..{self.usual}..{self.most if self.most < UNBOUNDED else ''}"
 
 
 @dataclass(frozen=True)
@@ -22,7 +35,8 @@ class Info:
     producer: str = ""
     ir_version: int = 0
     opsets: Mapping[str, int] = field(default_factory=dict)     # domain ("" is ai.onnx) → version
-    defaulted: tuple[str, ...] = ()                             # sizes nobody gave, which became 1: "image[0] (batch)"
+    symbols: Mapping[str, tuple[int, int, int | None]] = field(default_factory=dict)        # sizes that a run decides: least, usual, most (None: any)
+    defaulted: tuple[str, ...] = ()                             # sizes nobody gave: "image[0] (batch)"
     foreign: tuple[str, ...] = ()                               # ops that will run on the onnx package: "onnx::Unique@11 (node 'u')"
     warnings: tuple[str, ...] = ()
 
@@ -35,25 +49,23 @@ class Imported:
     info: Info
 
 
-def parse_shape(name: str, given: Shape) -> tuple[int, ...]:
-    """`"1x3x224x224"`, `"1..8..32x3"` (min..optimum..max: the optimum counts) or integers → sizes; InputError for anything else."""
-    expected = f"the shape of {name!r} should be like '1x3x224x224' or '1..8..32x3x224x224' (min..optimum..max) or a tuple of integers"
-    if isinstance(given, str):
-        try:
-            return tuple(_optimum(part) for part in given.strip().split("x")) if given.strip() else ()
-        except ValueError:
-            raise InputError(f"{expected}, got {given!r}") from None
+def parse_shape(name: str, given: Shape) -> tuple[int | Range, ...]:
+    """`"1x3x224x224"`, `"1..8..32x3"` (least..usual..most; `1..8..` has no upper bound), or a tuple of integers, such ranges and triples; InputError for
+    anything else."""
+    expected = f"the shape of {name!r} should be like '1x3x224x224' or '1..8..32x3x224x224' (min..optimum..max) or a tuple of integers and ranges"
+    parts = (given.strip().split("x") if given.strip() else []) if isinstance(given, str) else given
     try:
-        sizes = tuple(map(operator.index, given))
-    except TypeError:
+        return tuple(map(_size, parts))
+    except (TypeError, ValueError):
         raise InputError(f"{expected}, got {given!r}") from None
-    if min(sizes, default=0) < 0:
-        raise InputError(f"{expected}, got {given!r}")
-    return sizes
 
 
-def _optimum(part: str) -> int:
-    bounds = [int(p) for p in part.split("..")]
-    if len(bounds) not in (1, 3) or bounds != sorted(bounds) or bounds[0] < 0:
+def _size(part: object) -> int | Range:
+    if isinstance(part, str):
+        low, *others = part.split("..")
+        numbers = [int(low), *(int(p) if p.strip() or i == 0 else UNBOUNDED for i, p in enumerate(others))]
+    else:
+        numbers = [operator.index(p) for p in (part if isinstance(part, (tuple, list)) else [part])]      # type: ignore[arg-type]
+    if len(numbers) not in (1, 3) or numbers != sorted(numbers) or numbers[0] < 0:
         raise ValueError(part)
-    return bounds[len(bounds) // 2]
+    return numbers[0] if numbers[0] == numbers[-1] else Range(*numbers)

@@ -1,8 +1,9 @@
 """Readers of control flow with known conditions, and of sequences and optionals, which exist while importing only."""
 from __future__ import annotations
 
-import numpy as np
+from itertools import accumulate
 
+from pelton.ir.dims import equal, is_known
 from pelton.ir.graph import Value
 from pelton.ir.types import BOOL, I64, TensorType
 
@@ -84,9 +85,9 @@ def scan(n: Reading) -> tuple[Thing, ...]:
         raise n.refuse("Scan needs at least one scanned input, and an axis and direction for each that is scanned")
     lengths = {x.type.shape[a] for a, x in zip(axes, inputs)}
     if len(lengths) > 1:
-        raise n.refuse(f"Scan needs inputs of one length, got {sorted(lengths)}")
+        raise n.refuse(f"Scan needs inputs of one length, got {' and '.join(map(str, lengths))}")
     (length,) = lengths
-    if not 0 < length <= UNROLLED:
+    if not is_known(length) or not 0 < length <= UNROLLED:
         return n.foreign()
     names, scanned = [i.name for i in body.input], []
     for i in range(length):
@@ -162,12 +163,12 @@ def split_to_sequence(n: Reading) -> Thing:
         return Items((None,) * sizes.type.size)
     whole, split = x.type.shape[axis], None if n.optional(1) is None else n.numbers(1, "sizes")
     if split is not None and split.ndim:
-        ends = np.cumsum(split).tolist()
+        ends = list(accumulate(n.integers(1, "sizes")))
     else:
-        size = 1 if split is None else int(split.item())
+        size = 1 if split is None else split.item()
         ends = [min(start + size, whole) for start in range(0, whole, max(size, 1))]
     starts = [0, *ends][:len(ends)]
-    if not ends or ends[-1] != whole or starts != sorted(starts):
+    if not ends or not equal(ends[-1], whole) or any(a > b for a, b in zip(starts, ends)):
         raise n.refuse(f"SplitToSequence needs sizes that sum up to {whole}, got parts ending at {ends}")
     parts = [n.slice(x, axis, start, end) for start, end in zip(starts, ends)]
     if split is None and not n.flag("keepdims"):

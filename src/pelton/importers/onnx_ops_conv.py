@@ -4,8 +4,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import numpy as np
-
+from pelton.ir.dims import maximum, minimum
 from pelton.ir.graph import Value
 from pelton.ir.types import I32
 
@@ -42,7 +41,7 @@ def window(n: Reading, x: Value, kernel: Ints | None = None) -> Window:
         pads = (0,) * (2 * spatial)
     elif auto in ("SAME_UPPER", "SAME_LOWER"):
         reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations)]
-        pads = split_pads([max((-(-size // s) - 1) * s + r - size, 0) for size, s, r in zip(x.type.shape[2:], strides, reach)], auto)
+        pads = split_pads([maximum((-(-size // s) - 1) * s + r - size, 0) for size, s, r in zip(x.type.shape[2:], strides, reach)], auto)
     elif auto != "NOTSET":
         raise n.refuse(f"{n.op} needs auto_pad NOTSET, VALID, SAME_UPPER or SAME_LOWER, got {auto!r}")
     return Window(kernel, strides, pads, dilations)
@@ -56,10 +55,10 @@ def split_pads(totals: list[int], auto: str) -> Ints:
 
 def _cropped(n: Reading, x: Value, w: Window) -> tuple[Value, Window]:
     """Negative pads as a slice of the input."""
-    if min(w.pads) >= 0:
+    if all(p >= 0 for p in w.pads):
         return x, w
-    pads = (0, 0, *(min(p, 0) for p in w.pads[:len(w.kernel)]), 0, 0, *(min(p, 0) for p in w.pads[len(w.kernel):]))
-    return n.emit("pad", x, n.like(x, 0), pads=pads), Window(w.kernel, w.strides, tuple(max(p, 0) for p in w.pads), w.dilations)
+    pads = (0, 0, *(minimum(p, 0) for p in w.pads[:len(w.kernel)]), 0, 0, *(minimum(p, 0) for p in w.pads[len(w.kernel):]))
+    return n.emit("pad", x, n.like(x, 0), pads=pads), Window(w.kernel, w.strides, tuple(maximum(p, 0) for p in w.pads), w.dilations)
 
 
 # --- convolutions
@@ -71,7 +70,7 @@ def conv(n: Reading) -> Thing:
 
 def convolution(n: Reading, x: Value, w: Value, b: Value | None) -> Value:
     x, win = _cropped(n, x, window(n, x, w.type.shape[2:]))
-    b = b if b is not None else n.constant(np.zeros(w.type.shape[:1]), x.type.dtype)
+    b = b if b is not None else n.filled(0, w.type.shape[:1], x.type.dtype)
     return n.emit("convolution", x, w, b, strides=win.strides, pads=win.pads, dilations=win.dilations, group=n.attr("group", 1))
 
 
@@ -119,9 +118,9 @@ def conv_transpose(n: Reading) -> Thing:
         wanted = (wanted or tuple(s * size for s, size in zip(win.strides, x.type.shape[2:])))[-spatial:]
         totals = [s * (size - 1) + e + (k - 1) * d + 1 - o for s, size, e, k, d, o in
                   zip(win.strides, x.type.shape[2:], extra, win.kernel, win.dilations, wanted)]
-        extra = tuple(e + max(-t, 0) for e, t in zip(extra, totals))
-        win = Window(win.kernel, win.strides, split_pads([max(t, 0) for t in totals], auto), win.dilations)
-    b = b if b is not None else n.constant(np.zeros(w.type.shape[1] * group), x.type.dtype)
+        extra = tuple(e + maximum(-t, 0) for e, t in zip(extra, totals))
+        win = Window(win.kernel, win.strides, split_pads([maximum(t, 0) for t in totals], auto), win.dilations)
+    b = b if b is not None else n.filled(0, (w.type.shape[1] * group,), x.type.dtype)
     return n.emit("conv_transpose", x, w, b, strides=win.strides, pads=win.pads, dilations=win.dilations, group=group, output_padding=extra)
 
 

@@ -3,6 +3,8 @@ from __future__ import annotations
 
 import math
 
+from pelton.ir.dims import Dim, Size, is_known
+
 from .onnx_reading import Reading, Thing, reads
 
 
@@ -32,9 +34,17 @@ def _by_scales(n: Reading, scales: tuple[float, ...]) -> Thing:
     x = n.input(0)
     if len(scales) != x.type.rank:
         raise n.refuse(f"{n.op} needs a scale for each of {x.type.rank} axes, got {list(scales)}")
-    shape = tuple(math.floor(d * s) for d, s in zip(x.type.shape, scales))
+    shape = tuple(_scaled(d, s) for d, s in zip(x.type.shape, scales))
     shrinks = any(s < 1 for s in scales) and not any(s > 1 for s in scales)
     return n.emit("resize", x, shape=shape, scales=scales, mode=_mode(n), coordinates="asymmetric", nearest="ceil" if shrinks else "floor")
+
+
+def _scaled(size: Size, scale: float) -> Size:
+    """A size times a scale, rounded down."""
+    if not isinstance(size, Dim):
+        return math.floor(size * scale)
+    over, under = scale.as_integer_ratio()
+    return size * over // under
 
 
 def _mode(n: Reading) -> str:
@@ -45,10 +55,10 @@ def _mode(n: Reading) -> str:
 
 
 def _floats(n: Reading, i: int) -> list[float] | None:
-    """A constant input of numbers; None where it is absent or empty."""
+    """Scales: a constant input of numbers; None where it is absent or empty."""
     if n.optional(i) is None:
         return None
-    return [float(v) for v in n.numbers(i, "scales or sizes").reshape(-1)] or None
+    return [float(v) for v in n.numbers(i, "scales").reshape(-1)] or None
 
 
 @reads("Resize")
@@ -60,14 +70,20 @@ def resize(n: Reading) -> Thing | tuple[Thing, ...]:
     if n.flag("antialias") or coordinates == "tf_crop_and_resize":
         return n.foreign()
     x = n.input(0)
-    rank, given, sizes = x.type.rank, _floats(n, 2), _floats(n, 3)
+    rank, given, sizes = x.type.rank, _floats(n, 2), n.some_integers(3, "sizes")
     axes = tuple(n.axis(a, rank) for a in n.attr("axes") or range(rank))
+    sizes = sizes or None
     if (given is None) == (sizes is None) or len(given or sizes or ()) != len(axes):
         raise n.refuse(f"Resize needs scales or sizes, one for each of {len(axes)} axes, got scales {given} and sizes {sizes}")
     scales, shape = [1.0] * rank, list(x.type.shape)
     if given is not None:
         for axis, scale in zip(axes, given):
-            scales[axis], shape[axis] = scale, math.floor(x.type.shape[axis] * scale)
+            scales[axis], shape[axis] = scale, _scaled(x.type.shape[axis], scale)
+    elif sizes is not None and not is_known(*sizes, *(x.type.shape[a] for a in axes)):
+        if n.attr("keep_aspect_ratio_policy", "stretch") != "stretch":
+            raise n.refuse("Resize that keeps the shape of pixels needs sizes that are known before a run")
+        for axis, size in zip(axes, sizes):
+            scales[axis], shape[axis] = 1.0 if size == x.type.shape[axis] else 0.0, size            # 0: the scale is that of the sizes
     elif sizes is not None:
         policy = n.attr("keep_aspect_ratio_policy", "stretch")
         factors = [size / x.type.shape[axis] for axis, size in zip(axes, sizes)]

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from pelton.ir.dims import Size, is_known
 from pelton.ir.graph import Value
 from pelton.ir.types import I64
 
@@ -13,17 +14,22 @@ from .onnx_reading import Reading, Thing, reads
 def gather(n: Reading) -> Thing:
     x, indices = n.inputs
     axis = n.axis(n.attr("axis"), x.type.rank)
-    return n.emit("gather", x, _positive(n, indices, x.type.shape[axis] if x.type.rank else 0), axis=axis)
+    size, at = x.type.shape[axis] if x.type.rank else 0, n.program.numbers(indices)
+    indices = _positive(n, indices, size)
+    if at is not None and at.size == 1 and not is_known(size, at.item()):          # one place on an axis of any size is a slice
+        start = at.item() if at.item() >= 0 else at.item() + size
+        return n.reshape(n.slice(x, axis, start, start + 1), (*x.type.shape[:axis], *indices.type.shape, *x.type.shape[axis + 1:]))
+    return n.emit("gather", x, indices, axis=axis)
 
 
-def _positive(n: Reading, indices: Value, size: int) -> Value:
-    """Constant indices checked and counted from the front."""
+def _positive(n: Reading, indices: Value, size: Size) -> Value:
+    """Constant indices checked and counted from the front, as far as that is a number."""
     array = n.known(indices)
     if array is None or not indices.type.dtype.is_integer:
         return indices
     if array.size and not -size <= array.min() <= array.max() < size:
         raise n.refuse(f"{n.op} needs indices between {-size} and {size - 1}, got {array.min()} to {array.max()}")
-    return indices if not array.size or array.min() >= 0 else n.constant(np.where(array < 0, array + size, array), indices.type.dtype)
+    return indices if not array.size or array.min() >= 0 or not is_known(size) else n.constant(np.where(array < 0, array + size, array), indices.type.dtype)
 
 
 @reads("GatherElements")
@@ -58,7 +64,7 @@ def one_hot(n: Reading) -> Thing:
     depth = n.numbers(1, "depth")
     if depth.size != 1:
         raise n.refuse("OneHot needs one number as its depth")
-    return n.emit("one_hot", indices, values, depth=int(depth.item()), axis=n.axis(n.attr("axis"), indices.type.rank + 1))
+    return n.emit("one_hot", indices, values, depth=n.integers(1, "depth")[0], axis=n.axis(n.attr("axis"), indices.type.rank + 1))
 
 
 @reads("Compress")
@@ -77,7 +83,7 @@ def reverse_sequence(n: Reading) -> Thing | tuple[Thing, ...]:
     x, lengths = n.input(0), n.known(n.input(1))
     time, batch = n.axis(n.attr("time_axis"), x.type.rank), n.axis(n.attr("batch_axis"), x.type.rank)
     steps = x.type.shape[time]
-    if lengths is None or lengths.shape != (x.type.shape[batch],) or not 0 <= lengths.min(initial=0) <= lengths.max(initial=0) <= steps:
+    if lengths is None or not x.type.known or lengths.shape != (x.type.shape[batch],) or not 0 <= lengths.min(initial=0) <= lengths.max(initial=0) <= steps:
         return n.foreign()
     at = np.arange(steps)
     order = np.where(at < lengths[:, None], lengths[:, None] - 1 - at, at)          # [batch, time]

@@ -5,6 +5,7 @@ import math
 import string
 from collections.abc import Sequence
 
+from pelton.ir.dims import Size, equal
 from pelton.ir.graph import Value
 from pelton.ir.types import I32
 
@@ -72,12 +73,13 @@ def einsum(n: Reading) -> Thing | tuple[Thing, ...]:
     if found is None:
         return n.foreign()
     terms, out = found
-    sizes: dict[str, int] = {}
+    sizes: dict[str, Size] = {}
     for term, value in zip(terms, n.inputs):
         for letter, size in zip(term, value.type.shape):
             if sizes.setdefault(letter, size) != size:
                 if 1 in (sizes[letter], size):            # broadcasting inside of an ellipsis
                     return n.foreign()
+                equal(sizes[letter], size)                    # says what it depends on, if it does
                 raise n.refuse(f"Einsum {n.attr('equation')!r} needs equal sizes for one letter, got {sizes[letter]} and {size}")
     term, value = terms[0], n.input(0)
     for i in range(1, len(terms)):
@@ -124,7 +126,7 @@ def _contract(n: Reading, left: tuple[str, Value], right: tuple[str, Value], lat
     rows, columns = [c for c in a if c not in b], [c for c in b if c not in a]
     inner = [c for c in a if c in b and c not in later]
 
-    def shape(letters: Sequence[str]) -> tuple[int, ...]:
+    def shape(letters: Sequence[str]) -> tuple[Size, ...]:
         return tuple(size[c] for c in letters)
 
     x = n.transpose(x, [a.index(c) for c in (*batch, *rows, *inner)])

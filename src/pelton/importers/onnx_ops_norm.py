@@ -3,8 +3,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from pelton.ir.graph import Value
 
 from .onnx_ops_conv import powered, rooted
@@ -19,7 +17,7 @@ def softmax(n: Reading) -> Thing:
     x = n.input(0)
     shape = x.type.shape
     axis = n.axis(n.attr("axis"), x.type.rank)
-    if n.opset < 13 and math.prod(shape[axis + 1:]) > 1:
+    if n.opset < 13 and math.prod(shape[axis + 1:]) != 1:
         flat = n.reshape(x, (math.prod(shape[:axis]), math.prod(shape[axis:])))
         return n.reshape(_softmax(n, flat, 1), shape)
     if x.type.rank == 0:
@@ -31,8 +29,8 @@ def _softmax(n: Reading, x: Value, axis: int) -> Value:
     if n.op != "Hardmax":
         return n.emit("softmax" if n.op == "Softmax" else "log_softmax", x, axis=axis)
     best = n.emit("arg_max", x, axis=axis, keepdims=True)
-    places = np.arange(x.type.shape[axis], dtype=np.int64).reshape(-1, *[1] * (x.type.rank - axis - 1))
-    return n.cast(n.emit("equal", best, n.constant(places)), x.type.dtype)
+    places = n.reshape(n.count(x.type.shape[axis]), (x.type.shape[axis], *[1] * (x.type.rank - axis - 1)))
+    return n.cast(n.emit("equal", best, places), x.type.dtype)
 
 
 @reads("BatchNormalization")
@@ -77,7 +75,7 @@ def layer_normalization(n: Reading) -> Thing | tuple[Thing, ...]:
 
 def layer_norm(n: Reading, x: Value, scale: Value, bias: Value | None, axis: int = -1) -> Value:
     scale = n.cast(scale, x.type.dtype)
-    bias = n.cast(bias, x.type.dtype) if bias is not None else n.constant(np.zeros(scale.type.shape), x.type.dtype)
+    bias = n.cast(bias, x.type.dtype) if bias is not None else n.filled(0, scale.type.shape, x.type.dtype)
     return n.emit("layer_norm", x, scale, bias, axis=n.axis(axis, x.type.rank), epsilon=n.attr("epsilon", _EPSILON))
 
 

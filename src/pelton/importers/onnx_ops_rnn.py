@@ -1,8 +1,7 @@
 """Readers of recurrent networks: absent operands become zeros, defaults are written out."""
 from __future__ import annotations
 
-import numpy as np
-
+from pelton.ir.dims import Dim, Size
 from pelton.ir.graph import Value
 
 from .onnx_reading import Reading, Thing, reads
@@ -22,15 +21,15 @@ def recurrent(n: Reading) -> tuple[Thing, ...]:
     lengths = n.optional(4)
     if lengths is not None:
         known = n.known(lengths)
-        if known is None or (known != time).any():
+        if known is None or isinstance(time, Dim) or (known != time).any():
             return n.foreign()
     directions, hidden = r.type.shape[0], r.type.shape[2]
     if n.attr("hidden_size") not in (None, hidden):
         raise n.refuse(f"{n.op} needs recurrent weights for its hidden_size {n.attr('hidden_size')}, got {r.type}")
 
-    def operand(i: int, *shape: int) -> Value:
+    def operand(i: int, *shape: Size) -> Value:
         value = n.optional(i)
-        return value if value is not None else n.constant(np.zeros(shape), x.type.dtype)
+        return value if value is not None else n.filled(0, shape, x.type.dtype)
 
     state = (batch, directions, hidden) if layout else (directions, batch, hidden)
     operands = [x, w, r, operand(3, directions, 2 * _GATES[n.op] * hidden), operand(5, *state)]

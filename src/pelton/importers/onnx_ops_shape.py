@@ -1,16 +1,23 @@
-"""Readers of operators that rearrange tensors, and of those that ask for or make shapes: all sizes are known here."""
+"""Readers of operators that rearrange tensors, and of those that ask for or make shapes: a size is a number or what a run decides."""
 from __future__ import annotations
 
 import math
+from itertools import accumulate
+from typing import Any
 
 import numpy as np
 
+from pelton.ir import dims
+from pelton.ir.dims import Dim, Size, Undecided, equal, is_known, maximum, minimum
 from pelton.ir.types import I64, broadcast_shapes
+from pelton.ops.shape import length
 
 from .onnx_file import array_of, dense
 from .onnx_reading import Reading, Thing, reads
 
 HUGE = 1 << 26                 # more elements than a constant of the importer's own may have
+FEW = 64                       # elements of a range that are reckoned with one by one
+END = (1 << 31) - 1            # what exporters write for "up to the end"
 
 
 # --- constants and shapes
@@ -32,7 +39,7 @@ def constant(n: Reading) -> Thing:
 def constant_of_shape(n: Reading) -> Thing:
     shape, value = n.integers(0, "shape"), n.attr("value")
     fill = np.zeros((), np.float32) if value is None or not value.dims and not value.ByteSize() else array_of(value, n.program.source)
-    if fill.size != 1 or min(shape, default=0) < 0:
+    if fill.size != 1 or any(d < 0 for d in shape):
         raise n.refuse(f"ConstantOfShape needs one value and sizes of at least 0, got {fill.size} values and shape {shape}")
     return n.expand(n.constant(fill.reshape(())), shape)
 
@@ -40,12 +47,12 @@ def constant_of_shape(n: Reading) -> Thing:
 @reads("Shape")
 def shape(n: Reading) -> Thing:
     found = n.input(0).type.shape
-    return n.constant(found[slice(n.attr("start", 0), n.attr("end"))], I64)
+    return n.sizes(found[slice(n.attr("start", 0), n.attr("end"))])
 
 
 @reads("Size")
 def size(n: Reading) -> Thing:
-    return n.constant(n.input(0).type.size, I64)
+    return n.sizes(n.input(0).type.size)
 
 
 @reads("Range")
@@ -53,6 +60,8 @@ def range_(n: Reading) -> Thing:
     start, limit, delta = (n.numbers(i, what) for i, what in enumerate(("start", "limit", "delta")))
     if not start.size == limit.size == delta.size == 1 or delta.item() == 0:
         raise n.refuse("Range needs a start, a limit and a delta other than 0, one number each")
+    if any(a.dtype == object for a in (start, limit, delta)):
+        return _range_of_sizes(n, start.item(), limit.item(), delta.item())
     first, last, step = (np.asarray(a, np.float64 if n.input(0).type.dtype.is_float else None).item() for a in (start, limit, delta))
     count = max(0, math.ceil((last - first) / step)) if isinstance(first, float) else len(range(first, last, step))
     if count > HUGE:
@@ -60,9 +69,27 @@ def range_(n: Reading) -> Thing:
     return n.constant(first + np.arange(count) * step, n.input(0).type.dtype)
 
 
+def _range_of_sizes(n: Reading, first: Size, last: Size, step: Any) -> Thing:
+    """start + step · (0, 1, …), the number of elements being what a run decides."""
+    if not isinstance(step, (int, float)) or step != int(step) or not all(isinstance(x, (int, Dim)) or x == int(x) for x in (first, last)):
+        raise n.refuse(f"Range needs whole numbers where its length depends on sizes that only a run decides, got {first} to {last} by {step}")
+    step, dtype = int(step), n.input(0).type.dtype
+    count = length(first if isinstance(first, Dim) else int(first), last if isinstance(last, Dim) else int(last), step)
+    if is_known(count) and count <= FEW and dtype.is_integer:
+        return n.program.sized(np.array([first + i * step for i in range(count)], object), dtype, n.node)
+    found = n.count(count, dtype)
+    if step != 1:
+        found = n.emit("mul", found, n.like(found, step))
+    return found if not isinstance(first, Dim) and first == 0 else n.emit("add", found, n.input(0))
+
+
 @reads("EyeLike")
 def eye_like(n: Reading) -> Thing:
     x, to = n.input(0), n.attr("dtype")
+    if x.type.rank == 2 and not x.type.known:
+        rows, columns = x.type.shape
+        below = n.emit("add", n.reshape(n.count(rows), (rows, 1)), n.constant(n.attr("k"), I64))
+        return n.cast(n.emit("equal", n.count(columns), below), x.type.dtype if to is None else n.dtype(to))
     if x.type.rank != 2 or x.type.size > HUGE:
         raise n.refuse(f"EyeLike needs a matrix of at most {HUGE} elements, got {x.type}")
     return n.constant(np.eye(x.type.shape[0], x.type.shape[1], n.attr("k")), x.type.dtype if to is None else n.dtype(to))
@@ -81,13 +108,23 @@ def reshape(n: Reading) -> Thing:
                 raise n.refuse(f"Reshape to {list(wanted)} keeps the size of axis {i}, which {x.type} does not have")
             sizes[i] = x.type.shape[i]
     if sizes.count(-1) == 1:
-        rest = -math.prod(sizes)
-        if rest == 0 or x.type.size % rest:
+        rest = math.prod(d for d in sizes if isinstance(d, Dim) or d != -1)
+        if is_known(*sizes, *x.type.shape) and (rest == 0 or x.type.size % rest):
             raise n.refuse(f"Reshape of {x.type} to {list(wanted)} leaves no whole size for -1")
-        sizes[sizes.index(-1)] = x.type.size // rest
-    if min(sizes, default=0) < 0:
+        sizes[sizes.index(-1)] = quotient(n, x.type.size, rest)
+    if any(d < 0 for d in sizes):
         raise n.refuse(f"Reshape needs sizes of at least 0 and at most one -1, got {list(wanted)}")
     return n.reshape(x, sizes)
+
+
+def quotient(n: Reading, whole: Size, part: Size) -> Size:
+    """What is left for a -1: refuses where it does not come out even for all sizes."""
+    if part >= 1:
+        found = whole // part
+        if found * part == whole:
+            return found
+        equal(found * part, whole)                         # says what it depends on
+    raise n.refuse(f"{n.op} leaves no whole size for -1: {whole} elements by {part}")
 
 
 @reads("Flatten")
@@ -130,6 +167,8 @@ def expand(n: Reading) -> Thing:
     x, wanted = n.input(0), n.integers(1, "shape")
     try:
         return n.expand(x, broadcast_shapes(x.type.shape, wanted))
+    except Undecided:
+        raise
     except ValueError:
         raise n.refuse(f"Expand needs a shape that broadcasts with its input, got {list(wanted)} and {x.type}") from None
 
@@ -156,13 +195,13 @@ def split(n: Reading) -> tuple[Thing, ...]:
     whole, parts = x.type.shape[axis], len(n.node.output)
     sizes = n.attr("split") if n.opset < 13 else n.some_integers(1, "sizes")
     if not sizes:
-        if n.attr("num_outputs", parts) != parts or n.opset < 18 and whole % parts:
+        if n.attr("num_outputs", parts) != parts or n.opset < 18 and not equal(whole % parts, 0):
             raise n.refuse(f"Split needs a size divisible by its {parts} outputs, or num_outputs as many, got {whole} and {n.attr('num_outputs')}")
         chunk = -(-whole // parts)
-        sizes = [min(chunk, max(0, whole - i * chunk)) for i in range(parts)]
-    if sum(sizes) != whole or min(sizes, default=0) < 0 or len(sizes) < len(n.node.output):
+        sizes = [minimum(chunk, maximum(0, whole - i * chunk)) for i in range(parts)]
+    elif not equal(sum(sizes), whole) or any(s < 0 for s in sizes) or len(sizes) < len(n.node.output):
         raise n.refuse(f"Split needs a size per output that sum up to {whole}, got {list(sizes)} for {len(n.node.output)}")
-    ends = np.cumsum(sizes).tolist()
+    ends = list(accumulate(sizes))
     return tuple(n.slice(x, axis, end - length, end) if n.wants(i) else None
                  for i, (end, length) in enumerate(zip(ends[:len(n.node.output)], sizes)))
 
@@ -182,14 +221,29 @@ def slice_(n: Reading) -> Thing:
         raise n.refuse(f"Slice needs a start, an end, an axis and a step other than 0 each, "
                        f"got {list(starts)}, {list(ends)}, {list(axes)}, {list(steps)}")
     axes = tuple(n.axis(a, x.type.rank) for a in axes)
-    bounds = [slice(s, e, step).indices(x.type.shape[a]) for s, e, a, step in zip(starts, ends, axes, steps)]
+    bounds = [_within(n, s, e, step, x.type.shape[a]) for s, e, a, step in zip(starts, ends, axes, steps)]
     cut = [(a, *b) for a, b in zip(axes, bounds) if b != (0, x.type.shape[a], 1)]
     if not cut:
         return x
-    if any(len(range(*b)) == 0 for _, *b in cut):
-        cut = [(a, 0, 0, 1) if len(range(*b)) == 0 else (a, *b) for a, *b in cut]
+    cut = [(a, 0, 0, 1) if length(*b) == 0 else (a, *b) for a, *b in cut]
     axes, starts, ends, steps = zip(*cut)
     return n.emit("slice", x, starts=starts, ends=ends, axes=axes, steps=steps)
+
+
+def _within(n: Reading, start: Size, end: Size, step: int, size: Size) -> tuple[Size, Size, int]:
+    """Where a slice starts and ends on an axis of this size; −1 ends a negative step behind the first element."""
+    if is_known(start, end, size):
+        return slice(start, end, step).indices(size)
+    low, high = (0, size) if step > 0 else (-1, size - 1)
+
+    def place(at: Size) -> Size:
+        if not isinstance(at, Dim) and abs(at) >= END:     # the end, from whichever side
+            return high if at > 0 else low
+        at = at if at >= 0 else at + size
+        if any(s.name in n.program.open for s in dims.symbols(at - high)) and not isinstance(size, Dim):
+            at = at if at <= high else high                # nobody said how large it may be: as large as there is something to take
+        return minimum(maximum(at, low), high)
+    return place(start), place(end), step
 
 
 @reads("Pad")

@@ -9,18 +9,21 @@ import numpy as np
 import onnx
 
 from pelton.errors import ModelError
+from pelton.ir import dims
+from pelton.ir.dims import Size, Undecided
+from pelton.ir.dims_text import parse as parse_size
 from pelton.ir.evaluate import evaluate_node
 from pelton.ir.graph import Node, Value
-from pelton.ir.types import TensorType
+from pelton.ir.types import I64, DType, TensorType
 from pelton.ops.foreign import DTYPES
 from pelton.ops.op import Op, get
 
-from . import onnx_foreign, onnx_names
-from .imported import log
+from . import onnx_foreign, onnx_names, onnx_sizes
 from .onnx_file import Source, array_of, dense
 from .onnx_reading import READERS, OnData, Reader, Reading, Reported, Thing, schema_of
 
 SMALL = 1 << 20                        # constants up to this many elements may grow out of smaller ones
+FEW = 1 << 12                          # sizes that are reckoned with one by one
 DEEPEST = 64                           # functions within functions
 _MOVES = {"reshape", "transpose", "slice", "concat", "gather", "expand", "tile", "pad", "gather_elements", "gather_nd"}
 _HEAVY = {"matmul", "convolution", "conv_transpose", "attention", "lstm", "gru", "rnn"}      # left to the build: slow by reference
@@ -63,11 +66,21 @@ class Scope:
         return name in self.bound or (self.outer is not None and self.outer.sees(name))
 
 
+@dataclass(frozen=True)
+class Stuck:
+    """Where an import could not go on: the sizes that the node met, and what it wanted to know of them, if it was that."""
+
+    where: str
+    met: tuple[dims.Symbol, ...]
+    question: Undecided | None
+
+
 class Program:
     """What an import has found out so far: the program itself, good names for its values, problems and warnings."""
 
-    def __init__(self, source: Source):
+    def __init__(self, source: Source, arrays: dict[str, np.ndarray] | None = None):
         self.source = source
+        self._arrays = {} if arrays is None else arrays    # initializers of the main graph that have been read already
         self.functions = {(domain_of(f.domain), f.name, f.overload): f for f in source.model.functions}
         self.constants: dict[Value, np.ndarray] = {}
         self.nodes: list[Node] = []
@@ -76,14 +89,16 @@ class Program:
         self.problems: list[str] = []
         self.warnings: list[str] = []
         self.foreigners: list[str] = []
-        self.sizes: dict[str, int] = {}                    # what the model's names of dimensions stand for
+        self.stuck: list[Stuck] = []
+        self.sizes: dict[Value, np.ndarray] = {}           # integers (and floats) that are sizes or made of them, as objects
+        self.open: Mapping[str, str] = {}                  # the symbols of sizes that nobody gave
+        self.dimensions: dict[str, Size] = {}              # what the model's names of dimensions stand for
         self.resized = False                               # whether inputs got other sizes than the model says: so do inner tensors
         self._small: dict[tuple, Value] = {}
 
     def warn(self, text: str) -> None:
         if text not in self.warnings:
             self.warnings.append(text)
-            log.warning("%s", text)
 
     def where(self, node: onnx.NodeProto, scope: Scope) -> str:
         return ", ".join(p for p in (f"node {_name(node)!r}", scope.title, self.source.name) if p)
@@ -122,23 +137,36 @@ class Program:
                 self.problems.append(f"initializer {name!r} is there twice ({self.source.name})")
                 continue
             try:
-                value: Value | Broken = self._hold(array(), name)
+                held = self._arrays.get(name) if scope.main else None
+                held = array() if held is None else held
+                if scope.main:
+                    self._arrays[name] = held
+                value: Value | Broken = self._hold(held, name)
             except ModelError as e:
                 self.problems.append(str(e))
                 value = BROKEN
             self.bind(scope, name, value)
 
     def declared(self, graph: onnx.GraphProto) -> dict[str, TensorType]:
-        """The types that a graph states for its tensors, those of which every size is known."""
+        """The types that a graph states for its tensors, those of which every size is a number or made of the sizes of inputs."""
         if self.resized:
             return {}
         found = {}
         for v in (*graph.value_info, *graph.output):
             tensor = v.type.tensor_type
-            sizes = [d.dim_value if d.HasField("dim_value") else self.sizes.get(d.dim_param, -1) for d in tensor.shape.dim]
-            if tensor.elem_type in DTYPES and tensor.HasField("shape") and min(sizes, default=0) >= 0:
-                found[v.name] = TensorType(DTYPES[tensor.elem_type], tuple(sizes))
+            sizes = [d.dim_value if d.HasField("dim_value") else self.dimension(d.dim_param) for d in tensor.shape.dim]
+            if tensor.elem_type in DTYPES and tensor.HasField("shape") and all(d is not None and (isinstance(d, dims.Dim) or d >= 0) for d in sizes):
+                found[v.name] = TensorType(DTYPES[tensor.elem_type], tuple(cast(Size, d) for d in sizes))
         return found
+
+    def dimension(self, name: str) -> Size | None:
+        """What a name of a dimension, or an expression of such names, stands for."""
+        if name not in self.dimensions:
+            try:
+                return parse_size(name, self.dimensions)
+            except ValueError:
+                return None
+        return self.dimensions[name]
 
     def branch(self, n: Reading, graph: onnx.GraphProto, given: Mapping[str, Thing]) -> tuple[Thing, ...]:
         """A subgraph written in place: what its outputs stand for."""
@@ -187,12 +215,22 @@ class Program:
         try:
             return self._translate(node, scope, tuple(cast(Thing, scope.find(name)) if name else None for name in node.input))
         except ModelError as e:
+            self._is_stuck(node, scope, e.__cause__)
             self.problems.append(str(e))
         except Reported:
             pass
+        except Undecided as e:
+            self._is_stuck(node, scope, e)
+            self.problems.append(f"{node.op_type}: {e} ({self.where(node, scope)})")
         except _RAISED as e:                                # attributes that fit the schema, but not each other
+            self._is_stuck(node, scope)
             self.problems.append(f"{node.op_type} cannot be read: {type(e).__name__}: {e} ({self.where(node, scope)})")
         return broken
+
+    def _is_stuck(self, node: onnx.NodeProto, scope: Scope, question: BaseException | None = None) -> None:
+        read = [thing for name in sorted(onnx_names.read_by(node)) if isinstance(thing := scope.find(name), Value)]
+        met = dims.symbols([(*v.type.shape, *self.sizes.get(v, np.empty(0)).flat) for v in read])
+        self.stuck.append(Stuck(self.where(node, scope), tuple(met), question if isinstance(question, Undecided) else None))
 
     def _translate(self, node: onnx.NodeProto, scope: Scope, things: tuple[Thing, ...]) -> Sequence[Thing]:
         domain = domain_of(node.domain)
@@ -253,30 +291,36 @@ class Program:
             self.foreigners.append(f"{onnx_foreign.title(n)} (node {_name(n.node)!r})")
         return found
 
-    def mark(self) -> tuple[int, int, int]:
+    def mark(self) -> tuple[int, int, int, int]:
         """Where the program stands, for `rewind`."""
-        return len(self.nodes), len(self.foreigners), len(self.problems)
+        return len(self.nodes), len(self.foreigners), len(self.problems), len(self.stuck)
 
-    def rewind(self, mark: tuple[int, int, int]) -> None:
+    def rewind(self, mark: tuple[int, int, int, int]) -> None:
         """Takes back the nodes written and the problems noted since."""
-        del self.nodes[mark[0]:], self.foreigners[mark[1]:], self.problems[mark[2]:]
+        del self.nodes[mark[0]:], self.foreigners[mark[1]:], self.problems[mark[2]:], self.stuck[mark[3]:]
 
     # --- ops of ours
 
     def emit(self, n: Reading, op: str | Op, inputs: Iterable[Value], attrs: Mapping[str, Any]) -> tuple[Value, ...]:
-        """Appends a node, or evaluates it where all its inputs are constants and the result is not out of proportion."""
+        """Appends a node, or evaluates it where all its inputs are constants and the result is not out of proportion, or sizes."""
         op, inputs = get(op) if isinstance(op, str) else op, tuple(inputs)
         name, hint = _name(n.node), f"{next(filter(None, n.node.output), '')}.{op.name}"
         try:
             complete = op.complete(attrs)
             types = op.infer_types(tuple(v.type for v in inputs), complete)
         except (TypeError, ValueError) as e:
-            raise n.refuse(str(e)) from None
+            raise n.refuse(str(e)) from (e if isinstance(e, Undecided) else None)
         constants = self.constants
-        largest = max((SMALL, *(v.type.size for v in inputs)))
-        if op.name in _HEAVY or onnx_foreign.is_random(n) or any(v not in constants for v in inputs) or any(t.size > largest for t in types):
+        depends = bool(dims.symbols((*complete.values(), *(t.shape for t in types))))
+        if (depends or op.name in _HEAVY or onnx_foreign.is_random(n) or any(v not in constants for v in inputs)
+                or any(t.size > max((SMALL, *(v.type.size for v in inputs))) for t in types)):
+            sizes = None if depends else self._folded(op, inputs, complete, types[0].dtype)
+            if sizes is not None and (types[0].dtype.is_integer or onnx_sizes.numbers(sizes)):
+                return (self.sized(sizes, types[0].dtype, n.node),)
             outputs = tuple(Value(t, hint) for t in types)
             self.nodes.append(Node(op, inputs, complete, outputs, name))
+            if sizes is not None:
+                self.sizes[outputs[0]] = sizes              # floats of sizes are sizes again when they are rounded
             return outputs
         node = Node(op, inputs, complete, tuple(Value(t, hint) for t in types), name)
         arrays = tuple(constants[v] for v in inputs)
@@ -285,6 +329,36 @@ class Program:
         except _RAISED as e:
             raise n.refuse(f"{op.name} of constants failed: {e}") from None
         return tuple(self._hold(np.asarray(a, v.type.dtype.numpy, order="C"), v.name) for a, v in zip(found, node.outputs))
+
+    def numbers(self, value: Value) -> np.ndarray | None:
+        """The array of a constant, or sizes as objects; None for everything else."""
+        return self.constants.get(value, self.sizes.get(value))
+
+    def sized(self, found: np.ndarray, dtype: DType, node: onnx.NodeProto) -> Value:
+        """Integers out of sizes: a constant, where all of them are numbers."""
+        if onnx_sizes.numbers(found):
+            return self.constant(found.astype(dtype.numpy))
+        value = Value(TensorType(dtype, found.shape), f"{next(filter(None, node.output), '')}.sizes")
+        self.sizes[value] = found
+        return value
+
+    def filled(self) -> list[Node]:
+        """The nodes that give the values of sizes where the program reads them as data."""
+        made, written = [], {v for n in self.nodes for v in n.outputs}
+        for v, array in self.sizes.items():
+            if v not in written and v.type.dtype.is_integer:
+                whole = v if v.type.dtype is I64 else Value(v.type.with_dtype(I64), v.name)
+                made.append(Node(get("sizes"), (), {"values": tuple(array.flat), "shape": array.shape}, (whole,), self.names.get(v, "")))
+                if whole is not v:
+                    made.append(Node(get("cast"), (whole,), {"to": v.type.dtype}, (v,), self.names.get(v, "")))
+        return made
+
+    def _folded(self, op: Op, inputs: Sequence[Value], attrs: Mapping[str, Any], to: DType) -> np.ndarray | None:
+        """The result of an op on sizes; None for everything else."""
+        held = [a for v in inputs if (a := self.numbers(v)) is not None and a.size <= FEW]
+        if len(held) < len(inputs) or not any(v in self.sizes for v in inputs):
+            return None
+        return onnx_sizes.folded(op.name, held, attrs, to)
 
     def constant(self, array: np.ndarray) -> Value:
         """A constant; equal small ones are one."""

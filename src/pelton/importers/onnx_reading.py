@@ -12,8 +12,9 @@ import numpy as np
 import onnx
 
 from pelton.errors import ModelError
+from pelton.ir.dims import Dim, Size, is_known
 from pelton.ir.graph import Value
-from pelton.ir.types import DType, TensorType
+from pelton.ir.types import I64, DType, TensorType
 from pelton.ops.foreign import DTYPES
 
 if TYPE_CHECKING:
@@ -141,18 +142,18 @@ class Reading:
         return None if value is None else self.program.constants.get(value)
 
     def numbers(self, i: int, what: str) -> np.ndarray:
-        """The constant that input i has to be."""
-        array = self.known(self.input(i))
+        """The constant that input i has to be, or sizes as objects."""
+        array = self.program.numbers(self.input(i))
         if array is None:
             raise OnData(f"{self.op} needs a constant as its {what}, but it depends on the data; give the model fixed sizes, "
                          f"or declare the shapes of its outputs ({self.where})")
         return array
 
-    def integers(self, i: int, what: str) -> tuple[int, ...]:
-        """A constant input as integers."""
-        return tuple(int(d) for d in self.numbers(i, what).reshape(-1))
+    def integers(self, i: int, what: str) -> tuple[Size, ...]:
+        """A constant input as integers, or sizes."""
+        return tuple(d if isinstance(d, Dim) else int(d) for d in self.numbers(i, what).reshape(-1))
 
-    def some_integers(self, i: int, what: str) -> tuple[int, ...] | None:
+    def some_integers(self, i: int, what: str) -> tuple[Size, ...] | None:
         """The same for an input that may be absent."""
         return None if self.optional(i) is None else self.integers(i, what)
 
@@ -201,9 +202,21 @@ class Reading:
         """A scalar of the element type of `value`."""
         return self.constant(number, value.type.dtype)
 
-    def reshape(self, x: Value, shape: Iterable[int]) -> Value:
-        shape = tuple(int(d) for d in shape)
-        if math.prod(shape) != x.type.size:
+    def sizes(self, found: Any) -> Value:
+        """Sizes as i64: a constant, or a value that is known when the program runs."""
+        return self.program.sized(np.asarray(found, object), I64, self.node)
+
+    def filled(self, number: float, shape: tuple[Size, ...], dtype: DType) -> Value:
+        """One number everywhere."""
+        return self.constant(np.full(shape, number), dtype) if is_known(*shape) else self.expand(self.constant(number, dtype), shape)
+
+    def count(self, size: Size, dtype: DType = I64) -> Value:
+        """0, 1, … size − 1."""
+        return self.constant(np.arange(size), dtype) if is_known(size) else self.emit("iota", size=size, dtype=dtype)
+
+    def reshape(self, x: Value, shape: Iterable[Size]) -> Value:
+        shape = tuple(shape)
+        if is_known(*shape, *x.type.shape) and math.prod(shape) != x.type.size:
             raise self.refuse(f"{self.op} would have to make {list(shape)} of {x.type}, which has another number of elements")
         return x if shape == x.type.shape else self.emit("reshape", x, shape=shape)
 
@@ -214,10 +227,10 @@ class Reading:
     def cast(self, x: Value, to: DType) -> Value:
         return x if x.type.dtype is to else self.emit("cast", x, to=to)
 
-    def expand(self, x: Value, shape: tuple[int, ...]) -> Value:
+    def expand(self, x: Value, shape: tuple[Size, ...]) -> Value:
         return x if shape == x.type.shape else self.emit("expand", x, shape=shape)
 
-    def slice(self, x: Value, axis: int, start: int, end: int) -> Value:
+    def slice(self, x: Value, axis: int, start: Size, end: Size) -> Value:
         return x if (start, end) == (0, x.type.shape[axis]) else self.emit("slice", x, starts=(start,), ends=(end,), axes=(axis,), steps=(1,))
 
     # --- checks

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from .graph import Graph, Node, Value
+from .graph import Graph, Node, Value, sized, sizes_of, symbols
 from .types import DType
 
 _WIDE = {dtype for dtype in DType if dtype.is_float} - {DType.F64}
@@ -65,6 +65,8 @@ def evaluate(graph: Graph, inputs: Mapping[str, np.ndarray], *, round: bool = Tr
 
     `round=False` computes every float in float64 throughout (the yardstick for precision); `keep` returns all values by name.
     """
+    if symbols(graph):
+        graph, _ = sized(graph, sizes_of(graph, {name: np.shape(a) for name, a in inputs.items()}))
     env: dict[Value, np.ndarray] = dict(graph.constants)
     for v in graph.inputs:
         env[v] = np.asarray(inputs[v.name])

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from . import dims
 from .types import TensorType
 
 if TYPE_CHECKING:
@@ -148,6 +149,52 @@ def substitute(graph: Graph, to: Mapping[Value, Value]) -> Graph:
     nodes = tuple(n if not any(v in to for v in n.inputs) else
                   Node(n.op, tuple(map(end, n.inputs)), n.attrs, n.outputs, n.name) for n in graph.nodes)
     return graph.replace(nodes=nodes, outputs=tuple(map(end, graph.outputs)))
+
+
+def symbols(graph: Graph) -> tuple[dims.Symbol, ...]:
+    """The sizes that a run decides, in the order in which inputs and outputs name them."""
+    return tuple(dims.symbols([v.type.shape for v in (*graph.inputs, *graph.outputs)]))
+
+
+def usual_sizes(graph: Graph) -> dict[str, int]:
+    """The values that a program is tuned for."""
+    return {s.name: s.usual for s in symbols(graph)}
+
+
+def sized(graph: Graph, sizes: Mapping[str, int], to: dict[Value, Value] | None = None) -> tuple[Graph, dict[Value, Value]]:
+    """The program for these values of its symbols, and its values by those of the graph: those in `to`, if given, and new ones, which are added to it."""
+    to = {} if to is None else to
+
+    def number(d: dims.Size) -> int:
+        return dims.at(d, sizes)
+
+    def at(v: Value) -> Value:
+        if v not in to:
+            to[v] = v if v.type.known else Value(TensorType(v.type.dtype, dims.mapped(v.type.shape, number)), v.name)
+        return to[v]
+
+    nodes = tuple(Node(n.op, tuple(map(at, n.inputs)), {k: dims.mapped(a, number) for k, a in n.attrs.items()}, tuple(map(at, n.outputs)), n.name)
+                  for n in graph.nodes)
+    made = graph.replace(inputs=tuple(map(at, graph.inputs)), constants={at(v): a for v, a in graph.constants.items()}, nodes=nodes,
+                         outputs=tuple(map(at, graph.outputs)))
+    return made, to
+
+
+def sizes_of(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+    """Symbol → its value for inputs of these shapes; ValueError where a shape does not fit."""
+    found: dict[str, int] = {}
+    for v in graph.inputs:
+        given = shapes[v.name]
+        if len(given) != v.type.rank:
+            raise ValueError(f"input %{v.name} should be {v.type}, got the shape {list(given)}")
+        for d, size in zip(v.type.shape, given):
+            lone = next(iter(dims.symbols(d)), None)
+            if lone is not None and d == dims.symbol(lone.name, lone.least, lone.usual, lone.most):
+                found.setdefault(lone.name, size)
+    for v in graph.inputs:
+        if tuple(dims.at(d, found) for d in v.type.shape) != tuple(shapes[v.name]):
+            raise ValueError(f"input %{v.name} should be {v.type}, got the shape {list(shapes[v.name])}")
+    return found
 
 
 def topological(nodes: Iterable[Node], inputs: Iterable[Value]) -> tuple[Node, ...]:

@@ -7,8 +7,10 @@
       return %values, %where
     }
 
-Attributes at their defaults are left out, and so may be the types of outputs when a program is written by hand. Names, ops and the
-name behind a node (where it came from in the model file) are JSON strings where they are not plain words.
+Sizes that a run decides are declared in front, with their bounds: `graph main[batch: 1..8..32](%x: f32[batch, 3*batch + 1]) {`; as attributes
+they stand in brackets: `reshape(%x) {shape=([3*batch], 3)}`. Attributes at their defaults are left out, and so may be the types of outputs when
+a program is written by hand. Names, ops and the name behind a node (where it came from in the model file) are JSON strings where they are not
+plain words.
 """
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ import numpy as np
 
 from pelton.errors import InputError
 
-from .graph import Graph, Node, Value
+from . import dims
+from .dims_text import parse as parse_size
+from .graph import Graph, Node, Value, symbols
 from .types import DType, TensorType
 
 if TYPE_CHECKING:
@@ -32,7 +36,7 @@ INLINE = 64   # constants of up to so many elements are small: `data=True` print
 _PLAIN_NAME = re.compile(r"[\w./]+", re.ASCII)
 _PLAIN_WORD = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _TOKEN = re.compile(r"""(?P<space>\s+|\#[^\n]*)|(?P<value>%(?:[A-Za-z0-9_./]+|"(?:[^"\\]|\\.)*"))|(?P<string>"(?:[^"\\]|\\.)*")"""
-                    r"""|(?P<number>[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|inf\b|nan\b))|(?P<word>[A-Za-z_]\w*)|(?P<mark>[()\[\]{},:=])""")
+                    r"""|(?P<bounds>\d+\.\.\d+\.\.\d*)|(?P<number>[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|inf\b|nan\b))|(?P<word>[A-Za-z_]\w*)|(?P<mark>//|[()\[\]{},:=+*-])""")
 
 
 def to_text(graph: Graph, data: bool = False) -> str:
@@ -40,7 +44,8 @@ def to_text(graph: Graph, data: bool = False) -> str:
     names = _unique(graph)
     body = _body(graph, names, INLINE if data else -1, node_names=True)
     heading = ", ".join(f"{names[v]}: {v.type}" for v in graph.inputs)
-    return f"graph {_word(graph.name)}({heading}) {{\n" + "".join(f"  {line}\n" for line in body) + "}\n"
+    sizes = ", ".join(f"{s.name}: {s.least}..{s.usual}..{s.most if s.most < dims.UNBOUNDED else ''}" for s in symbols(graph))
+    return f"graph {_word(graph.name)}{f'[{sizes}]' if sizes else ''}({heading}) {{\n" + "".join(f"  {line}\n" for line in body) + "}\n"
 
 
 def key(graph: Graph) -> str:
@@ -69,6 +74,7 @@ def parse(text: str, constants: Mapping[str, np.ndarray] | None = None) -> Graph
     reader = _Reader(text)
     reader.take("word", "graph")
     name = reader.name()
+    reader.sizes()
     inputs = []
     reader.take("mark", "(")
     for _ in reader.separated(")"):
@@ -90,9 +96,10 @@ def parse(text: str, constants: Mapping[str, np.ndarray] | None = None) -> Graph
     return Graph(tuple(inputs), values, tuple(nodes), tuple(outputs), name)
 
 
-def parse_node(text: str) -> Node:
-    """The node of a line from `node_text`, on fresh values; InputError where it cannot be read."""
+def parse_node(text: str, sizes: Mapping[str, dims.Size] | None = None) -> Node:
+    """The node of a line from `node_text`, on fresh values, for these values of symbols; InputError where it cannot be read."""
     reader = _Reader(text)
+    reader.symbols.update(sizes or {})
     node = reader.statement({})
     if not isinstance(node, Node):
         raise InputError(f"expected one node, got a constant: {text!r}")
@@ -179,6 +186,8 @@ def _attribute(x: Any) -> str:
         return x.value
     if isinstance(x, (int, float)):
         return repr(x)
+    if isinstance(x, dims.Dim):
+        return f"[{x}]"
     if isinstance(x, str):
         return json.dumps(x)
     if isinstance(x, (tuple, list)):
@@ -215,6 +224,7 @@ class _Reader:
         self.tokens: list[tuple[str, str, int]] = []
         self.place = 0
         self.values: dict[str, Value] = {}
+        self.symbols: dict[str, dims.Size] = {}
         at, line = 0, 1
         while at < len(text):
             found = _TOKEN.match(text, at)
@@ -258,12 +268,12 @@ class _Reader:
 
     def type(self) -> TensorType:
         word = self.take("word")
-        dims = []
+        shape = []
         self.take("mark", "[")
         for _ in self.separated("]"):
-            dims.append(self.integer())
+            shape.append(self.size())
         try:
-            return TensorType(DType(word), tuple(dims))
+            return TensorType(DType(word), tuple(shape))
         except ValueError:
             self.place -= 1
             raise self.error(f"expected a tensor type, {word!r} is no element type") from None
@@ -272,10 +282,35 @@ class _Reader:
         self.take("mark", ":")
         return self.type()
 
-    def integer(self) -> int:
-        if not (self.at("number") and re.fullmatch(r"[-+]?\d+", self.tokens[self.place][1])):
-            raise self.error("expected an integer")
-        return int(self.take("number"))
+    def sizes(self) -> None:
+        """The sizes that are declared in front of the inputs, if there are any."""
+        if not self.at("mark", "["):
+            return
+        self.take("mark", "[")
+        for _ in self.separated("]"):
+            name = self.take("word")
+            self.take("mark", ":")
+            least, usual, most = (int(part) if part else dims.UNBOUNDED for part in self.take("bounds").split(".."))
+            try:
+                self.symbols[name] = dims.symbol(name, least, usual, most)
+            except ValueError as e:
+                raise self.refusal(str(e)) from None
+
+    def size(self) -> dims.Size:
+        """A number, or an expression of declared sizes up to a comma or bracket that closes."""
+        first, depth, start = self.tokens[self.place], 0, self.place
+        while depth or not (self.at("mark", ",") or self.at("mark", "]") or self.at("end")):
+            depth += self.at("mark", "(") - self.at("mark", ")")
+            if self.at("end"):
+                raise self.error("expected a size")
+            self.place += 1
+        if self.place == start + 1 and first[0] == "number" and re.fullmatch(r"[-+]?\d+", first[1]):
+            return int(first[1])
+        try:
+            return parse_size(" ".join(text for _, text, _ in self.tokens[start:self.place]), self.symbols)
+        except ValueError:
+            self.place = start
+            raise self.error("expected an integer") from None
 
     def use(self, token: str) -> Value:
         name = _name_in(token)
@@ -355,6 +390,11 @@ class _Reader:
         if self.at("mark", "("):
             self.take("mark", "(")
             return tuple([self.attribute() for _ in self.separated(")")])
+        if self.at("mark", "["):
+            self.take("mark", "[")
+            size = self.size()
+            self.take("mark", "]")
+            return size
         if self.at("string"):
             return json.loads(self.take("string"))
         if self.at("number"):

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .dims import Dim, Size, equal
+
 
 class DType(enum.Enum):
     """An element type; the value is the name that the text form uses."""
@@ -90,31 +92,34 @@ F64, F32, F16, BF16, I64, I32, I16, I8, U64, U32, U16, U8, BOOL, STRING = (
     DType.F64, DType.F32, DType.F16, DType.BF16, DType.I64, DType.I32, DType.I16, DType.I8,
     DType.U64, DType.U32, DType.U16, DType.U8, DType.BOOL, DType.STRING)
 
-Dim = int
-
 
 @dataclass(frozen=True)
 class TensorType:
-    """dtype and logical shape; prints as `f32[1, 3, 224, 224]`."""
+    """dtype and logical shape; prints as `f32[1, 3, 224, 224]`, or `f32[2*batch, 3]` where a run decides a size."""
 
     dtype: DType
-    shape: tuple[Dim, ...] = ()
+    shape: tuple[Size, ...] = ()
 
     @property
     def rank(self) -> int:
         return len(self.shape)
 
     @property
-    def size(self) -> int:
+    def known(self) -> bool:
+        """Whether all sizes are numbers."""
+        return not any(isinstance(d, Dim) for d in self.shape)
+
+    @property
+    def size(self) -> Size:
         """The number of elements."""
         return math.prod(self.shape)
 
     @property
-    def bytes(self) -> int:
+    def bytes(self) -> Size:
         return self.size * self.dtype.size
 
     def with_shape(self, shape) -> "TensorType":
-        return TensorType(self.dtype, tuple(int(d) for d in shape))
+        return TensorType(self.dtype, tuple(d if isinstance(d, Dim) else int(d) for d in shape))
 
     def with_dtype(self, dtype: DType) -> "TensorType":
         return TensorType(dtype, self.shape)
@@ -136,13 +141,13 @@ class TensorType:
         return cls(DType.of(array), tuple(np.shape(array)))
 
 
-def broadcast_shapes(*shapes: tuple[Dim, ...]) -> tuple[Dim, ...]:
-    """The shape that numpy's broadcasting gives; ValueError where the shapes do not fit."""
+def broadcast_shapes(*shapes: tuple[Size, ...]) -> tuple[Size, ...]:
+    """The shape that numpy's broadcasting gives; ValueError where the shapes do not fit, Undecided where that depends."""
     rank = max(map(len, shapes), default=0)
     out = []
     for axis in range(-rank, 0):
         dims = {s[axis] for s in shapes if len(s) >= -axis} - {1}
-        if len(dims) > 1:
+        if len(dims) > 1 and not all(equal(a, b) for a, b in zip([*dims], [*dims][1:])):
             raise ValueError("shapes do not broadcast: " + " and ".join(str(list(s)) for s in shapes))
         out.append(dims.pop() if dims else 1)
     return tuple(out)

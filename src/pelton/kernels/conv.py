@@ -3,11 +3,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from pelton.ir.dims import Size, bounds
 from pelton.ir.graph import Value
 from pelton.plan.layout import Order, Strides, channels_last, row_major
 from pelton.plan.region import Region
 
-from .emit import constants, fill, grid_of, tail
+from .emit import constants, grid_of, kernel, tail
 from .gemm import is_product, pack_panels
 from .grid import all_f32, constant, divide, fits_grid, tail_refusal
 from .template import Kernel, Layouts, Packed, Tactic, Target, Template, template
@@ -16,10 +17,10 @@ from .template import Kernel, Layouts, Packed, Tactic, Target, Template, templat
 class Window:
     """The sizes of a convolution or pooling over one or two spatial axes (one axis is a picture of one row)."""
 
-    def __init__(self, x: tuple[int, ...], y: tuple[int, ...], kernel, strides, pads, dilations):
+    def __init__(self, x: tuple[Size, ...], y: tuple[Size, ...], kernel, strides, pads, dilations):
         flat = len(x) == 3
 
-        def two(pair: tuple[int, ...], one: int) -> tuple[int, int]:
+        def two(pair: tuple[Size, ...], one: int) -> tuple[Size, Size]:
             return (one, pair[0]) if flat else (pair[0], pair[1])
 
         self.n, self.c, self.oc = x[0], x[1], y[1]
@@ -31,9 +32,9 @@ class Window:
         self.pt, self.pl = two(pads, 0)
         reach_h = (self.oh - 1) * self.sh + (self.kh - 1) * self.dh - self.pt
         reach_w = (self.ow - 1) * self.sw + (self.kw - 1) * self.dw - self.pl
-        self.padded = bool(self.pt or self.pl or reach_h >= self.h or reach_w >= self.w)
+        self.padded = bool(self.pt or self.pl or bounds(reach_h - self.h)[1] >= 0 or bounds(reach_w - self.w)[1] >= 0)
 
-    def sizes(self, strides: Strides) -> dict[str, int]:
+    def sizes(self, strides: Strides) -> dict[str, Size]:
         xn, xh, xw = strides[0], strides[2] if len(strides) == 4 else 0, strides[-1]
         return dict(BATCH=self.n, H=self.h, W=self.w, OH=self.oh, OW=self.ow, KH=self.kh, KW=self.kw, SH=self.sh, SW=self.sw,
                     PT=self.pt, PL=self.pl, DH=self.dh, DW=self.dw, XN=xn, XH=xh, XW=xw)
@@ -99,6 +100,7 @@ def shares(pixels: int, panels: int, batch: int, threads: int, mr: int):
 @template
 class Winograd(ChannelsLast):
     name = "winograd"
+    dynamic = True
     inexact = True
 
     def refuses_sizes(self, region: Region) -> str | None:
@@ -147,7 +149,6 @@ class Winograd(ChannelsLast):
         end = tail(region, layouts, grid_of(node.output.type.shape, "pixels"), (node.output,), first=2, add=bias, unit=target.lanes)
         sizes = s.sizes(layouts[x])
         block = constants(C=s.c, OC=s.oc, **{k: sizes[k] for k in ("BATCH", "H", "W", "OH", "OW", "PT", "PL", "XN", "XH", "XW")}) + end.text
-        source, symbol = fill("winograd.c", region, tactic, block)
         padded = divide(s.oc, nr) * nr
         width = min(tactic["NB"], padded)
         points, cp = (f + 2) ** 2, divide(s.c, target.lanes) * target.lanes
@@ -155,7 +156,7 @@ class Winograd(ChannelsLast):
         tiles = s.n * divide(divide(s.oh, f) * divide(s.ow, f), tb) * divide(padded, width)
         array = region.body.constants[w]
         packed = Packed((w,), f"winograd{f}x{nr}", (points, padded // nr, s.c, nr), lambda: transform_filters(array, f, nr))
-        return Kernel(source, symbol, (x, packed, *end.operands), tiles, scratch=4 * points * tb * (row + width))
+        return kernel("winograd.c", region, tactic, block, (x, packed, *end.operands), tiles, scratch=4 * points * tb * (row + width))
 
 
 _A, _B = .5 ** .5, 2 ** .5
@@ -182,6 +183,7 @@ def transform_filters(w: np.ndarray, f: int, nr: int) -> np.ndarray:
 @template
 class Depthwise(ChannelsLast):
     name = "depthwise"
+    dynamic = True
 
     def refuses_sizes(self, region: Region) -> str | None:
         w = region.anchor.inputs[1].type.shape
@@ -200,7 +202,6 @@ class Depthwise(ChannelsLast):
         node, s = region.anchor, window(region)
         x, w, bias = node.inputs
         end = tail(region, layouts, grid_of(node.output.type.shape, "pixels"), (node.output,), first=2, add=bias, unit=target.lanes)
-        source, symbol = fill("depthwise.c", region, tactic, constants(C=s.c, **s.sizes(layouts[x])) + end.text)
         array, lanes = region.body.constants[w], target.lanes
 
         def pack() -> np.ndarray:
@@ -208,12 +209,14 @@ class Depthwise(ChannelsLast):
             out[:, :s.c] = array.reshape(s.c, -1).T
             return out
         taps = Packed((w,), f"taps{lanes}", (s.kh * s.kw, divide(s.c, lanes) * lanes), pack)
-        return Kernel(source, symbol, (x, taps, *end.operands), s.n * divide(s.oh, tactic["RB"]))
+        return kernel("depthwise.c", region, tactic, constants(C=s.c, **s.sizes(layouts[x])) + end.text,
+                      (x, taps, *end.operands), s.n * divide(s.oh, tactic["RB"]))
 
 
 @template
 class Direct(ChannelsLast):
     name = "conv"
+    dynamic = True
 
     def refuses_sizes(self, region: Region) -> str | None:
         return "a product over pixels: gemm" if is_product(region.anchor) else None
@@ -227,8 +230,9 @@ class Direct(ChannelsLast):
         seen = set()
         for mr, nv in ((6, 2), (4, 3), (12, 1)) if s.oc // groups > 8 else ((12, 1), (6, 1)):
             nr = nv * target.lanes
+            mr = min(mr, s.oh * s.ow)
             for mb, per in shares(s.oh * s.ow, divide(s.oc // groups, nr), s.n * groups, target.threads, mr):
-                choice = (min(mr, s.oh * s.ow), nv, mb, per * nr)
+                choice = (mr, nv, mb, per * nr)
                 if choice not in seen:
                     seen.add(choice)
                     yield Tactic(self.name, target.isa, tuple(zip(("MR", "NV", "MB", "NB"), choice)))
@@ -241,7 +245,6 @@ class Direct(ChannelsLast):
         end = tail(region, layouts, grid_of(node.output.type.shape, "pixels"), (node.output,), first=2, add=bias,
                    unit=None if groups > 1 and oc % target.lanes else target.lanes)
         block = constants(C=c, OC=oc, GROUPS=groups, PADDED=s.padded, **s.sizes(layouts[x])) + end.text
-        source, symbol = fill("conv.c", region, tactic, block)
         array = region.body.constants[w]
         panels = divide(oc, nr)
 
@@ -250,7 +253,8 @@ class Direct(ChannelsLast):
             out[:, :oc] = array.reshape(groups, oc, c, s.kh * s.kw).swapaxes(-1, -2)
             return np.ascontiguousarray(out.reshape(groups, panels, nr, s.kh * s.kw * c).swapaxes(-1, -2))
         tiles = s.n * groups * divide(s.oh * s.ow, tactic["MB"]) * divide(divide(oc, nr) * nr, tactic["NB"])
-        return Kernel(source, symbol, (x, Packed((w,), f"taps_g{groups}_p{nr}", (groups, panels, s.kh * s.kw * c, nr), pack), *end.operands), tiles)
+        return kernel("conv.c", region, tactic, block,
+                      (x, Packed((w,), f"taps_g{groups}_p{nr}", (groups, panels, s.kh * s.kw * c, nr), pack), *end.operands), tiles)
 
 
 @template
@@ -258,12 +262,13 @@ class Planar(ChannelsLast):
     """The first layer: reads a picture of a few planes as it lies, and writes channels last."""
 
     name = "conv_planar"
+    dynamic = True
 
     def refuses_sizes(self, region: Region) -> str | None:
         node = region.anchor
         if node.attrs["group"] != 1 or node.inputs[0].type.rank != 4:
             return "not one picture of all its channels"
-        if node.inputs[0].type.shape[1] > 4:
+        if node.inputs[1].type.shape[1] > 4:
             return "more than four planes: rows of every plane are copied by every task, and what kernels of ours write has its channels last"
         if any(node.inputs[0] in n.inputs for n in region.tail):
             return "what follows reads the picture as well, as vectors of channels"
@@ -292,9 +297,8 @@ class Planar(ChannelsLast):
         nr, rb, taps = tactic["NV"] * target.lanes, tactic["RB"], s.c * s.kh * s.kw
         end = tail(region, layouts, grid_of(node.output.type.shape, "pixels"), (node.output,), first=2, add=bias, unit=target.lanes)
         block = constants(C=s.c, OC=s.oc, XC=layouts[x][1], **s.sizes(layouts[x])) + end.text
-        source, symbol = fill("conv_planar.c", region, tactic, block)
         array = region.body.constants[w]
         rows, columns = (rb - 1) * s.sh + (s.kh - 1) * s.dh + 1, (s.ow - 1) * s.sw + (s.kw - 1) * s.dw + 1
         weights = Packed((w,), f"panels{nr}planar", (divide(s.oc, nr), taps, nr), lambda: pack_panels(array.reshape(s.oc, taps).T, nr))
         tiles = s.n * divide(s.oh, rb) * divide(s.oc, tactic["NB"])
-        return Kernel(source, symbol, (x, weights, *end.operands), tiles, scratch=4 * s.c * rows * columns)
+        return kernel("conv_planar.c", region, tactic, block, (x, weights, *end.operands), tiles, scratch=4 * s.c * rows * columns)

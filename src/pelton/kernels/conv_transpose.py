@@ -6,7 +6,7 @@ import numpy as np
 from pelton.plan.region import Region
 
 from .conv import ChannelsLast, shares, window
-from .emit import constants, fill, grid_of, tail
+from .emit import constants, grid_of, kernel, tail
 from .grid import divide
 from .template import Kernel, Layouts, Packed, Tactic, Target, template
 
@@ -14,6 +14,7 @@ from .template import Kernel, Layouts, Packed, Tactic, Target, template
 @template
 class DepthwiseTranspose(ChannelsLast):
     name = "depthwise_transpose"
+    dynamic = True
     anchor = "conv_transpose"
 
     def refuses_sizes(self, region: Region) -> str | None:
@@ -29,19 +30,20 @@ class DepthwiseTranspose(ChannelsLast):
         node, s = region.anchor, window(region)
         x, w, bias = node.inputs
         end = tail(region, layouts, grid_of(node.output.type.shape, "pixels"), (node.output,), first=2, add=bias, unit=target.lanes)
-        source, symbol = fill("depthwise_transpose.c", region, tactic, constants(C=s.c, **s.sizes(layouts[x])) + end.text)
         array, padded = region.body.constants[w], divide(s.c, target.lanes) * target.lanes
 
         def pack() -> np.ndarray:
             out = np.zeros((s.kh * s.kw, padded), np.float32)
             out[:, :s.c] = array.reshape(s.c, -1).T
             return out
-        return Kernel(source, symbol, (x, Packed((w,), f"taps{target.lanes}", (s.kh * s.kw, padded), pack), *end.operands), s.n * divide(s.oh, tactic["RB"]))
+        return kernel("depthwise_transpose.c", region, tactic, constants(C=s.c, **s.sizes(layouts[x])) + end.text,
+                      (x, Packed((w,), f"taps{target.lanes}", (s.kh * s.kw, padded), pack), *end.operands), s.n * divide(s.oh, tactic["RB"]))
 
 
 @template
 class ConvTranspose(ChannelsLast):
     name = "conv_transpose"
+    dynamic = True
     anchor = "conv_transpose"
 
     def form(self, tactic: Tactic) -> tuple[int, ...]:
@@ -52,8 +54,9 @@ class ConvTranspose(ChannelsLast):
         pixels, seen = divide(s.oh, s.sh) * divide(s.ow, s.sw), set()
         for mr, nv in ((6, 2), (4, 3), (12, 1)) if s.oc // groups > 8 else ((12, 1), (6, 1)):
             nr = nv * target.lanes
+            mr = min(mr, pixels)
             for mb, per in shares(pixels, divide(s.oc // groups, nr), s.n * groups * s.sh * s.sw, target.threads, mr):
-                choice = (min(mr, pixels), nv, mb, per * nr)
+                choice = (mr, nv, mb, per * nr)
                 if choice not in seen:
                     seen.add(choice)
                     yield Tactic(self.name, target.isa, tuple(zip(("MR", "NV", "MB", "NB"), choice)))
@@ -65,7 +68,6 @@ class ConvTranspose(ChannelsLast):
         c, oc, taps = s.c // groups, s.oc // groups, s.kh * s.kw
         end = tail(region, layouts, grid_of(node.output.type.shape, "pixels"), (node.output,), first=2, add=bias,
                    unit=None if groups > 1 and oc % target.lanes else target.lanes)
-        source, symbol = fill("conv_transpose.c", region, tactic, constants(C=c, OC=oc, GROUPS=groups, **s.sizes(layouts[x])) + end.text)
         array, panels = region.body.constants[w], divide(oc, nr)
 
         def pack() -> np.ndarray:
@@ -73,4 +75,5 @@ class ConvTranspose(ChannelsLast):
             out[:, :oc] = array.reshape(groups, c, oc, taps).transpose(0, 2, 3, 1)
             return np.ascontiguousarray(out.reshape(groups, panels, nr, taps * c).swapaxes(-1, -2))
         tiles = s.n * groups * s.sh * s.sw * divide(divide(s.oh, s.sh) * divide(s.ow, s.sw), tactic["MB"]) * divide(panels * nr, tactic["NB"])
-        return Kernel(source, symbol, (x, Packed((w,), f"gathered_g{groups}_p{nr}", (groups, panels, taps * c, nr), pack), *end.operands), tiles)
+        return kernel("conv_transpose.c", region, tactic, constants(C=c, OC=oc, GROUPS=groups, **s.sizes(layouts[x])) + end.text,
+                      (x, Packed((w,), f"gathered_g{groups}_p{nr}", (groups, panels, taps * c, nr), pack), *end.operands), tiles)

@@ -10,13 +10,16 @@ from itertools import accumulate
 
 import numpy as np
 
-from pelton.ir.graph import Node, Value
+from pelton.ir import dims
+from pelton.ir.dims import Dim, Size
+from pelton.ir.dims_text import parse
+from pelton.ir.graph import Node, Value, symbols
 from pelton.ir.types import BF16, BOOL, F16, DType
 from pelton.ops.scalar import Scalar
 from pelton.plan.layout import Strides, broadcast
 from pelton.plan.region import Region
 
-from .template import Layouts, Tactic, source
+from .template import Kernel, Layouts, Packed, Tactic, source
 
 _OPERATORS = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^"}
 _HELD = frozenset("f64 f32 f16 bf16 i64 i32 i16 i8 u64 u32 u16 u8 bool".split())      # element types of vec.h
@@ -96,11 +99,16 @@ def _prefix(dtype: DType) -> str:
     return "i32" if dtype is BOOL else computed(dtype)
 
 
+def spelled(x: Size) -> str:
+    """A size in C: a literal, or what `kernel` makes an argument of the kernel where a run decides it."""
+    return f"⟨{x}⟩" if isinstance(x, Dim) else f"{int(x)}L"
+
+
 @dataclass(frozen=True)
 class Grid:
     """How a template names the elements of its output: three coordinates, each a run of logical axes (outer first)."""
 
-    shape: tuple[int, ...]
+    shape: tuple[Size, ...]
     b: tuple[int, ...]
     r: tuple[int, ...]
     c: tuple[int, ...]
@@ -110,14 +118,14 @@ class Grid:
         terms = [*self._terms("b", self.b, strides), *self._terms("r", self.r, strides), *self._terms("c", self.c, strides)]
         return " + ".join(terms) or "0"
 
-    def step(self, strides: Strides) -> int | None:
+    def step(self, strides: Strides) -> Size | None:
         """The stride along c: 1, 0 (broadcast), or None where it is not one number."""
         runs = self.runs(self.c, strides)
         return 0 if not runs else runs[0][1] if len(runs) == 1 else None
 
-    def runs(self, axes: tuple[int, ...], strides: Strides) -> list[tuple[int, int]]:
+    def runs(self, axes: tuple[int, ...], strides: Strides) -> list[tuple[Size, Size]]:
         """Neighbouring axes of the run that are one axis in memory, joined: (size, stride), outer first."""
-        runs: list[list[int]] = []
+        runs: list[list[Size]] = []
         for a in axes:
             d, s = self.shape[a], strides[a]
             if d == 1:
@@ -131,11 +139,11 @@ class Grid:
     def _terms(self, var: str, axes: tuple[int, ...], strides: Strides) -> list[str]:
         runs, terms, below = self.runs(axes, strides), [], 1
         for k, (d, s) in reversed(list(enumerate(runs))):
-            part = var if below == 1 else f"({var} / {below})"
+            part = var if below == 1 else f"({var} / {spelled(below)})"
             if k > 0:
-                part = f"({part} % {d})"
+                part = f"({part} % {spelled(d)})"
             if s:
-                terms.append(part if s == 1 else f"{part} * {s}L")
+                terms.append(part if s == 1 else f"{part} * {spelled(s)}")
             below *= d
         return terms[::-1]
 
@@ -157,7 +165,6 @@ def scalar_constant(region: Region, v: Value):
 def tail(region: Region, layouts: Layouts, grid: Grid, made: Sequence[Value], *, first: int, add: Value | None = None, flat: bool = False,
          unit: int | None = None) -> Tail:
     """`finish`, which takes what the anchor made at (b, r, c), n lanes along c, through the pointwise nodes, and stores the outputs.
-
 
     made: the values that the caller passes in, in order (x0, x1, …). add: a vector along c that is added to x0 first (a bias).
     first: the index of the first pointer in the args table. flat: layouts are strides over the grid already, not over the values' own axes.
@@ -189,7 +196,7 @@ def tail(region: Region, layouts: Layouts, grid: Grid, made: Sequence[Value], *,
         elif step == 1:
             load = f"ldn_{kind}({where}, n)"
         elif step is not None:
-            load = f"ldg_{kind}({where}, {step}, n)"
+            load = f"ldg_{kind}({where}, {spelled(step)}, n)"
         else:
             raise ValueError(f"operand %{v.name} of {region.title()} has no single stride along the vector axis")
         names[v] = f"v{len(names)}"
@@ -214,12 +221,16 @@ def tail(region: Region, layouts: Layouts, grid: Grid, made: Sequence[Value], *,
         step, where = grid.step(strides), f"{pointer(v, 'y')} + {grid.address(strides)}"
         if step is None:
             raise ValueError(f"output %{v.name} of {region.title()} has no single stride along the vector axis")
-        lines.append(f"stn_{v.type.dtype.value}({where}, {names[v]}, n);" if step in (0, 1) else f"stg_{v.type.dtype.value}({where}, {step}, {names[v]}, n);")
+        kind = v.type.dtype.value
+        lines.append(f"stn_{kind}({where}, {names[v]}, n);" if step in (0, 1) else f"stg_{kind}({where}, {spelled(step)}, {names[v]}, n);")
     for x in dict.fromkeys(n.inputs[0] for n in region.pieces):
         lines += _pieces([n for n in region.pieces if n.inputs[0] is x], names[x], layouts, grid, pointer, unit)
     declared = " ".join(f"{f};" for f, _ in fields)
     opened = ", ".join(f"a[{i}].p" for _, i in fields)
     params = ", ".join(f"{vector(v.type.dtype)} x{i}" for i, v in enumerate(made))
+    if any("⟨" in line for line in lines):
+        declared, opened = f"const args *a; {declared}", ", ".join(filter(None, ("a", opened)))
+        lines.insert(0, "const args *a = t->a;")
     text = (f"typedef struct {{ {declared} }} tail;\n"
             f"AI tail tail_open(const args *a) {{ return (tail){{ {opened} }}; }}\n"
             f"AI void finish(const tail *t, {params + ', ' if params else ''}long b, long r, long c, int n) {{\n    (void)b; (void)r; (void)c;\n    "
@@ -249,16 +260,33 @@ def _pieces(nodes: Sequence[Node], name: str, layouts: Layouts, grid: Grid, poin
 
     first = [f"{pointer(n.output, 'y')} + {Grid(g.shape, g.b, (), ()).address(layouts[n.output])}" for n, g in zip(nodes, lying)]
     return [f"{{ {memory(dtype)} *const y = {by_c(first)};",
-            f"  const long row = {by_c([f'{r[0][1]}L' if r else '0' for r in rows])}, start = {by_c(list(map(str, starts)))};",
+            f"  const long row = {by_c([spelled(r[0][1]) if r else '0' for r in rows])}, start = {by_c(list(map(str, starts)))};",
             f"  stn_{dtype.value}(y + r * row + (c - start), {name}, n); }}"]
 
 
-def constants(**numbers: int) -> str:
-    """Sizes as C constants; wide ones as long so that products do not overflow."""
-    return "enum : long { " + ", ".join(f"{k} = {int(v)}" for k, v in numbers.items()) + " };\n"
+def constants(**sizes: Size) -> str:
+    """Sizes by name, for C: as constants, long so that products do not overflow; as macros that read an argument where a run decides them."""
+    known = [f"{k} = {int(v)}" for k, v in sizes.items() if not isinstance(v, Dim)]
+    return (f"enum : long {{ {', '.join(known)} }};\n" if known else "") + "".join(
+        f"#define {k} {spelled(v)}\n" for k, v in sizes.items() if isinstance(v, Dim))
 
 
-def fill(file: str, region: Region, tactic: Tactic, block: str) -> tuple[str, str]:
+def kernel(file: str, region: Region, tactic: Tactic, block: str, operands: Sequence[Value | Packed], tiles: Size, *, grain: int = 1,
+           scratch: Size = 0) -> Kernel:
+    """The kernel file with its region and tactic blocks replaced. Sizes in the block that a run decides become arguments behind the pointers: code that
+    uses them needs `const args *a` in scope."""
+    known = {s.name: dims.symbol(s.name, s.least, s.usual, s.most) for s in symbols(region.body)}
+    texts = list(dict.fromkeys(re.findall("⟨(.*?)⟩", block)))
+    for i, size in enumerate(texts):
+        block = block.replace(f"⟨{size}⟩", f"SIZE{i}")
+    if texts:
+        sizes = "".join(f"#define SIZE{i} (a[{len(operands) + i}].d)  // {size}\n" for i, size in enumerate(texts))
+        block = f"#undef ARGS\n#define ARGS {len(operands) + len(texts)}\n{sizes}{block}"
+    source, symbol = _filled(file, region, tactic, block)
+    return Kernel(source, symbol, tuple(operands), tiles, tuple(parse(size, known) for size in texts), grain, scratch)
+
+
+def _filled(file: str, region: Region, tactic: Tactic, block: str) -> tuple[str, str]:
     """The kernel file with its region and tactic blocks replaced: (source, symbol)."""
     text = source(file)
     for mark, new in (("region", block), ("tactic", constants(**dict(tactic.params)) if tactic.params else "")):

@@ -1,6 +1,7 @@
 """What the matrix-like templates share: the grid of a region's output, and whether its pointwise tail and operands can be had."""
 from __future__ import annotations
 
+from pelton.ir.dims import Size
 from pelton.ir.graph import Value
 from pelton.ir.types import F32
 from pelton.plan.layout import Strides, broadcast
@@ -42,6 +43,6 @@ def constant(region: Region, v: Value) -> bool:
     return v in region.body.constants
 
 
-def divide(a: int, b: int) -> int:
+def divide(a: Size, b: Size) -> Size:
     """a / b, rounded up."""
     return -(-a // b)

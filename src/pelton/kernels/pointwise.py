@@ -5,7 +5,7 @@ from pelton.ir.graph import Value
 from pelton.plan.layout import Order, broadcast, collapse, is_dense, order_of, row_major
 from pelton.plan.region import Region
 
-from .emit import Grid, computable, constants, fill, memory, scalar_constant, tail
+from .emit import Grid, computable, constants, kernel, memory, scalar_constant, tail
 from .grid import divide
 from .template import Kernel, Layouts, Tactic, Target, Template, template
 
@@ -35,6 +35,7 @@ class Transpose(Template):
     """Copies that turn the unit-stride axis; declared before Pointwise, which copies everything else."""
 
     name = "transpose"
+    dynamic = True
 
     def refuses(self, region: Region) -> str | None:
         if len(region.body.nodes) != 1 or region.body.nodes[0].op.name != "copy":
@@ -71,13 +72,13 @@ class Transpose(Template):
         block = (constants(OUTER=count, I=sizes[i], J=sizes[j], XI=1, XJ=xs[j], YI=ys[i], YJ=1)
                  + f"typedef {memory(dtype)} element;\n#define X_AT(b) ({outer.address(tuple(xs))})\n#define Y_AT(b) ({outer.address(tuple(ys))})\n"
                  + ("#define TURN transpose_f32\n" if dtype.size == 4 else ""))
-        source, symbol = fill("transpose.c", region, tactic, block)
-        return Kernel(source, symbol, (region.body.inputs[0], region.output), count * divide(sizes[j], tactic["JB"]))
+        return kernel("transpose.c", region, tactic, block, (region.body.inputs[0], region.output), count * divide(sizes[j], tactic["JB"]))
 
 
 @template
 class Pointwise(Template):
     name = "pointwise"
+    dynamic = True
 
     def refuses(self, region: Region) -> str | None:
         if region.anchors:
@@ -122,7 +123,7 @@ class Pointwise(Template):
         for d in grid.shape[:-1]:
             rows *= d
         goal = max(256, min(TILE, divide(rows * cols, 4 * target.threads)))
-        cb = cols if cols <= goal else divide(goal, 64) * 64
+        cb = divide(cols, target.lanes) * target.lanes if cols <= goal else divide(goal, 64) * 64
         yield Tactic(self.name, target.isa, (("RB", max(1, min(rows, goal // cols))), ("CB", cb)))
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
@@ -132,5 +133,5 @@ class Pointwise(Template):
         rows = 1
         for d in grid.shape[:-1]:
             rows *= d
-        source, symbol = fill("pointwise.c", region, tactic, constants(ROWS=rows, COLS=cols) + end.text)
-        return Kernel(source, symbol, end.operands, divide(rows, tactic["RB"]) * divide(cols, tactic["CB"]))
+        return kernel("pointwise.c", region, tactic, constants(ROWS=rows, COLS=cols) + end.text,
+                      end.operands, divide(rows, tactic["RB"]) * divide(cols, tactic["CB"]))

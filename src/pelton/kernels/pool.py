@@ -5,7 +5,7 @@ from pelton.ir.types import F32
 from pelton.plan.region import Region
 
 from .conv import ChannelsLast, Window, window
-from .emit import computable, constants, fill, grid_of, tail
+from .emit import computable, constants, grid_of, kernel, tail
 from .fold import joined
 from .grid import divide, tail_refusal
 from .template import Kernel, Layouts, Tactic, Target, template
@@ -30,6 +30,7 @@ def windows_at_once(s: Window, widest: int) -> list[tuple[int, int]]:
 @template
 class Pool(ChannelsLast):
     name = "pool"
+    dynamic = True
 
     def refuses(self, region: Region) -> str | None:
         node = region.anchor
@@ -46,7 +47,7 @@ class Pool(ChannelsLast):
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         s = window(region)
-        cb = s.c
+        cb = divide(s.c, target.lanes) * target.lanes
         while cb > 4 * target.lanes and s.n * s.oh * divide(s.c, cb) < 4 * target.threads:
             cb = divide(divide(cb, 2), target.lanes) * target.lanes
         rows = max(1, min(4, s.n * s.oh // (8 * target.threads)))
@@ -64,5 +65,4 @@ class Pool(ChannelsLast):
                           END_ROW=s.h + counted[2], END_COLUMN=s.w + counted[3])
         block += f"#define MEANS {int(mean)}\n#define QUICK {int(not mean and x.type.dtype is F32)}\n"
         block += joined("sum" if mean else "max", x.type.dtype) + end.text
-        source, symbol = fill("pool.c", region, tactic, block)
-        return Kernel(source, symbol, (x, *end.operands), s.n * divide(s.oh, tactic["RB"]) * divide(s.c, tactic["CB"]))
+        return kernel("pool.c", region, tactic, block, (x, *end.operands), s.n * divide(s.oh, tactic["RB"]) * divide(s.c, tactic["CB"]))

@@ -7,7 +7,7 @@ from pelton.ir.types import BOOL, F16, BF16, F32, F64, I64, DType
 from pelton.plan.layout import Order, Strides
 from pelton.plan.region import Region
 
-from .emit import Grid, constants, fill, tail
+from .emit import Grid, constants, kernel, tail
 from .fold import joined
 from .grid import divide, fits_grid
 from .sweep import Sweep, extent, lying, shares, swept, tailed
@@ -100,6 +100,7 @@ class Reducing(Sweep):
 @template
 class Reduce(Reducing):
     name = "reduce"
+    dynamic = True
     anchors = tuple(KINDS)
 
     def refuses_node(self, region: Region) -> str | None:
@@ -121,5 +122,5 @@ class Reduce(Reducing):
             within = F32 if dtype in (F16, BF16) else dtype
             result = f"((v) / {'COUNT' if dtype is F64 else '(float)COUNT'})" if dtype.is_float else f"cast_i64_{within.value}(i64_div(v, bc_i64(COUNT)))"
         end = tail(region, layouts, self.grid(region, layouts), (node.output,), first=1)
-        source, symbol = fill("reduce.c", region, tactic, block + f"#define RESULT(v) {result}\n" + end.text)
-        return Kernel(source, symbol, (x, *end.operands), divide(rows, tactic["RB"]) * divide(cols, tactic["CB"]))
+        return kernel("reduce.c", region, tactic, block + f"#define RESULT(v) {result}\n" + end.text,
+                      (x, *end.operands), divide(rows, tactic["RB"]) * divide(cols, tactic["CB"]))

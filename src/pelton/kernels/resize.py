@@ -3,13 +3,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from pelton.ir.dims import is_known
 from pelton.ir.graph import Value
 from pelton.ir.types import BF16, F16, F32
 from pelton.ops.resize import axis_taps
 from pelton.plan.layout import Order, channels_last
 from pelton.plan.region import Region
 
-from .emit import Grid, constants, fill, grid_of, tail
+from .emit import Grid, constants, grid_of, kernel, tail
 from .fold import held
 from .grid import divide
 from .sweep import Sweep, shares
@@ -27,6 +28,7 @@ def table(kind: str, name: str, rows: np.ndarray) -> str:
 @template
 class Resize(Sweep):
     name = "resize"
+    dynamic = True
     anchors = ("resize",)
 
     def refuses_node(self, region: Region) -> str | None:
@@ -38,6 +40,8 @@ class Resize(Sweep):
             return f"not in {x.dtype.value}"
         if x.rank not in (3, 4) or a["shape"][:2] != x.shape[:2] or a["scales"][:2] != (1, 1):
             return "not over one or two spatial axes"
+        if not is_known(*x.shape[2:], *a["shape"][2:]):
+            return "the picture's size varies, and with it what each pixel is made of"
         return None
 
     def order(self, region: Region, value: Value, layouts: Layouts) -> Order:
@@ -74,5 +78,4 @@ class Resize(Sweep):
         block += table("int", "rows", rows) + table("int", "columns", columns)
         block += table("float", "row_weights", row_weights) + table("float", "column_weights", column_weights) + held(x.type.dtype)
         end = tail(region, layouts, self.grid(region, layouts), (node.output,), first=1)
-        source, symbol = fill("resize.c", region, tactic, block + end.text)
-        return Kernel(source, symbol, (x, *end.operands), n * divide(space[0], tactic["RB"]))
+        return kernel("resize.c", region, tactic, block + end.text, (x, *end.operands), n * divide(space[0], tactic["RB"]))

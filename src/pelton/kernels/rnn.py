@@ -7,7 +7,7 @@ from pelton.ir.graph import Value
 from pelton.plan.layout import Order, row_major
 from pelton.plan.region import Region
 
-from .emit import constants, fill
+from .emit import constants, kernel
 from .grid import all_f32, constant, divide
 from .template import Kernel, Layouts, Packed, Tactic, Target, Template, template
 
@@ -24,6 +24,7 @@ def pack_recurrent(r: np.ndarray, gates: int, width: int) -> np.ndarray:
 class Recurrent(Template):
     """What the recurrent templates share: gates of all steps given, recurrent weights constant, states and outputs of any outer strides."""
 
+    dynamic = True                              # the time and the batch; hidden units are as many as the constant weights have
     anchor = ""
 
     def refuses(self, region: Region) -> str | None:
@@ -103,8 +104,7 @@ class Lstm(Recurrent):
         roles = dict(gates=gates, h=h, c=c, p=p, y=y, last_h=last_h, last_c=last_c)
         text, operands = self.block(region, layouts if peepholes else {v: s for v, s in layouts.items() if v is not p}, weights, roles,
                                     PEEPHOLES=peepholes, INPUT_FORGET=node.attrs["input_forget"])
-        source, symbol = fill("lstm.c", region, tactic, text)
-        return Kernel(source, symbol, operands, self.tiles(region, tactic), scratch=4 * 3 * tactic["BB"] * blocks * width)
+        return kernel("lstm.c", region, tactic, text, operands, self.tiles(region, tactic), scratch=4 * 3 * tactic["BB"] * blocks * width)
 
 
 @template
@@ -132,8 +132,7 @@ class Gru(Recurrent):
             weights = Packed((r,), f"gru{width}+{2 * width}", (directions, hidden * (2 * divide(hidden, width) * width + padded)), pack)
         roles = dict(gates=gates, b=b, h=h, y=node.outputs[0], last_h=node.outputs[1])
         text, operands = self.block(region, layouts, weights, roles, LINEAR_BEFORE_RESET=linear)
-        source, symbol = fill("gru.c", region, tactic, text)
-        return Kernel(source, symbol, operands, self.tiles(region, tactic), scratch=4 * (2 if linear else 4) * tactic["BB"] * padded)
+        return kernel("gru.c", region, tactic, text, operands, self.tiles(region, tactic), scratch=4 * (2 if linear else 4) * tactic["BB"] * padded)
 
 
 @template
@@ -152,5 +151,4 @@ class Rnn(Recurrent):
         weights = Packed((r,), f"rnn{width}", (directions, blocks, hidden, 1, width), lambda: pack_recurrent(array, 1, width))
         text, operands = self.block(region, layouts, weights, dict(gates=gates, h=h, y=node.outputs[0], last_h=node.outputs[1]))
         text += f"#define ACTIVE {'relu' if node.attrs['activation'] == 'Relu' else 'f32_tanh'}\n"
-        source, symbol = fill("rnn.c", region, tactic, text)
-        return Kernel(source, symbol, operands, self.tiles(region, tactic), scratch=4 * 2 * tactic["BB"] * blocks * width)
+        return kernel("rnn.c", region, tactic, text, operands, self.tiles(region, tactic), scratch=4 * 2 * tactic["BB"] * blocks * width)

@@ -4,7 +4,7 @@ from __future__ import annotations
 from pelton.ir.types import BF16, F16, F32
 from pelton.plan.region import Region
 
-from .emit import Grid, constants, fill, tail
+from .emit import Grid, constants, kernel, tail
 from .fold import held
 from .grid import divide
 from .order import along_or_across
@@ -17,6 +17,7 @@ COST = 4                                       # an exponential costs as much as
 @template
 class Softmax(Sweep):
     name = "softmax"
+    dynamic = True
     anchors = ("softmax", "log_softmax")
 
     def refuses_node(self, region: Region) -> str | None:
@@ -29,12 +30,10 @@ class Softmax(Sweep):
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         grid = self.grid(region, layouts)
         batch, n, cols = (extent(grid, axes) for axes in (grid.b, grid.r, grid.c))
-        if not grid.r:
-            yield Tactic(self.name, target.isa, (("RB", shares(batch, 1, cols * COST, target, 1)[0]),))
-            return
-        for nv in [nv for nv in (2, 4, 1) if nv == 1 or nv * target.lanes <= cols][:2]:
+        rb, _ = shares(batch, 1, cols * COST, target, 1)
+        for nv in [nv for nv in (2, 4, 1) if nv == 1 or nv * target.lanes <= cols][:2 if grid.r else 1]:
             _, cb = shares(1, cols, batch * n * COST, target, nv * target.lanes)
-            yield Tactic(self.name, target.isa, (("NV", nv), ("CB", cb)))
+            yield Tactic(self.name, target.isa, (("RB", rb), ("NV", nv), ("CB", cb)))
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node, grid = region.anchor, self.grid(region, layouts)
@@ -43,7 +42,8 @@ class Softmax(Sweep):
         sizes = dict(BATCH=batch, N=n, LOG=log) if not grid.r else dict(BATCH=batch, N=n, COLS=cols, XN=layouts[x][axis], LOG=log)
         block = constants(**sizes) + f"#define X_AT(b) ({Grid(grid.shape, grid.b, (), ()).address(layouts[x])})\n" + held(x.type.dtype)
         end = tail(region, layouts, grid, (node.output,), first=1)
-        source, symbol = fill("softmax_across.c" if grid.r else "softmax.c", region, tactic, block + end.text)
-        if not grid.r:
-            return Kernel(source, symbol, (x, *end.operands), divide(batch, tactic["RB"]), scratch=4 * divide(n, target.lanes) * target.lanes)
-        return Kernel(source, symbol, (x, *end.operands), batch * divide(cols, tactic["CB"]), scratch=4 * n * tactic["NV"] * target.lanes)
+        if grid.r:
+            file, tiles, scratch = "softmax_across.c", batch * divide(cols, tactic["CB"]), 4 * n * tactic["NV"] * target.lanes
+        else:
+            file, tiles, scratch = "softmax.c", divide(batch, tactic["RB"]), 4 * divide(n, target.lanes) * target.lanes
+        return kernel(file, region, tactic, block + end.text, (x, *end.operands), tiles, scratch=scratch)

@@ -50,10 +50,11 @@ def extent(grid: Grid, axes: Sequence[int]) -> int:
 
 
 def shares(rows: int, columns: int, cost: int, target: Target, step: int) -> tuple[int, int]:
-    """(rows, columns) per task; `cost` elements are read for each of output, and columns are shared out in multiples of `step`."""
+    """(rows, columns) per task; `cost` elements are read for each of output. Columns come in multiples of `step`, however few there are: a kernel for sizes
+    that a run decides may meet more of them."""
     goal = max(1, min(TASK, divide(rows * columns * cost, 4 * target.threads)) // cost)
     if columns <= max(goal, step):
-        return max(1, min(rows, goal // columns)), columns
+        return max(1, min(rows, goal // columns)), divide(columns, step) * step
     return 1, divide(goal, step) * step
 
 
@@ -102,6 +103,6 @@ class Sweep(Template):
 
     def reads(self, region: Region, grid: Grid, value: Value, layouts: Layouts) -> bool:
         """Whether one operand can be read or written along the columns."""
-        if value is region.anchor.inputs[0] and grid.step(layouts[value]) != 1 and extent(grid, grid.c) > 1:
+        if value is region.anchor.inputs[0] and grid.step(layouts[value]) != 1 and extent(grid, grid.c) != 1:
             return False
         return value not in tailed(region) or fits_grid(region, grid, value, layouts[value])

@@ -2,11 +2,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
+from pelton.ir.dims import Size, at
 from pelton.ir.graph import Value
 from pelton.plan.layout import Order, Strides, row_major
 from pelton.plan.region import Region
@@ -65,16 +66,22 @@ class Kernel:
     source: str
     symbol: str
     operands: tuple[Value | Packed, ...]        # body inputs, constants and outputs, or packed constants
-    tiles: int
-    dims: tuple[int, ...] = ()
+    tiles: Size
+    dims: tuple[Size, ...] = ()                 # what the code needs of the sizes that a run decides
     grain: int = 1
-    scratch: int = 0                            # bytes per worker
+    scratch: Size = 0                           # bytes per worker
+
+    def sized(self, sizes: Mapping[str, int], to: Mapping[Value, Value]) -> "Kernel":
+        """The same for these values of the symbols; `to` gives the values that stand for those of its operands."""
+        return replace(self, operands=tuple(to[x] if isinstance(x, Value) else x for x in self.operands), tiles=at(self.tiles, sizes),
+                       dims=tuple(at(d, sizes) for d in self.dims), scratch=at(self.scratch, sizes))
 
 
 class Template:
     """Base of all templates; a template without tactics for a region simply yields none."""
 
     name: str = ""
+    dynamic = False                             # True where sizes may be such as a run decides
     inexact = False                             # True where the arithmetic differs from the direct form (Winograd): not under `strict`
 
     def refuses(self, region: Region) -> str | None:

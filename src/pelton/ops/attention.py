@@ -1,20 +1,29 @@
-"""Scaled dot-product attention."""
+"""Scaled dot-product attention, and the rotary embedding of positions before it."""
 from __future__ import annotations
+
+import math
 
 import numpy as np
 
+from pelton.ir.dims import Size, is_known
 from pelton.ir.types import TensorType, broadcast_shapes
 
 from .linear import matmul
-from .math import add, mul
+from .math import add, greater, mul, sub, where
 from .norm import softmax
-from .op import composite, expect
-from .shape import transpose
+from .op import composite, expect, expect_equal
+from .shape import concat, reshape, slice_, transpose
+from .sizes import iota
 
 
 def _causal(rows: int, columns: int) -> np.ndarray:
     """An additive mask: row i reads columns 0 to i."""
     return np.where(np.tri(rows, columns, dtype=bool), 0.0, -np.inf)
+
+
+def _looks_ahead(rows: Size, columns: Size):
+    """A term: where row i meets columns behind i."""
+    return greater(iota(size=columns), reshape(iota(size=rows), shape=(rows, 1)))
 
 
 @composite("Attention", examples=(
@@ -28,8 +37,8 @@ class attention:
     def infer(q: TensorType, k: TensorType, v: TensorType, mask: TensorType, *, scale: float, causal: bool = False) -> TensorType:
         expect(q.dtype.is_float and q.dtype is k.dtype is v.dtype is mask.dtype, "needs operands of one floating-point type")
         expect(q.rank == k.rank == v.rank and q.rank >= 2, "needs queries, keys and values of one rank, 2 and more")
-        expect(q.shape[-1] == k.shape[-1], "needs queries and keys of equal depth")
-        expect(k.shape[-2] == v.shape[-2], "needs as many keys as values")
+        expect_equal(q.shape[-1], k.shape[-1], "needs queries and keys of equal depth")
+        expect_equal(k.shape[-2], v.shape[-2], "needs as many keys as values")
         batch = broadcast_shapes(q.shape[:-2], k.shape[:-2], v.shape[:-2])
         scores = (*batch, q.shape[-2], k.shape[-2])
         expect(broadcast_shapes(scores, mask.shape) == scores, f"needs a mask that broadcasts to {list(scores)}")
@@ -39,7 +48,9 @@ class attention:
         rank = q.type.rank
         scores = matmul(mul(q, scale), transpose(k, perm=(*range(rank - 2), rank - 1, rank - 2)))
         if causal:
-            scores = add(scores, _causal(q.type.shape[-2], k.type.shape[-2]))
+            rows, columns = q.type.shape[-2], k.type.shape[-2]
+            known = is_known(rows, columns)
+            scores = add(scores, _causal(rows, columns)) if known else where(_looks_ahead(rows, columns), -np.inf, scores)
         return matmul(softmax(add(scores, mask), axis=rank - 1), v)
 
     def reference(q, k, v, mask, *, scale, causal=False):
@@ -51,5 +62,51 @@ class attention:
 
     def flops(q: TensorType, k: TensorType, v: TensorType, mask: TensorType, *, scale: float, causal: bool = False) -> int:
         out = attention.infer(q, k, v, mask, scale=scale, causal=causal)
-        rows, keys = out.size // max(1, out.shape[-1]), k.shape[-2]
+        rows, keys = math.prod(out.shape[:-1]), k.shape[-2]
         return rows * keys * (2 * q.shape[-1] + 2 * v.shape[-1] + 16)
+
+
+@composite("RotaryEmbedding", examples=(
+    ("f32[2, 3, 5, 8]", "f32[5, 4]", "f32[5, 4]"),
+    ("f32[1, 2, 7, 58]", "f32[1, 1, 7, 13]", "f32[7, 13]"),
+    ("f32[2, 5, 3, 6]", "f32[2, 5, 1, 3]", "f32[5, 1, 3]", dict(interleaved=True)),
+    ("f32[7, 37]", "f32[1, 11]", "f32[7, 11]", dict(interleaved=True))))
+class rotary:
+    """Y = X with pairs (a, b) along its last axis turned: (a · cos − b · sin, b · cos + a · sin) (Su et al. 2021, RoFormer).
+
+    As many pairs as cos and sin have elements there: (i, i + pairs), or (2i, 2i + 1) where `interleaved`. What lies behind them stays as it is.
+    """
+
+    def infer(x: TensorType, cos: TensorType, sin: TensorType, *, interleaved: bool = False) -> TensorType:
+        expect(x.dtype.is_float and x.dtype is cos.dtype is sin.dtype, "needs operands of one floating-point type")
+        expect(x.rank >= 1 and cos.rank >= 1 and sin.rank >= 1, "needs operands of rank 1 and more")
+        pairs = cos.shape[-1]
+        expect(1 <= pairs == sin.shape[-1] and 2 * pairs <= x.shape[-1], "needs cosines and sines for 1 and more pairs, as many as the last axis has room for")
+        angles = (*x.shape[:-1], pairs)
+        expect(broadcast_shapes(angles, cos.shape, sin.shape) == angles, f"needs cosines and sines that broadcast to {list(angles)}")
+        return x
+
+    def expand(x, cos, sin, *, interleaved):
+        shape, pairs = x.type.shape, cos.type.shape[-1]
+        lead = shape[:-1]
+
+        def part(start, end, step=1):
+            return slice_(x, starts=(start,), ends=(end,), axes=(len(lead),), steps=(step,))
+        a, b = (part(0, 2 * pairs, 2), part(1, 2 * pairs, 2)) if interleaved else (part(0, pairs), part(pairs, 2 * pairs))
+        turned = [sub(mul(a, cos), mul(b, sin)), add(mul(b, cos), mul(a, sin))]
+        if interleaved:
+            turned = [reshape(concat(*(reshape(t, shape=(*lead, pairs, 1)) for t in turned), axis=len(lead) + 1), shape=(*lead, 2 * pairs))]
+        if shape[-1] > 2 * pairs:
+            turned.append(part(2 * pairs, shape[-1]))
+        return concat(*turned, axis=len(lead)) if len(turned) > 1 else turned[0]
+
+    def reference(x, cos, sin, *, interleaved=False):
+        pairs = cos.shape[-1]
+        first, second = (slice(0, 2 * pairs, 2), slice(1, 2 * pairs, 2)) if interleaved else (slice(0, pairs), slice(pairs, 2 * pairs))
+        y = x.copy()
+        y[..., first] = x[..., first] * cos - x[..., second] * sin
+        y[..., second] = x[..., second] * cos + x[..., first] * sin
+        return y
+
+    def flops(x: TensorType, cos: TensorType, sin: TensorType, *, interleaved: bool = False) -> int:
+        return x.size // x.shape[-1] * 6 * cos.shape[-1]

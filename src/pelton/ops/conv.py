@@ -5,9 +5,10 @@ import math
 
 import numpy as np
 
+from pelton.ir.dims import minimum
 from pelton.ir.types import TensorType
 
-from .op import expect, structured
+from .op import expect, expect_equal, structured
 
 Ints = tuple[int, ...]
 
@@ -21,7 +22,7 @@ def check_window(x: TensorType, kernel: Ints, strides: Ints, pads: Ints, dilatio
            f"got kernel {list(kernel)}, strides {list(strides)}, dilations {list(dilations)}, pads {list(pads)}")
     expect(min(*kernel, *strides, *dilations) >= 1, f"needs positive kernel sizes, strides and dilations, "
            f"got kernel {list(kernel)}, strides {list(strides)}, dilations {list(dilations)}")
-    expect(min(pads) >= 0, f"needs pads of zero and more, got {list(pads)}")
+    expect(all(p >= 0 for p in pads), f"needs pads of zero and more, got {list(pads)}")
 
 
 def window_sizes(space: Ints, kernel: Ints, strides: Ints, pads: Ints, dilations: Ints, ceil_mode: bool = False) -> Ints:
@@ -30,8 +31,8 @@ def window_sizes(space: Ints, kernel: Ints, strides: Ints, pads: Ints, dilations
     for i, n in enumerate(space):
         room = n + pads[i] + pads[i + len(space)] - dilations[i] * (kernel[i] - 1) - 1
         count = (-(-room // strides[i]) if ceil_mode else room // strides[i]) + 1
-        if ceil_mode and (count - 1) * strides[i] >= n + pads[i]:
-            count -= 1
+        if ceil_mode:
+            count = minimum(count, -(-(n + pads[i]) // strides[i]))
         expect(count >= 1, f"needs windows that fit: {dilations[i] * (kernel[i] - 1) + 1} is more than "
                f"{n} + {pads[i]} + {pads[i + len(space)]} along spatial axis {i}")
         sizes.append(count)
@@ -70,10 +71,10 @@ class convolution:
         expect(x.dtype is w.dtype is b.dtype, "needs operands of one element type")
         expect(w.rank == x.rank, "needs weights of the rank of the input")
         check_window(x, w.shape[2:], strides, pads, dilations)
-        expect(group >= 1 and w.shape[1] >= 1 and w.shape[1] * group == x.shape[1],
-               f"needs {w.shape[1]} · {group} input channels (weights · groups), got {x.shape[1]}")
-        expect(w.shape[0] % group == 0, f"needs output channels divisible by the {group} groups, got {w.shape[0]}")
-        expect(b.shape == w.shape[:1], f"needs a bias of shape [{w.shape[0]}]")
+        expect(group >= 1 and w.shape[1] >= 1, f"needs groups and channels, got {group} groups of {w.shape[1]}")
+        expect_equal(x.shape[1], w.shape[1] * group, f"needs {w.shape[1]} · {group} input channels (weights · groups), got {x.shape[1]}")
+        expect_equal(w.shape[0] % group, 0, f"needs output channels divisible by the {group} groups, got {w.shape[0]}")
+        expect_equal(b.shape, w.shape[:1], f"needs a bias of shape [{w.shape[0]}]")
         return x.with_shape((x.shape[0], w.shape[0], *window_sizes(x.shape[2:], w.shape[2:], strides, pads, dilations)))
 
     def reference(x, w, b, *, strides, pads, dilations, group=1):
@@ -111,12 +112,13 @@ class conv_transpose:
         check_window(x, w.shape[2:], strides, pads, dilations)
         spatial = x.rank - 2
         expect(len(output_padding) == spatial and min(output_padding) >= 0, f"needs output_padding per spatial axis ({spatial}), zero and more")
-        expect(w.shape[0] == x.shape[1], f"needs weights for {x.shape[1]} input channels, got {w.shape[0]}")
-        expect(group >= 1 and x.shape[1] % group == 0, f"needs input channels divisible by the {group} groups, got {x.shape[1]}")
-        expect(b.shape == (w.shape[1] * group,), f"needs a bias of shape [{w.shape[1] * group}]")
+        expect_equal(x.shape[1], w.shape[0], f"needs weights for {x.shape[1]} input channels, got {w.shape[0]}")
+        expect(group >= 1, f"needs groups, got {group}")
+        expect_equal(w.shape[0] % group, 0, f"needs input channels divisible by the {group} groups, got {x.shape[1]}")
+        expect_equal(b.shape, (w.shape[1] * group,), f"needs a bias of shape [{w.shape[1] * group}]")
         space = tuple(s * (n - 1) + d * (k - 1) + 1 + extra - begin - end for n, k, s, d, extra, begin, end in zip(
             x.shape[2:], w.shape[2:], strides, dilations, output_padding, pads[:spatial], pads[spatial:]))
-        expect(min(space) >= 1, f"needs pads that leave something, got an output of {list(space)}")
+        expect(all(d >= 1 for d in space), f"needs pads that leave something, got an output of {list(space)}")
         return x.with_shape((x.shape[0], w.shape[1] * group, *space))
 
     def reference(x, w, b, *, strides, pads, dilations, group=1, output_padding):

@@ -3,11 +3,13 @@ from __future__ import annotations
 
 import base64
 import functools
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pelton.errors import EngineError
+from pelton.ir.dims import Dim, Size
 from pelton.ir.types import DType, TensorType
 
 from .op import Op
@@ -70,23 +72,29 @@ def _infer(*types: TensorType, model: str) -> tuple[TensorType, ...]:
     if len(types) != len(typed.graph.input):
         raise ValueError(f"needs {len(typed.graph.input)} inputs, got {len(types)}")
     for slot, given in zip(typed.graph.input, types):
-        slot.type.CopyFrom(onnx.helper.make_tensor_type_proto(CODES[given.dtype.value], given.shape))
+        slot.type.CopyFrom(onnx.helper.make_tensor_type_proto(CODES[given.dtype.value], spelled(given.shape)))
     try:
         inferred = onnx.shape_inference.infer_shapes(typed, check_type=False, strict_mode=True, data_prop=True)
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError) as e:
         raise ValueError(f"onnx cannot infer its outputs: {str(e).strip()}") from None
-    return tuple(_known_type(v.type) for v in inferred.graph.output)
+    named = {str(d): d for t in types for d in t.shape if isinstance(d, Dim)}
+    return tuple(_known_type(v.type, named) for v in inferred.graph.output)
 
 
-def _known_type(found) -> TensorType:
+def spelled(shape: tuple[Size, ...]) -> list[int | str]:
+    """A shape as ONNX says it: what a run decides by names."""
+    return [str(d) if isinstance(d, Dim) else d for d in shape]
+
+
+def _known_type(found, named: Mapping[str, Size]) -> TensorType:
     if found.WhichOneof("value") != "tensor_type":
         raise ValueError("gives something that is no tensor")
     tensor = found.tensor_type
     if tensor.elem_type not in DTYPES:
         raise ValueError("onnx cannot infer its element type")
-    if not tensor.HasField("shape") or not all(d.HasField("dim_value") for d in tensor.shape.dim):
+    if not tensor.HasField("shape") or not all(d.HasField("dim_value") or d.dim_param in named for d in tensor.shape.dim):
         raise ValueError("the shape of its output depends on the data")
-    return TensorType(DTYPES[tensor.elem_type], tuple(d.dim_value for d in tensor.shape.dim))
+    return TensorType(DTYPES[tensor.elem_type], tuple(d.dim_value if d.HasField("dim_value") else named[d.dim_param] for d in tensor.shape.dim))
 
 
 def _reference(*arrays: np.ndarray, model: str) -> tuple[np.ndarray, ...]:

@@ -5,7 +5,7 @@ import numpy as np
 
 from pelton.ir.types import TensorType, broadcast_shapes
 
-from .op import expect, structured
+from .op import expect, expect_equal, structured
 
 
 @structured("MatMul", examples=(
@@ -17,7 +17,7 @@ class matmul:
     def infer(a: TensorType, b: TensorType) -> TensorType:
         expect(a.rank >= 1 and b.rank >= 1, "needs operands of rank 1 and more")
         expect(a.dtype is b.dtype, "needs operands of one element type")
-        expect(a.shape[-1] == b.shape[-2 if b.rank > 1 else 0], "needs equal inner dimensions")
+        expect_equal(a.shape[-1], b.shape[-2 if b.rank > 1 else 0], "needs equal inner dimensions")
         rows, columns = a.shape[-2:-1], b.shape[-1:] if b.rank > 1 else ()
         return a.with_shape(broadcast_shapes(a.shape[:-2], b.shape[:-2]) + rows + columns)
 

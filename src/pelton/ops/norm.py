@@ -1,12 +1,14 @@
 """Softmax and the normalisations: batch, layer, RMS, instance, group, local response."""
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from pelton.ir.types import TensorType
 
 from .math import add, div, mul, sqrt, sub
-from .op import composite, expect, structured
+from .op import composite, expect, expect_equal, structured
 from .reduce import reduce_mean
 from .shape import reshape
 
@@ -18,8 +20,9 @@ def _check_axis(x: TensorType, axis: int) -> None:
 def _check_channels(x: TensorType, *statistics: TensorType) -> None:
     """x is [batch, channels, …] and every statistic [channels]."""
     expect(x.dtype.is_float and x.rank >= 2, "needs a floating-point input of rank 2 and more: batch, channels, …")
-    expect(all(s.shape == (x.shape[1],) and s.dtype is x.dtype for s in statistics),
-           f"needs statistics of type {x.with_shape(x.shape[1:2])}")
+    for s in statistics:
+        expect(s.rank == 1 and s.dtype is x.dtype, f"needs statistics of type {x.with_shape(x.shape[1:2])}")
+        expect_equal(x.shape[1], s.shape[0], f"needs statistics of type {x.with_shape(x.shape[1:2])}")
 
 
 def _per_channel(rank: int, statistic, channels: int):
@@ -149,8 +152,10 @@ def _check_scale(x: TensorType, axis: int, *factors: TensorType) -> None:
     expect(x.dtype.is_float, "needs floating point")
     _check_axis(x, axis)
     expect(all(f.dtype is x.dtype for f in factors), "needs operands of one element type")
-    expect(all(f.rank <= x.rank and all(d in (1, n) for d, n in zip(reversed(f.shape), reversed(x.shape))) for f in factors),
-           f"needs scale and bias that broadcast to {x}")
+    for f in factors:
+        expect(f.rank <= x.rank, f"needs scale and bias that broadcast to {x}")
+        for d, n in zip(reversed(f.shape), reversed(x.shape)):
+            expect_equal(n if d != 1 else 1, d, f"needs scale and bias that broadcast to {x}")
 
 
 @composite("InstanceNormalization", examples=(("f32[2, 3, 5, 7]", "f32[3]", "f32[3]"), ("f32[1, 58, 13]", "f32[58]", "f32[58]", dict(epsilon=1e-3))))
@@ -179,12 +184,13 @@ class group_norm:
 
     def infer(x: TensorType, scale: TensorType, bias: TensorType, *, groups: int, epsilon: float = 1e-5) -> TensorType:
         _check_channels(x, scale, bias)
-        expect(groups >= 1 and x.shape[1] % groups == 0, f"needs channels divisible by the {groups} groups, got {x.shape[1]}")
+        expect(groups >= 1, f"needs groups, got {groups}")
+        expect_equal(x.shape[1] % groups, 0, f"needs channels divisible by the {groups} groups, got {x.shape[1]}")
         return x
 
     def expand(x, scale, bias, *, groups, epsilon):
         rank, channels = x.type.rank, x.type.shape[1]
-        grouped = reshape(x, shape=(x.type.shape[0], groups, x.type.size // max(1, x.type.shape[0] * groups)))
+        grouped = reshape(x, shape=(x.type.shape[0], groups, math.prod(x.type.shape[1:]) // groups))
         normalised = reshape(_normalised(grouped, (2,), epsilon), shape=x.type.shape)
         return add(mul(normalised, _per_channel(rank, scale, channels)), _per_channel(rank, bias, channels))
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from pelton.ir.dims import Size, Undecided, equal
 from pelton.ir.types import DType, TensorType, broadcast_shapes
 
 from . import scalar as sc
@@ -58,19 +59,17 @@ class Op:
         return {k: attrs.get(k, v) for k, v in self.attrs.items()}
 
     def infer_types(self, types: tuple[TensorType, ...], attrs: Mapping[str, Any]) -> tuple[TensorType, ...]:
-        """Output types; ValueError or TypeError with a reason where the inputs do not fit."""
-        if self.scalar is not None and self.infer is None:
-            try:
-                out = self.trace(tuple(t.dtype for t in types), attrs)
-                return (TensorType(out.dtype, broadcast_shapes(*(t.shape for t in types))),)
-            except (TypeError, ValueError) as e:
-                raise type(e)(f"{self.name}: {e}, given {', '.join(map(str, types))}") from None
-        if self.infer is None:
+        """Output types; ValueError or TypeError with a reason where the inputs do not fit, Undecided where that depends on sizes of a run."""
+        if self.scalar is None and self.infer is None:
             raise TypeError(f"{self.name} does not say what types it gives")
         try:
-            found = self.infer(*types, **attrs)
+            found = self.infer(*types, **attrs) if self.infer is not None else TensorType(
+                self.trace(tuple(t.dtype for t in types), attrs).dtype, broadcast_shapes(*(t.shape for t in types)))
+        except Undecided as e:
+            raise Undecided(f"{self.name}: {e}, given {', '.join(map(str, types))}", e.difference, e.equal) from None
         except (TypeError, ValueError, IndexError) as e:
-            raise ValueError(f"{self.name}: {e}, given {', '.join(map(str, types))}") from None
+            kind = TypeError if self.infer is None and isinstance(e, TypeError) else ValueError
+            raise kind(f"{self.name}: {e}, given {', '.join(map(str, types))}") from None
         return found if isinstance(found, tuple) else (found,)
 
     def trace(self, dtypes: tuple[DType, ...], attrs: Mapping[str, Any], operands: tuple | None = None) -> sc.Scalar:
@@ -96,7 +95,7 @@ class Op:
     def operations(self, inputs: tuple[TensorType, ...], outputs: tuple[TensorType, ...], attrs: Mapping[str, Any]) -> int:
         """Arithmetic operations of one evaluation (a multiply-add is two)."""
         if self.flops is not None:
-            return int(self.flops(*inputs, **attrs))
+            return self.flops(*inputs, **attrs)
         if self.scalar is not None:
             return outputs[0].size * sc.operations(self.trace(tuple(t.dtype for t in inputs), attrs))
         return 0
@@ -114,6 +113,17 @@ def expect(ok: bool, reason: str) -> None:
     """What an `infer` demands of its inputs; the reason continues "<op>: " and is followed by the types given."""
     if not ok:
         raise ValueError(reason)
+
+
+def expect_equal(a: Size | tuple[Size, ...], b: Size | tuple[Size, ...], reason: str) -> None:
+    """Demands equal sizes, or shapes; where a run decides them, they have to be equal in every run."""
+    one, other = (x if isinstance(x, tuple) else (x,) for x in (a, b))
+    expect(len(one) == len(other), reason)
+    for x, y in zip(one, other):
+        try:
+            expect(equal(x, y), reason)
+        except Undecided as e:
+            raise Undecided(f"{reason} ({e})", e.difference, e.equal) from None
 
 
 def get(name: str) -> Op:

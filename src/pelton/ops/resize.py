@@ -15,7 +15,8 @@ _ROUNDINGS: dict[str, Callable] = {
 
 
 def source_coordinates(size: int, out: int, scale: float, coordinates: str) -> np.ndarray:
-    """Where on the input's axis each output element lies."""
+    """Where on the input's axis each output element lies; a scale of 0 is out / size."""
+    scale = scale or out / size
     at = np.arange(out, dtype=np.float64)
     if coordinates == "asymmetric":
         return at / scale
@@ -60,14 +61,15 @@ def axis_taps(size: int, out: int, scale: float, *, mode: str, coordinates: str,
     ("f32[1, 2, 5, 6]", dict(shape=(1, 2, 10, 3), scales=(1.0, 1.0, 2.0, 0.5), mode="cubic", coordinates="asymmetric", cubic_a=-0.5, exclude_outside=True)),
     ("f32[1, 2, 5, 7]", dict(shape=(1, 2, 8, 3), scales=(1.0, 1.0, 1.6, 3 / 7), mode="nearest", coordinates="half_pixel", nearest="round_prefer_ceil")),
     ("f32[1, 2, 5, 6]", dict(shape=(1, 2, 8, 4), scales=(1.0, 1.0, 1.6, 0.8), mode="linear", coordinates="half_pixel_symmetric")),
-    ("f32[1, 2, 3, 4, 5]", dict(shape=(1, 2, 6, 3, 5), scales=(1.0, 1.0, 2.0, 0.75, 1.0), mode="linear"))))
+    ("f32[1, 2, 3, 4, 5]", dict(shape=(1, 2, 6, 3, 5), scales=(1.0, 1.0, 2.0, 0.75, 1.0), mode="linear")),
+    ("f32[1, 2, 5, 4]", dict(shape=(1, 2, 8, 4), scales=(1.0, 1.0, 0.0, 0.0), mode="linear"))))
 class resize:
-    """Y[o] = X interpolated at o's coordinate on the input, one axis after the other; beyond the edge X goes on as at the edge."""
+    """Y[o] = X interpolated at o's coordinate on the input, one axis after the other; beyond the edge X goes on as at the edge. A scale of 0 is out / size."""
 
     def infer(x: TensorType, *, shape: tuple[int, ...], scales: tuple[float, ...], mode: str = "nearest", coordinates: str = "half_pixel",
               nearest: str = "round_prefer_floor", cubic_a: float = -0.75, exclude_outside: bool = False, extrapolation: float = 0.0) -> TensorType:
         expect(len(shape) == len(scales) == x.rank, f"needs a size and a scale per axis ({x.rank}), got {list(shape)} and {list(scales)}")
-        expect(min(scales, default=1) > 0, f"needs positive scales, got {list(scales)}")
+        expect(min(scales, default=1) >= 0, f"needs positive scales (or 0: those of the sizes), got {list(scales)}")
         expect(mode in ("nearest", "linear", "cubic"), f"needs mode nearest, linear or cubic, got {mode!r}")
         expect(coordinates in _COORDINATES, f"needs coordinates {', '.join(_COORDINATES)}, got {coordinates!r}")
         expect(nearest in _ROUNDINGS, f"needs nearest {', '.join(_ROUNDINGS)}, got {nearest!r}")
@@ -78,7 +80,7 @@ class resize:
                   exclude_outside=False, extrapolation=0.0):
         y = x
         for axis, (size, out, scale) in enumerate(zip(x.shape, shape, scales)):
-            if size == out and scale == 1:
+            if size == out and scale in (0, 1):
                 continue
             found = axis_taps(size, out, scale, mode=mode, coordinates=coordinates, nearest=nearest, cubic_a=cubic_a, exclude_outside=exclude_outside)
             along = (-1, *[1] * (x.ndim - 1 - axis))

@@ -10,7 +10,7 @@ import numpy as np
 
 from pelton.ir.types import TensorType
 
-from .op import expect, structured
+from .op import expect, expect_equal, structured
 
 _DIRECTIONS = {"forward": 1, "reverse": 1, "bidirectional": 2}
 
@@ -61,8 +61,9 @@ def _check(x: TensorType, w: TensorType, r: TensorType, b: TensorType, states: t
     time, batch = (x.shape[1], x.shape[0]) if layout else x.shape[:2]
     state = x.with_shape((batch, n, hidden) if layout else (n, batch, hidden))
     for name, type, want in (("w", w, (n, gates * hidden, x.shape[2])), ("r", r, (n, gates * hidden, hidden)), ("b", b, (n, 2 * gates * hidden))):
-        expect(type.shape == want, f"needs {name} of shape {list(want)}")
-    expect(all(s.shape == state.shape for s in states), f"needs initial states of shape {list(state.shape)}")
+        expect_equal(type.shape, want, f"needs {name} of shape {list(want)}")
+    for s in states:
+        expect_equal(s.shape, state.shape, f"needs initial states of shape {list(state.shape)}")
     return x.with_shape((batch, time, n, hidden) if layout else (time, n, batch, hidden)), state
 
 
@@ -121,7 +122,8 @@ def _check_steps(gates: TensorType, r: TensorType, states: tuple[TensorType, ...
     expect(r.shape == (n, count * hidden, hidden), f"needs r of shape {[n, count * hidden, hidden]}")
     expect(gates.shape[2] == n * count * hidden, f"needs {n * count * hidden} gates")
     state = gates.with_shape((n, gates.shape[1], hidden))
-    expect(all(s.shape == state.shape for s in states), f"needs initial states of shape {list(state.shape)}")
+    for s in states:
+        expect_equal(s.shape, state.shape, f"needs initial states of shape {list(state.shape)}")
     return gates.with_shape((gates.shape[0], *state.shape)), state
 
 

@@ -5,10 +5,12 @@ import math
 
 import numpy as np
 
+from pelton.ir.dims import Dim, Size, maximum
 from pelton.ir.types import TensorType, broadcast_shapes
 
 from .math import add, equal, logical_or, where
-from .op import composite, expect, structured
+from .op import composite, expect, expect_equal, structured
+from .sizes import iota
 
 Ints = tuple[int, ...]
 
@@ -23,7 +25,8 @@ class reshape:
     """The same elements in row-major order under another shape."""
 
     def infer(x: TensorType, *, shape: Ints) -> TensorType:
-        expect(math.prod(shape) == x.size and min(shape, default=0) >= 0, f"needs a shape of {x.size} elements, got {list(shape)}")
+        expect_equal(math.prod(shape), x.size, f"needs a shape of {x.size} elements, got {list(shape)}")
+        expect(all(d >= 0 for d in shape), f"needs sizes of at least 0, got {list(shape)}")
         return x.with_shape(shape)
 
     def reference(x, *, shape):
@@ -54,13 +57,19 @@ class concat:
         expect(len(xs) >= 1, "needs at least one input")
         _check_axis(xs[0].rank, axis)
         first = xs[0].shape
-        expect(all(x.rank == len(first) and x.shape[:axis] == first[:axis] and x.shape[axis + 1:] == first[axis + 1:] for x in xs),
-               f"needs equal shapes off axis {axis}")
+        for x in xs:
+            expect(x.rank == len(first), f"needs equal shapes off axis {axis}")
+            expect_equal(x.shape[:axis] + x.shape[axis + 1:], first[:axis] + first[axis + 1:], f"needs equal shapes off axis {axis}")
         expect(all(x.dtype is xs[0].dtype for x in xs), "needs operands of one element type")
         return xs[0].with_shape((*first[:axis], sum(x.shape[axis] for x in xs), *first[axis + 1:]))
 
     def reference(*xs, axis):
         return np.concatenate(xs, axis)
+
+
+def length(start: Size, end: Size, step: int) -> Size:
+    """How many elements a slice takes."""
+    return maximum(0, (end - start + step - 1) // step if step > 0 else (start - end - step - 1) // -step)
 
 
 @structured("Slice", examples=(
@@ -78,8 +87,8 @@ class slice_:
         for start, end, axis, step in zip(starts, ends, axes, steps):
             n = x.shape[axis]
             expect(step != 0, "needs steps other than 0")
-            shape[axis] = len(range(start, end, step))
-            expect(shape[axis] == 0 or (0 <= start < n and (end <= n if step > 0 else end >= -1)),
+            shape[axis] = length(start, end, step)
+            expect(shape[axis] == 0 or (0 <= start and end <= n if step > 0 else start < n and end >= -1),
                    f"needs a range inside of axis {axis}, got {start} to {end}")
         return x.with_shape(shape)
 
@@ -107,7 +116,7 @@ class tile:
     """X repeated along each axis."""
 
     def infer(x: TensorType, *, repeats: Ints) -> TensorType:
-        expect(len(repeats) == x.rank and min(repeats, default=0) >= 0, f"needs {x.rank} repeats, zero and more, got {list(repeats)}")
+        expect(len(repeats) == x.rank and all(r >= 0 for r in repeats), f"needs {x.rank} repeats, zero and more, got {list(repeats)}")
         return x.with_shape(d * r for d, r in zip(x.shape, repeats))
 
     def reference(x, *, repeats):
@@ -125,7 +134,7 @@ class pad:
         expect(mode in ("constant", "reflect", "edge", "wrap"), f"needs mode constant, reflect, edge or wrap, got {mode!r}")
         expect(value.dtype is x.dtype and value.size == 1, f"needs one value of type {x.dtype.value}")
         out = x.with_shape(d + before + after for d, before, after in zip(x.shape, pads[:x.rank], pads[x.rank:]))
-        expect(min(out.shape, default=0) >= 0, f"needs pads that leave something, got {list(pads)}")
+        expect(all(d >= 0 for d in out.shape), f"needs pads that leave something, got {list(pads)}")
         expect(mode == "constant" or all(d > 0 for d, after in zip(x.shape, out.shape) if after > d), f"has nothing to {mode} along an empty axis")
         return out
 
@@ -184,7 +193,8 @@ class gather_nd:
     def infer(x: TensorType, indices: TensorType, *, batch_dims: int = 0) -> TensorType:
         expect(indices.dtype.is_integer and indices.rank >= 1, "needs integer indices of rank 1 and more")
         depth = indices.shape[-1]
-        expect(0 <= batch_dims < indices.rank and x.shape[:batch_dims] == indices.shape[:batch_dims], f"needs {batch_dims} equal batch dimensions")
+        expect(0 <= batch_dims < indices.rank, f"needs {batch_dims} equal batch dimensions")
+        expect_equal(x.shape[:batch_dims], indices.shape[:batch_dims], f"needs {batch_dims} equal batch dimensions")
         expect(batch_dims + depth <= x.rank, f"needs index tuples of at most {x.rank - batch_dims}, got {depth}")
         return x.with_shape((*indices.shape[:-1], *x.shape[batch_dims + depth:]))
 
@@ -207,7 +217,8 @@ def _scatter(x: np.ndarray, index: tuple, updates: np.ndarray, reduction: str) -
 
 
 def _check_updates(x: TensorType, updates: TensorType, shape: Ints, reduction: str) -> None:
-    expect(updates.dtype is x.dtype and updates.shape == tuple(shape), f"needs updates of type {x.with_shape(shape)}")
+    expect(updates.dtype is x.dtype, f"needs updates of type {x.with_shape(shape)}")
+    expect_equal(updates.shape, tuple(shape), f"needs updates of type {x.with_shape(shape)}")
     expect(reduction in ("none", *_REDUCTIONS), f"needs reduction none, add, mul, min or max, got {reduction!r}")
 
 
@@ -268,7 +279,10 @@ class one_hot:
     def expand(indices, values, *, depth, axis):
         type = indices.type
         spread = reshape(indices, shape=(*type.shape[:axis], 1, *type.shape[axis:]))
-        places = np.arange(depth).astype(type.dtype.numpy).reshape(depth, *[1] * (type.rank - axis))
+        ones = [1] * (type.rank - axis)
+        places = np.arange(depth).astype(type.dtype.numpy).reshape(depth, *ones)
+        if isinstance(depth, Dim):
+            places = reshape(iota(size=depth, dtype=type.dtype), shape=(depth, *ones))
         hit = logical_or(equal(spread, places), equal(add(spread, depth), places))
         off, on = (slice_(values, starts=(i,), ends=(i + 1,), axes=(0,), steps=(1,)) for i in (0, 1))
         return where(hit, on, off)
@@ -310,7 +324,7 @@ class space_to_depth:
     def infer(x: TensorType, *, block: int) -> TensorType:
         _check_blocks(x, block)
         n, c, h, w = x.shape
-        expect(h % block == 0 and w % block == 0, f"needs height and width divisible by {block}, got {h} and {w}")
+        expect_equal((h % block, w % block), (0, 0), f"needs height and width divisible by {block}, got {h} and {w}")
         return x.with_shape((n, c * block * block, h // block, w // block))
 
     def expand(x, *, block):

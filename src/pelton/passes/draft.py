@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from pelton.ir.dims import Undecided
 from pelton.ir.graph import Graph, Node, Value, live, topological
 from pelton.ir.types import BOOL, TensorType
 from pelton.ops.op import Term
@@ -113,25 +114,39 @@ class Draft:
         """Puts a Term, value, array or a tuple of them (one per output) where a node was; what nobody reads any more goes.
 
         False, with nothing changed, where a graph output would become an alias of an input, a constant or another output.
-        Raises ValueError where the types do not agree.
+        Raises ValueError where the types do not agree, Undecided, with nothing changed, where sizes of a run say whether they do.
         """
         results = new if isinstance(new, tuple) else (new,)
         if any(old in self.outputs and not self._may_be_output(r) for old, r in zip(node.outputs, results)):
             return False
-        memo: dict[int, tuple[Value, ...]] = {}
-        if len(results) == 1:
-            values = self.build(results[0], at=node, name=name, outputs=node.outputs, memo=memo)
-        else:
-            values = tuple(self.build(r, at=node, name=name, outputs=node.outputs[i:i + 1], memo=memo)[0] for i, r in enumerate(results))
-        before, after = [str(v.type) for v in node.outputs], [str(v.type) for v in values]
-        if before != after:
-            raise ValueError(f"gave {', '.join(after)} for {', '.join(before)}")
+        held = len(self.added)
+        try:
+            values = self._built(node, results, name)
+        except Undecided:
+            for new in self.added[held:]:
+                self._forget(new)
+            del self.added[held:]
+            self.producer.update((v, node) for v in node.outputs)
+            raise
         self._forget(node)
         for old, value in zip(node.outputs, values):
             if old is not value:
                 self._redirect(old, value)
         self._sweep(node.inputs)
         return True
+
+    def _built(self, node: Node, results: tuple, name: str) -> tuple[Value, ...]:
+        """What replaces the outputs of a node, of equal types."""
+        memo: dict[int, tuple[Value, ...]] = {}
+        if len(results) == 1:
+            values = self.build(results[0], at=node, name=name, outputs=node.outputs, memo=memo)
+        else:
+            values = tuple(self.build(r, at=node, name=name, outputs=node.outputs[i:i + 1], memo=memo)[0] for i, r in enumerate(results))
+        before, after = tuple(v.type for v in node.outputs), tuple(v.type for v in values)
+        if before != after:
+            reason = f"gave {', '.join(map(str, after))} for {', '.join(map(str, before))}"
+            raise ValueError(reason) if all(t.known for t in (*before, *after)) else Undecided(reason)
+        return values
 
     def _may_be_output(self, thing: Any) -> bool:
         return isinstance(thing, Term) or (isinstance(thing, Value) and thing in self.producer and thing not in self.outputs)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from pelton.ir import dims
 from pelton.ir.evaluate import evaluate_node
 from pelton.ir.graph import Graph, Node, Value, live
 
@@ -34,6 +35,8 @@ def fold_constants(graph: Graph, report: PassReport, strict: bool = False) -> Gr
 
 
 def _foldable(node: Node, constants: Mapping[Value, np.ndarray]) -> bool:
+    if not all(v.type.known for v in node.outputs) or dims.symbols(tuple(node.attrs.values())):
+        return False
     size = sum(v.type.bytes for v in node.outputs)
     return (node.op.kind != "foreign" and node.op.name not in HEAVY and all(v in constants for v in node.inputs)
             and size <= max(SMALL, sum(v.type.bytes for v in node.inputs)))

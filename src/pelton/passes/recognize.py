@@ -329,7 +329,7 @@ def attention_scale(q, k, v, m, c, scale, causal, perm=None):
 def attention_causal(q, k, v, m, scale):
     """A constant mask that hides what lies ahead, and nothing else."""
     rows, columns = q.type.shape[-2], k.type.shape[-2]
-    when(constant(m) and rows == columns > 1 and m.type.shape[-2:] == (rows, columns))
+    when(constant(m) and m.type.shape[-2:] == (rows, columns) and rows == columns > 1)
     mask, behind = array(m), np.tri(rows, columns, dtype=bool)
     when((mask[..., behind] == 0).all() and (mask[..., ~behind] <= LITTLE).all())
     return attention(q, k, v, 0.0, scale=scale, causal=True)

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from pelton.errors import BuildError
+from pelton.ir.dims import Undecided
 from pelton.ir.graph import Graph, Node, Value
 from pelton.ops.op import Op
 
@@ -74,7 +75,8 @@ def rule(*patterns: Callable, stage: str = "", inexact: bool = False, shared: bo
     """Declares a rule from its patterns and the function below it, which gets what was bound, by name, and the matched `node` if it asks.
 
     It gives the replacement: a term, value, array, or a tuple of them for a root with several outputs. Numbers and float64 arrays are rounded
-    once to the element type around them. `require` refuses with a reason, `when` without. The stage is the file's name unless said.
+    once to the element type around them. `require` refuses with a reason, `when` without, and so does what is Undecided, of sizes that a run
+    decides. The stage is the file's name unless said.
     """
     def declare(fn: Callable) -> Rule:
         if fn.__name__ in RULES:
@@ -224,6 +226,9 @@ def _fire(node: Node, draft: Draft, index: _Index, report: PassReport, refused: 
             except Refused as refusal:
                 if str(refusal):
                     refused.setdefault((r.name, node), str(refusal))
+                continue
+            except Undecided as unknown:                                  # it would have to know a size that a run decides
+                refused.setdefault((r.name, node), str(unknown))
                 continue
             except (ValueError, TypeError) as e:
                 raise BuildError(f"internal error: rule {r.name} {e} (node {called(node)!r}; please report this model)") from e

@@ -3,7 +3,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-Strides = tuple[int, ...]
+from pelton.ir.dims import Size, at, maximum, symbols
+
+Strides = tuple[Size, ...]
 Order = tuple[int, ...]                        # the axes, outermost first
 
 
@@ -16,18 +18,23 @@ def channels_last(rank: int) -> Order:
     return (0, *range(2, rank), 1) if rank > 2 else row_major(rank)
 
 
-def dense(shape: Sequence[int], order: Order | None = None) -> Strides:
+def dense(shape: Sequence[Size], order: Order | None = None) -> Strides:
     """The strides of a buffer without gaps, axes in this order (row-major by default)."""
     strides, step = [0] * len(shape), 1
     for axis in reversed(order if order is not None else row_major(len(shape))):
         strides[axis] = step
-        step *= max(1, shape[axis])
+        step *= maximum(1, shape[axis])
     return tuple(strides)
 
 
-def order_of(shape: Sequence[int], strides: Strides) -> Order:
+def _far(stride: Size) -> int:
+    """A stride as a number, to put axes in order by: varying sizes as usual, but not 1, which would not tell an axis from the one inside of it."""
+    return at(stride, {s.name: max(2, s.usual) for s in symbols(stride)})
+
+
+def order_of(shape: Sequence[Size], strides: Strides) -> Order:
     """The axes by falling stride; axes of size one stand where row-major order would put them."""
-    moving = sorted((a for a in range(len(shape)) if shape[a] != 1), key=lambda a: (-strides[a], a))
+    moving = sorted((a for a in range(len(shape)) if shape[a] != 1), key=lambda a: (-_far(strides[a]), a))
     out = list(moving)
     for a in range(len(shape)):
         if shape[a] == 1:
@@ -35,38 +42,38 @@ def order_of(shape: Sequence[int], strides: Strides) -> Order:
     return tuple(out)
 
 
-def is_dense(shape: Sequence[int], strides: Strides) -> bool:
+def is_dense(shape: Sequence[Size], strides: Strides) -> bool:
     """True where the tensor fills its memory without gaps or overlaps, in any order of its axes."""
     step = 1
-    for a in sorted((a for a in range(len(shape)) if shape[a] != 1), key=lambda a: strides[a]):
+    for a in sorted((a for a in range(len(shape)) if shape[a] != 1), key=lambda a: (_far(strides[a]), -a)):
         if strides[a] != step:
             return False
         step *= shape[a]
     return True
 
 
-def same_memory(shape: Sequence[int], a: Strides, b: Strides) -> bool:
+def same_memory(shape: Sequence[Size], a: Strides, b: Strides) -> bool:
     """True where both strides put every element at the same place (axes of size one do not matter)."""
     return all(d == 1 or x == y for d, x, y in zip(shape, a, b))
 
 
-def span(shape: Sequence[int], strides: Strides) -> int:
+def span(shape: Sequence[Size], strides: Strides) -> Size:
     """Elements from the first to past the last one."""
     return 0 if 0 in shape else 1 + sum((d - 1) * s for d, s in zip(shape, strides))
 
 
-def broadcast(shape: Sequence[int], strides: Strides, to: Sequence[int]) -> Strides:
+def broadcast(shape: Sequence[Size], strides: Strides, to: Sequence[Size]) -> Strides:
     """The strides under which a tensor reads as one of shape `to` (numpy's broadcasting; repeated axes get stride 0)."""
     lead = len(to) - len(shape)
     return tuple(0 if i < lead or (shape[i - lead] == 1 and to[i] != 1) else strides[i - lead] for i in range(len(to)))
 
 
-def reshaped(shape: Sequence[int], strides: Strides, to: Sequence[int]) -> Strides | None:
+def reshaped(shape: Sequence[Size], strides: Strides, to: Sequence[Size]) -> Strides | None:
     """The strides of a reshape without a copy, or None where the elements would have to move."""
     if 0 in shape:
         return dense(to)
     old = [(d, s) for d, s in zip(shape, strides) if d != 1]
-    groups: list[list[int]] = []                                          # runs of old axes that are one axis in memory
+    groups: list[list[Size]] = []                                          # runs of old axes that are one axis in memory
     for d, s in old:
         if groups and groups[-1][1] == d * s:
             groups[-1][0] *= d
@@ -76,7 +83,7 @@ def reshaped(shape: Sequence[int], strides: Strides, to: Sequence[int]) -> Strid
     out, axis = [0] * len(to), len(to) - 1
     while groups:
         size, step = groups.pop()
-        while size > 1:
+        while size != 1:
             while axis >= 0 and to[axis] == 1:
                 out[axis] = step
                 axis -= 1
@@ -96,7 +103,7 @@ def reshaped(shape: Sequence[int], strides: Strides, to: Sequence[int]) -> Strid
     return tuple(out)
 
 
-def collapse(sizes: Sequence[int], many: Sequence[Sequence[int]]) -> tuple[list[int], list[list[int]]]:
+def collapse(sizes: Sequence[Size], many: Sequence[Sequence[Size]]) -> tuple[list[int], list[list[int]]]:
     """Joins neighbouring axes that are one axis in every one of the strides: (sizes, strides per operand)."""
     out: list[int] = []
     steps: list[list[int]] = [[] for _ in many]

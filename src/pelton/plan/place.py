@@ -7,7 +7,8 @@ from typing import Protocol
 
 import numpy as np
 
-from pelton.ir.graph import Graph, Node, Value
+from pelton.ir.dims import Size, at
+from pelton.ir.graph import Graph, Node, Value, sized
 from pelton.ir.types import STRING, TensorType
 from pelton.ops import get
 
@@ -29,7 +30,7 @@ class Place:
     """A value as a view of a root value's buffer: offset and strides in elements."""
 
     root: Value
-    offset: int
+    offset: Size
     strides: Strides
 
 
@@ -63,6 +64,15 @@ class Task:
         return self.what.body.outputs if isinstance(self.what, Region) else self.what.outputs
 
 
+    def sized(self, sizes: Mapping[str, int], to: dict[Value, Value]) -> Task:
+        """The task for these values of the symbols; `to` is extended by its values."""
+        if isinstance(self.what, Region):
+            what: Region | Node = self.what.sized(sizes, to)
+        else:
+            (what,) = sized(Graph((), {}, (self.what,), ()), sizes, to)[0].nodes
+        return Task(what, {to[v]: tuple(at(s, sizes) for s in strides) for v, strides in self.layouts.items()})
+
+
 @dataclass
 class Placed:
     """Tasks in order, the place of every value, the roots that are buffers, and the copies that were needed with the reason."""
@@ -72,7 +82,17 @@ class Placed:
     places: dict[Value, Place] = field(default_factory=dict)
     constants: dict[Value, np.ndarray] = field(default_factory=dict)
     outputs: list[Value] = field(default_factory=list)             # per graph output the root value of its buffer
+    sizes: dict[Value, tuple[Size, ...] | None] = field(default_factory=dict)      # made when a shape is met: these numbers, or (None) 0, 1, 2, …
     copies: list[str] = field(default_factory=list)
+
+    def sized(self, sizes: Mapping[str, int]) -> tuple[Placed, dict[Value, Value]]:
+        """The same for these values of the symbols, and its values by those of this one."""
+        to: dict[Value, Value] = {}
+        graph, _ = sized(self.graph, sizes, to)
+        tasks = [t.sized(sizes, to) for t in self.tasks]
+        places = {to[v]: Place(to[p.root], at(p.offset, sizes), tuple(at(s, sizes) for s in p.strides)) for v, p in self.places.items() if v in to}
+        return Placed(graph, tasks, places, {to[v]: a for v, a in self.constants.items() if v in to}, [to[v] for v in self.outputs],
+                      {to[v]: None if n is None else tuple(at(d, sizes) for d in n) for v, n in self.sizes.items()}, self.copies), to
 
 
 def place(fused: Fused, choose: Callable[[Region], Placing]) -> Placed:
@@ -98,6 +118,9 @@ class _Placer:
                 self.region(item)
             elif any(v.type.dtype is STRING for v in item.inputs):
                 self.host(item)                                    # they lie in Python, where nothing is a view of anything
+            elif item.op.name in ("sizes", "iota"):
+                self.places[item.output] = Place(item.output, 0, dense(item.output.type.shape))
+                self.done.sizes[item.output] = item.attrs.get("values")
             elif item.op.name == "concat":
                 self.concat(item)
             elif item.op.name in ("reshape", "transpose", "slice", "expand"):

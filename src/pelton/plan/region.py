@@ -1,9 +1,10 @@
 """A region: what one kernel computes. Its body is its meaning, in logical layout; the reference evaluates it to check any tactic."""
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pelton.ir.graph import Graph, Node, Value
+from pelton.ir.graph import Graph, Node, Value, sized
 from pelton.ir.text import key
 
 
@@ -47,6 +48,12 @@ class Region:
     def pieces(self) -> tuple[Node, ...]:
         """The slices."""
         return tuple(n for n in self.body.nodes if n.op.scalar is None and n not in self.anchors)
+
+    def sized(self, sizes: Mapping[str, int], to: dict[Value, Value]) -> Region:
+        """The region for these values of the symbols; `to` is extended by its values."""
+        body, _ = sized(self.body, sizes, to)
+        place = {n: i for i, n in enumerate(self.body.nodes)}
+        return Region(body, tuple(body.nodes[place[n]] for n in self.anchors))
 
     def flops(self) -> int:
         return sum(n.op.operations(tuple(v.type for v in n.inputs), tuple(v.type for v in n.outputs), n.attrs) for n in self.body.nodes)

@@ -3,6 +3,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pelton.ir.dims import Undecided, at
+from pelton.ir.graph import Value, symbols, usual_sizes
 from pelton.kernels.template import TEMPLATES, Kernel, Layouts, Tactic, Target, Template
 from pelton.plan.region import Region
 
@@ -20,26 +22,39 @@ def claim(region: Region, strict: bool = False) -> str | None:
     for t in TEMPLATES.values():
         if strict and t.inexact:
             continue
-        reason = t.refuses(region)
+        reason = refusal(t, region)
         if reason is None:
             return None
         refusals.append(f"{t.name}: {reason}")
     return "; ".join(refusals)
 
 
+def refusal(t: Template, region: Region) -> str | None:
+    """None where a template can compute a region, else the reason."""
+    if not t.dynamic and symbols(region.body):
+        return "needs sizes that do not vary"
+    try:
+        return t.refuses(region)
+    except Undecided as e:
+        return str(e)
+
+
 def chosen(region: Region, strict: bool = False) -> Template:
     """The template whose demands on layouts count: the first that takes the region."""
-    return next(t for t in TEMPLATES.values() if not (strict and t.inexact) and t.refuses(region) is None)
+    return next(t for t in TEMPLATES.values() if not (strict and t.inexact) and refusal(t, region) is None)
 
 
 def candidates(region: Region, layouts: Layouts, target: Target, strict: bool, most: int) -> list[tuple[Template, Tactic]]:
-    """Tactics of all templates that can run the region in these layouts, at most `most` of each form."""
+    """Tactics of all templates that can run the region in these layouts, at most `most` of each form. Sizes that vary are taken at their usual values."""
+    sizes, to = usual_sizes(region.body), dict[Value, Value]()
+    usual = region.sized(sizes, to) if sizes else region
+    lies = {to[v]: tuple(at(s, sizes) for s in strides) for v, strides in layouts.items()} if sizes else layouts
     out = []
     for t in TEMPLATES.values():
-        if (strict and t.inexact) or t.refuses(region) is not None or not all(t.fits(region, v, layouts) for v in layouts):
+        if (strict and t.inexact) or refusal(t, region) is not None or not all(t.fits(region, v, layouts) for v in layouts):
             continue
         count: dict[tuple[int, ...], int] = {}
-        for tactic in t.tactics(region, layouts, target):
+        for tactic in t.tactics(usual, lies, target):
             form = t.form(tactic)
             count[form] = count.get(form, 0) + 1
             if count[form] <= most:

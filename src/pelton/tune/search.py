@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from pelton.backends.cpu import load_code
+from pelton.ir.graph import Value, usual_sizes
 from pelton.kernels.compile import Compiler
 from pelton.kernels.template import TEMPLATES, Kernel, Tactic, Target, Template
 from pelton.plan.place import Placed, Task
@@ -41,7 +42,8 @@ def task_key(task: Task) -> str:
     region = task.region
     body = region.body
     lies = ";".join(",".join(map(str, task.layouts[v])) for v in (*body.inputs, *body.constants, *body.outputs))
-    return f"{region.key}\n{lies}"
+    tuned = "".join(f"\n{name}={size}" for name, size in usual_sizes(body).items())
+    return f"{region.key}\n{lies}{tuned}"
 
 
 def select(placed: Placed, target: Target, compiler: Compiler, cache: TimingCache, *, level: int, strict: bool, budget: float | None,
@@ -126,6 +128,11 @@ class _Timing:
         self.rounds, self.l3, self.progress, self.deadline = rounds, l3, progress, deadline
         self.watch: Stopwatch | None = None
 
+    def usual(self, task: Task, kernels: list[Kernel]) -> tuple[Task, list[Kernel]]:
+        """A task and its kernels with the usual values of sizes that vary."""
+        sizes, to = usual_sizes(task.region.body), dict[Value, Value]()
+        return (task.sized(sizes, to), [k.sized(sizes, to) for k in kernels]) if sizes else (task, kernels)
+
     def late(self) -> bool:
         return self.deadline is not None and time.monotonic() > self.deadline
 
@@ -146,7 +153,8 @@ class _Timing:
                 self.progress(stage, done, len(kernels))
                 if self.late():
                     break
-                times = self.watch.time(self.tasks[d], self.placed, [k for _, k in ks], loaded, self.rounds, self.deadline)
+                task, timed = self.usual(self.tasks[d], [k for _, k in ks])
+                times = self.watch.time(task, self.placed, timed, loaded, self.rounds, self.deadline)
                 self.cache.put(d, dict(zip((n for n, _ in ks), times)))
         self.progress(stage, len(kernels), len(kernels))
 

@@ -20,7 +20,7 @@ enum : long { NR = NV * VL, NBS = (OC + NB - 1) / NB, TAPS = C * KH * KW, ROWS =
 #define RBS ((OH + RB - 1) / RB)
 
 // A row of a plane as the taps see it: zeros, what there is of the picture, zeros.
-AI void copy_row(const float *x, float *to, bool there) {
+AI void copy_row(const args *a, const float *x, float *to, bool there) {
     const long first = PL < COLS ? PL : COLS, end = there ? (PL + W < COLS ? PL + W : COLS) : first;
     for (long i = 0; i < first; i++) to[i] = 0;
     for (long i = first; i < end; i++) to[i] = x[i - PL];
@@ -38,30 +38,31 @@ AI void taps(int rows, long n, const float *const *at, long offset, const float 
     }
 }
 
-// MR pixels from the block's pixel p on; q is the picture's pixel that the block starts with.
-AI void tile(bool edge, const tail *t, const float *x, const float *w, long b, long q, long p, long n) {
+// `rows` pixels from the block's pixel p on; q is the picture's pixel that the block starts with.
+AI void tile(int rows, bool edge, const args *a, const tail *t, const float *x, const float *w, long b, long q, long p, long n) {
     vf32 acc[MR][NV], total[MR][NV];
     const float *at[MR];
-    unroll (int i = 0; i < MR; i++) {
+    unroll (int i = 0; i < rows; i++) {
         at[i] = x + (p + i) / OW * SH * COLS + (p + i) % OW * SW;
         unroll (int j = 0; j < NV; j++) total[i][j] = acc[i][j] = bc_f32(0);
     }
     for (long c = 0; c < C; c++)
         for (long kh = 0; kh < KH; kh++, w += KW * NR) {
-            taps(MR, KW, at, (c * ROWS + kh * DH) * COLS, w, acc);
+            taps(rows, KW, at, (c * ROWS + kh * DH) * COLS, w, acc);
             if (LONG && (KH * KW > CHAIN || kh == KH - 1)) {
-                unroll (int i = 0; i < MR; i++)
+                unroll (int i = 0; i < rows; i++)
                     unroll (int j = 0; j < NV; j++) total[i][j] += acc[i][j], acc[i][j] = bc_f32(0);
             }
         }
-    unroll (int i = 0; i < MR; i++)
+    unroll (int i = 0; i < rows; i++)
         unroll (int j = 0; j < NV; j++) {
             const int lanes = !edge ? VL : OC % NR - j * VL;
             if (lanes > 0) finish(t, LONG ? total[i][j] : acc[i][j], b, q + p + i, n + j * VL, lanes < VL ? lanes : VL);
         }
 }
 
-void KERNEL(const args *a, long begin, long end, void *scratch) {
+void KERNEL(const args *table, long begin, long end, void *scratch) {
+    OWN_ARGS(a, table);
     const tail T = tail_open(a);
     for (long t = begin; t < end; t++) {
         const long y0 = t / NBS % RBS * RB, b = t / (NBS * RBS), n0 = t % NBS * NB, n1 = n0 + NB < OC ? n0 + NB : OC;
@@ -71,14 +72,17 @@ void KERNEL(const args *a, long begin, long end, void *scratch) {
         for (long c = 0; c < C; c++)
             for (long r = 0; r < (rows - 1) * SH + (KH - 1) * DH + 1; r++) {
                 const long y = y0 * SH - PT + r;
-                copy_row(x + c * XC + y * XH, picture + (c * ROWS + r) * COLS, (unsigned long)y < H);
+                copy_row(a, x + c * XC + y * XH, picture + (c * ROWS + r) * COLS, (unsigned long)y < H);
             }
         for (long n = n0; n < n1; n += NR) {
             const float *w = (const float *)a[1].p + n * TAPS;
-            for (long p = 0; p < pixels; p += MR) {                        // the last tile steps back, and gives a few pixels once more
+            if (OW < MR && pixels < MR) {
+                if (n + NR <= OC) COUNTED(pixels, MR, tile(COUNT, false, a, &T, picture, w, b, y0 * OW, 0, n))
+                else COUNTED(pixels, MR, tile(COUNT, true, a, &T, picture, w, b, y0 * OW, 0, n))
+            } else for (long p = 0; p < pixels; p += MR) {                 // the last tile steps back, and gives a few pixels once more
                 const long from = p + MR <= pixels ? p : pixels - MR;
-                if (n + NR <= OC) tile(false, &T, picture, w, b, y0 * OW, from, n);
-                else tile(true, &T, picture, w, b, y0 * OW, from, n);
+                if (n + NR <= OC) tile(MR, false, a, &T, picture, w, b, y0 * OW, from, n);
+                else tile(MR, true, a, &T, picture, w, b, y0 * OW, from, n);
             }
         }
     }

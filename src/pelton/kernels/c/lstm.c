@@ -16,10 +16,11 @@ AI operands open(const args *a) {
 enum : long { MR = 1, UV = 2, BB = 4 };
 // </tactic>
 
-enum : long { UNITS = UV * VL, BLOCKS = (H + UNITS - 1) / UNITS, HP = BLOCKS * UNITS, NV = 4 * UV, BBS = (BATCH + BB - 1) / BB };
+enum : long { UNITS = UV * VL, BLOCKS = (H + UNITS - 1) / UNITS, HP = BLOCKS * UNITS, NV = 4 * UV };
+#define BBS ((BATCH + BB - 1) / BB)
 
 // One step of `rows` of the batch for the units from u on, `width` of them: operands point to the first row of this direction, states lie HP apart.
-AI void step(int rows, int width, const operands *o, const float *w, const float *h, float *next, float *c, long u) {
+AI void step(const args *a, int rows, int width, const operands *o, const float *w, const float *h, float *next, float *c, long u) {
     vf32 acc[MR][NV];
     unroll (int i = 0; i < rows; i++)
         unroll (int g = 0; g < 4; g++)
@@ -45,14 +46,15 @@ AI void step(int rows, int width, const operands *o, const float *w, const float
         }
 }
 
-AI void steps(int width, long rows, operands o, const float *w, const float *h, float *next, float *c, long u) {
+AI void steps(const args *a, int width, long rows, operands o, const float *w, const float *h, float *next, float *c, long u) {
     long m = 0;
     for (; m + MR <= rows; m += MR, o.gates += MR * GATES_B, o.y += o.y ? MR * Y_B : 0)
-        step(MR, width, &o, w, h + m * HP, next + m * HP, c + m * HP, u);
-    if (BATCH % MR && m < rows) step(BATCH % MR, width, &o, w, h + m * HP, next + m * HP, c + m * HP, u);
+        step(a, MR, width, &o, w, h + m * HP, next + m * HP, c + m * HP, u);
+    if (m < rows) COUNTED(BATCH % MR, MR, step(a, COUNT, width, &o, w, h + m * HP, next + m * HP, c + m * HP, u));
 }
 
-void KERNEL(const args *a, long begin, long end, void *scratch) {
+void KERNEL(const args *table, long begin, long end, void *scratch) {
+    OWN_ARGS(a, table);
     const operands all = open(a);
     for (long t = begin; t < end; t++) {
         const long d = t / BBS, b = t % BBS * BB, rows = b + BB < BATCH ? BB : BATCH - b;
@@ -66,8 +68,8 @@ void KERNEL(const args *a, long begin, long end, void *scratch) {
                                  .y = all.y ? all.y + at * Y_T + d * Y_D + b * Y_B : 0 };
             for (long k = 0; k < BLOCKS; k++) {
                 const long block = s & 1 ? BLOCKS - 1 - k : k;            // to and fro: what was read last is still in L2
-                if (H % UNITS && block == BLOCKS - 1) steps(H % UNITS, rows, o, w + block * H * NV * VL, h, next, c, block * UNITS);
-                else steps(UNITS, rows, o, w + block * H * NV * VL, h, next, c, block * UNITS);
+                if (H % UNITS && block == BLOCKS - 1) steps(a, H % UNITS, rows, o, w + block * H * NV * VL, h, next, c, block * UNITS);
+                else steps(a, UNITS, rows, o, w + block * H * NV * VL, h, next, c, block * UNITS);
             }
             float *old = h;
             h = next, next = old;

@@ -13,12 +13,13 @@ AI operands open(const args *a) { return (operands){ .r = a[0].p, .gates = a[1].
 enum : long { MR = 1, UV = 8, BB = 4 };
 // </tactic>
 
-enum : long { UNITS = UV * VL, BLOCKS = (H + UNITS - 1) / UNITS, HP = BLOCKS * UNITS, BBS = (BATCH + BB - 1) / BB };
+enum : long { UNITS = UV * VL, BLOCKS = (H + UNITS - 1) / UNITS, HP = BLOCKS * UNITS };
+#define BBS ((BATCH + BB - 1) / BB)
 
 AI vf32 relu(vf32 x) { return f32_maximum(x, bc_f32(0)); }
 
 // One step of `rows` of the batch for the units from u on, `width` of them.
-AI void step(int rows, int width, const float *given, const float *w, const float *h, float *next, float *y, long u) {
+AI void step(const args *a, int rows, int width, const float *given, const float *w, const float *h, float *next, float *y, long u) {
     vf32 acc[MR][UV];
     unroll (int i = 0; i < rows; i++)
         unroll (int j = 0; j < UV; j++) acc[i][j] = piece(given + i * GATES_B + u + j * VL, width - j * VL);
@@ -33,13 +34,14 @@ AI void step(int rows, int width, const float *given, const float *w, const floa
         }
 }
 
-AI void steps(int width, long rows, const float *given, const float *w, const float *h, float *next, float *y, long u) {
+AI void steps(const args *a, int width, long rows, const float *given, const float *w, const float *h, float *next, float *y, long u) {
     long m = 0;
-    for (; m + MR <= rows; m += MR) step(MR, width, given + m * GATES_B, w, h + m * HP, next + m * HP, y ? y + m * Y_B : 0, u);
-    if (BATCH % MR && m < rows) step(BATCH % MR, width, given + m * GATES_B, w, h + m * HP, next + m * HP, y ? y + m * Y_B : 0, u);
+    for (; m + MR <= rows; m += MR) step(a, MR, width, given + m * GATES_B, w, h + m * HP, next + m * HP, y ? y + m * Y_B : 0, u);
+    if (m < rows) COUNTED(BATCH % MR, MR, step(a, COUNT, width, given + m * GATES_B, w, h + m * HP, next + m * HP, y ? y + m * Y_B : 0, u));
 }
 
-void KERNEL(const args *a, long begin, long end, void *scratch) {
+void KERNEL(const args *table, long begin, long end, void *scratch) {
+    OWN_ARGS(a, table);
     const operands all = open(a);
     for (long t = begin; t < end; t++) {
         const long d = t / BBS, b = t % BBS * BB, rows = b + BB < BATCH ? BB : BATCH - b;
@@ -52,8 +54,8 @@ void KERNEL(const args *a, long begin, long end, void *scratch) {
             float *y = all.y ? all.y + at * Y_T + d * Y_D + b * Y_B : 0;
             for (long k = 0; k < BLOCKS; k++) {
                 const long block = s & 1 ? BLOCKS - 1 - k : k;            // to and fro: what was read last is still in L2
-                if (H % UNITS && block == BLOCKS - 1) steps(H % UNITS, rows, given, w + block * UNITS * H, h, next, y, block * UNITS);
-                else steps(UNITS, rows, given, w + block * UNITS * H, h, next, y, block * UNITS);
+                if (H % UNITS && block == BLOCKS - 1) steps(a, H % UNITS, rows, given, w + block * UNITS * H, h, next, y, block * UNITS);
+                else steps(a, UNITS, rows, given, w + block * UNITS * H, h, next, y, block * UNITS);
             }
             float *old = h;
             h = next, next = old;

@@ -1,0 +1,236 @@
+"""The inputs of a model: which of their sizes are numbers, which a run decides, and what becomes of those that nobody gave."""
+from __future__ import annotations
+
+import difflib
+import keyword
+import re
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import onnx
+
+from pelton.errors import InputError, ModelError
+from pelton.ir import dims
+from pelton.ir.dims import Dim, Size, Symbol
+from pelton.ir.dims_text import parse as parse_size
+from pelton.ir.graph import Value
+from pelton.ir.types import TensorType
+from pelton.ops.foreign import DTYPES
+
+from .imported import Range
+from .onnx_program import BROKEN, Program, Scope, Stuck
+
+USUAL = 128                     # what programs are tuned for along axes that nobody gave sizes for, the first one aside
+
+
+@dataclass(frozen=True)
+class Settled:
+    """What a size that nobody gave had to become: narrower bounds, a number, or an expression of others; and the node that wanted it."""
+
+    size: Range | int | str
+    why: str
+
+
+class Inputs:
+    """Binds the inputs of a model, as values whose sizes are numbers or symbols."""
+
+    def __init__(self, program: Program, scope: Scope, declared: Sequence[onnx.ValueInfoProto], given: Mapping[str, tuple[int | Range, ...]],
+                 settled: Mapping[str, Settled]):
+        self.values: list[Value] = []
+        self.defaulted: list[str] = []                     # the axes that nobody gave sizes for: "image[0] (batch)"
+        self.open: dict[str, str] = {}                     # names of the sizes that nobody gave and a run decides → the first such axis
+        self._settled = settled
+        self._symbols: dict[str, str] = {}                 # what a size goes by in the model → the name of its symbol
+        self._named: dict[str, Size] = {}                  # symbol → its size
+        self._labels: dict[str, str] = {}                  # symbol of a size that nobody gave → the first such axis
+        axes = self._axes(declared, given)
+        program.open = self.open
+        for i in declared:
+            try:
+                self.values.append(Value(self._type(program, i, given.get(i.name), axes), i.name))
+                program.bind(scope, i.name, self.values[-1])
+            except ModelError as e:
+                program.problems.append(str(e))
+                program.bind(scope, i.name, BROKEN)
+        program.dimensions.update((d.dim_param, axes[i.name, axis]) for i in declared for axis, d in enumerate(_tensor(i).shape.dim) if d.dim_param)
+
+    def told(self, settled: Mapping[str, Settled], model: str) -> list[str]:
+        """Warnings: what is assumed of the sizes that nobody gave."""
+        free = [f"{label} ({dims.usual(self._named[name])})" for name, label in self.open.items()]
+        found = [f"nobody gave the sizes {', '.join(free)}: any will do, the engine is tuned for those in brackets; "
+                 f"give a number or a range like 1..8..32 with shapes= ({model})"] if free else []
+        for name, s in settled.items():
+            label = self._labels[name]
+            if isinstance(s.size, int):
+                found.append(f"nobody gave the size {label}: {s.size} is taken, because others cannot be read for any ({s.why}); give it with shapes=")
+            elif isinstance(s.size, str):
+                found.append(f"nobody gave the size {label}: it is taken to be {s.size} ({s.why})")
+            elif name in self.open:
+                found.append(f"the size {label} is taken from {s.size.least} to {s.size.most if s.size.most < dims.UNBOUNDED else 'any'} ({s.why})")
+        return found
+
+    def _axes(self, declared: Iterable[onnx.ValueInfoProto], given: Mapping[str, tuple[int | Range, ...]]) -> dict[tuple[str, int], Size]:
+        """(input, axis) → its size. One name of a dimension is one size; InputError where the shapes given contradict that or the ranks of the inputs."""
+        axes: dict[tuple[str, int], str] = {}              # to what the size goes by: the model's name for it, else "input[axis]"
+        wanted: dict[str, int | Range] = {}
+        nobody: list[tuple[str, str]] = []
+        params: dict[str, tuple[str, int]] = {}            # names and expressions → where they stand first
+        for i in declared:
+            shape, tensor = given.get(i.name), _tensor(i)
+            if shape is not None and tensor.HasField("shape") and len(shape) != len(tensor.shape.dim):
+                raise InputError(f"input {i.name!r} has {len(tensor.shape.dim)} axes ({_spelled(tensor.shape)}), the shape given has {len(shape)}: "
+                                 f"[{', '.join(map(str, shape))}]")
+            for axis, d in enumerate(tensor.shape.dim if tensor.HasField("shape") else [onnx.TensorShapeProto.Dimension()] * len(shape or ())):
+                key = axes[i.name, axis] = d.dim_param or f"{i.name}[{axis}]"
+                params.setdefault(key, (i.name, axis))
+                size = shape[axis] if shape is not None else d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else None
+                if size is None:
+                    nobody.append((key, f"{i.name}[{axis}]" + (f" ({d.dim_param})" if d.dim_param else "")))
+                elif wanted.setdefault(key, size) != size:
+                    raise InputError(f"the shapes given say both {wanted[key]} and {size} for the dimension {key!r}")
+        sizes: dict[str, Size] = {}
+        expressions = [key for key in params if "[" not in key and not key.isidentifier()]
+        plain = [key for key in params if key not in expressions]
+        for key in plain:
+            self._symbols[key] = _identifier(key if "[" not in key else "_".join(map(str, params[key])), self._symbols.values())
+        for key in sorted(plain, key=lambda key: isinstance(self._settled_of(key), str)):          # what is made of others after those
+            sizes[key] = self._size(key, *params[key], wanted.get(key))
+        for key in expressions:
+            sizes[key] = self._expressed(key, *params[key], wanted.get(key), sizes)
+        self.defaulted = [text for key, text in nobody if key not in wanted and key in self._symbols]
+        return {place: sizes[key] for place, key in axes.items()}
+
+    def _expressed(self, key: str, name: str, axis: int, wanted: int | Range | None, sizes: Mapping[str, Size]) -> Size:
+        """An expression of other names ("past + sequence"), or a name that is no plain word."""
+        try:
+            found = parse_size(key, sizes)
+        except ValueError:
+            self._symbols[key] = _identifier(key, self._symbols.values())
+            return self._size(key, name, axis, wanted)
+        low, high = (wanted, wanted) if isinstance(wanted, int) else (wanted.least, wanted.most) if wanted is not None else (0, dims.UNBOUNDED)
+        if not low <= dims.usual(found) <= high:
+            raise InputError(f"the shapes given say both {wanted} and {dims.usual(found)} for the dimension {key!r}")
+        return wanted if isinstance(wanted, int) else found
+
+    def _size(self, key: str, name: str, axis: int, wanted: int | Range | None) -> Size:
+        """A number, or a symbol of its own."""
+        if isinstance(wanted, int):
+            return wanted
+        symbol, settled = self._symbols[key], self._settled_of(key)
+        if wanted is None:
+            label = self._labels[symbol] = f"{name}[{axis}]" + (f" ({key})" if "[" not in key else "")
+            if isinstance(settled, str):
+                return parse_size(settled, self._named)
+            if isinstance(settled, int):
+                return settled
+            self.open[symbol] = label
+            wanted = settled or Range(1, USUAL if axis else 1)
+        self._named[symbol] = dims.symbol(symbol, *wanted)
+        return self._named[symbol]
+
+    def _settled_of(self, key: str) -> Range | int | str | None:
+        return self._settled[self._symbols[key]].size if self._symbols[key] in self._settled else None
+
+    def _type(self, program: Program, i: onnx.ValueInfoProto, given: tuple[int | Range, ...] | None, axes: Mapping[tuple[str, int], Size]) -> TensorType:
+        where = f"input {i.name!r}, {program.source.name}"
+        declared, kind = i.type, i.type.WhichOneof("value") or "tensor of unknown element type"
+        if kind == "optional_type" and declared.optional_type.elem_type.WhichOneof("value") == "tensor_type":
+            kind = "tensor_type"
+            program.warn(f"the model takes input {i.name!r} or does without, the engine always takes it ({program.source.name})")
+        if kind != "tensor_type":
+            raise ModelError(f"inputs have to be tensors, this one is declared as {kind.removesuffix('_type').replace('_', ' ')} ({where})")
+        tensor = _tensor(i)
+        if tensor.elem_type not in DTYPES:
+            raise ModelError(f"element type number {tensor.elem_type} of the ONNX format is not supported ({where})")
+        if not tensor.HasField("shape") and given is None:
+            raise ModelError(f"the model does not say how many axes this input has; give its sizes with shapes={{{i.name!r}: ...}} ({where})")
+        for axis, d in enumerate(tensor.shape.dim):
+            if given is not None and d.HasField("dim_value") and 0 <= d.dim_value != given[axis]:
+                program.resized = True
+                program.warn(f"the model says {d.dim_value} for axis {axis} of input {i.name!r}; {given[axis]} is taken, as asked")
+        return TensorType(DTYPES[tensor.elem_type], tuple(axes[i.name, axis] for axis in range(len(tensor.shape.dim) if given is None else len(given))))
+
+
+def check_names(what: str, given: Iterable[str], known: Iterable[str], kind: str) -> None:
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 3) or list(known)[:5]
+            raise InputError(f"{what} names {name!r}, but the model has no such name among its {kind}; it has {', '.join(map(repr, near))}")
+
+
+def _tensor(i: onnx.ValueInfoProto) -> onnx.TypeProto.Tensor:
+    """The declared tensor type; an empty one where it is none."""
+    return i.type.optional_type.elem_type.tensor_type if i.type.WhichOneof("value") == "optional_type" else i.type.tensor_type
+
+
+def _spelled(shape: onnx.TensorShapeProto) -> str:
+    return "x".join(d.dim_param or (str(d.dim_value) if d.HasField("dim_value") else "?") for d in shape.dim) or "a scalar"
+
+
+def _identifier(text: str, taken: Container[str]) -> str:
+    """A name for a symbol, as close to the text as possible."""
+    hint = re.sub(r"[^A-Za-z0-9_]+", "_", text).strip("_") or "size"
+    hint = f"n_{hint}" if hint[0].isdigit() else f"{hint}_" if keyword.iskeyword(hint) or hint in ("max", "min", "mod") else hint
+    name, k = hint, 1
+    while name in taken:
+        k += 1
+        name = f"{hint}_{k}"
+    return name
+
+
+# --- where a model cannot be read for any sizes
+
+def settle(stuck: Iterable[Stuck], open: Mapping[str, str]) -> dict[str, Settled]:
+    """What is to become of sizes that nobody gave, so that an import gets further than where it was stuck: bounds that decide the question, what makes
+    two sizes equal, else 1. Nothing where it would not help."""
+    for s in stuck:
+        q = s.question
+        asked = sorted((x for x in dims.symbols(q.difference) if x.name in open), key=lambda x: [*open].index(x.name)) if q is not None else []
+        found = _solved(q.difference, asked) if q is not None and q.equal else _narrowed(q.difference, asked) if q is not None else None
+        if found is not None:
+            return {found[0]: Settled(found[1], s.where)}
+        met = [x.name for x in asked or s.met if x.name in open]
+        if met:
+            return {name: Settled(1, s.where) for name in met}
+    return {name: Settled(1, s.where) for name in open for s in list(stuck)[:1]}
+
+
+def _solved(difference: Size, asked: Sequence[Symbol]) -> tuple[str, int | str] | None:
+    """A symbol, and what it has to be for the difference to be nothing: a number before other sizes, later symbols before earlier ones."""
+    found: list[tuple[str, int | str]] = []
+    for x in reversed(asked):
+        terms = dict(difference.terms) if isinstance(difference, Dim) else {}
+        c = terms.pop((x,), 0)
+        if not c or any(x in dims.symbols(Dim([(m, 1)])) for m in terms):
+            continue
+        rest = difference - c * dims.symbol(x.name, x.least, x.usual, x.most)
+        size = -rest // abs(c) if c > 0 else rest // abs(c)
+        if size * c + rest == 0 and dims.bounds(size)[0] >= 0:
+            if isinstance(size, int):
+                return x.name, size
+            found.append((x.name, str(size)))
+    return found[0] if found else None
+
+
+def _narrowed(difference: Size, asked: Sequence[Symbol]) -> tuple[str, Range] | None:
+    """A symbol, and bounds of it around the usual size within which the difference has one sign."""
+    def decided(x: Symbol, least: int, most: int) -> bool:
+        known = {y.name: dims.symbol(y.name, y.least, y.usual, y.most) for y in dims.symbols(difference)} | {x.name: dims.symbol(x.name, least, x.usual, most)}
+        low, high = dims.bounds(parse_size(str(difference), known))
+        return low > 0 or high <= 0
+
+    for x in asked:
+        if decided(x, x.usual, x.most):
+            low, high = x.least, x.usual                   # low is not enough, high is
+            while high - low > 1:
+                middle = (low + high) // 2
+                low, high = (low, middle) if decided(x, middle, x.most) else (middle, high)
+            return x.name, Range(high, x.usual, x.most)
+    for x in asked:
+        if decided(x, x.least, x.usual):
+            low, high = x.usual, x.most                    # low is small enough, high is not
+            while high - low > 1:
+                middle = (low + high) // 2
+                low, high = (middle, high) if decided(x, x.least, middle) else (low, middle)
+            return x.name, Range(x.least, x.usual, low)
+    return None

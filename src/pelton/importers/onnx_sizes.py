@@ -1,0 +1,142 @@
+"""Arithmetic of sizes: what shapes go through on their way to a reshape, done on the sizes themselves, whether numbers or not."""
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from pelton.ir.dims import Dim, Size, Undecided, equal, maximum, minimum
+from pelton.ir.types import DType
+from pelton.ops import get
+
+_MOVES = {"reshape", "transpose", "slice", "concat", "gather", "expand", "tile", "gather_elements", "gather_nd", "scatter_elements", "scatter_nd", "copy"}
+
+
+class Part:
+    """A size that is no whole number: a whole one by a number. Floats of sizes are these until they are rounded."""
+
+    def __init__(self, over: Size, under: int):
+        self.over, self.under = over, under
+
+    def __add__(self, other: Any) -> Any:
+        over, under = _parts(other)
+        return _part(self.over * under + over * self.under, self.under * under)
+
+    def __mul__(self, other: Any) -> Any:
+        over, under = _parts(other)
+        return _part(self.over * over, self.under * under)
+
+    def __neg__(self) -> Any:
+        return _part(-self.over, self.under)
+
+    def __sub__(self, other: Any) -> Any:
+        return self + -_part(*_parts(other))
+
+    def __rsub__(self, other: Any) -> Any:
+        return -self + other
+
+    __radd__, __rmul__ = __add__, __mul__
+
+
+def _parts(x: Any) -> tuple[Size, int]:
+    if isinstance(x, Part):
+        return x.over, x.under
+    if isinstance(x, float):
+        return Fraction(x).as_integer_ratio()             # inf and nan raise OverflowError and ValueError
+    return x, 1
+
+
+def _part(over: Size, under: int) -> Any:
+    if under < 0:
+        over, under = -over, -under
+    if under == 0:
+        raise Undecided("a division by zero")
+    whole = over // under
+    return whole if whole * under == over else Part(over, under)
+
+
+def _divided(a: Any, b: Any) -> Any:
+    (a, c), (b, d) = _parts(a), _parts(b)
+    if isinstance(b, Dim) or b == 0:
+        q = (a * d) // (b * c)
+        if b == 0 or q * (b * c) != a * d:
+            raise Undecided(f"whether {b} divides {a} depends on sizes that only a run decides")
+        return q
+    return _part(a * d, b * c)
+
+
+def _quotient(a: Size, b: Size) -> Size:
+    """a / b towards zero."""
+    if a >= 0 and b >= 1:
+        return a // b
+    return -_quotient(-a, b) if b >= 1 else _quotient(-a, -b)
+
+
+def _floor(x: Any) -> Size:
+    over, under = _parts(x)
+    return over // under
+
+
+def _whole(x: Any) -> Size:
+    """A cast to integers: towards zero."""
+    return _quotient(*_parts(x))
+
+
+def _is(a: Any, b: Any) -> bool:
+    (a, c), (b, d) = _parts(a), _parts(b)
+    return equal(a * d, b * c)
+
+
+def _below(a: Any, b: Any) -> bool:
+    (a, c), (b, d) = _parts(a), _parts(b)
+    return a * d < b * c
+
+
+_POINTWISE: dict[str, Callable] = {
+    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b, "neg": lambda a: -a, "abs": lambda a: a if not _below(a, 0) else -a,
+    "minimum": minimum, "maximum": maximum, "clip": lambda x, low, high: minimum(maximum(x, low), high),
+    "mod": lambda a, b: a % b if b >= 1 else -(-a % -b), "fmod": lambda a, b: a - _quotient(a, b) * b,
+    "equal": _is, "less": _below, "greater": lambda a, b: _below(b, a), "less_equal": lambda a, b: not _below(b, a),
+    "greater_equal": lambda a, b: not _below(a, b), "where": lambda c, a, b: a if c else b,
+    "floor": _floor, "ceil": lambda x: -_floor(-x), "sign": lambda x: 0 if _is(x, 0) else -1 if _below(x, 0) else 1}
+_REDUCTIONS: dict[str, Callable] = {"reduce_sum": lambda a, b: a + b, "reduce_prod": lambda a, b: a * b, "reduce_max": maximum, "reduce_min": minimum}
+_START = {"reduce_sum": 0, "reduce_prod": 1}
+
+
+def folded(op: str, arrays: Sequence[np.ndarray], attrs: Mapping[str, Any], to: DType) -> np.ndarray | None:
+    """The result of an op on sizes, as objects; None where it cannot be told before a run, or nobody needed to so far. `to` is its element type."""
+    try:
+        objects = [a.astype(object) for a in arrays]
+        if op in _MOVES:
+            if op.startswith(("gather", "scatter")):
+                objects[1] = arrays[1].astype(np.int64)
+            return np.asarray(get(op).evaluate(tuple(objects), attrs)[0], object) if op != "copy" else objects[0]
+        if op == "div":
+            return _each(_divided if to.is_float else _quotient, objects)
+        if op == "cast":
+            return _each(_whole if to.is_integer else (lambda x: not _is(x, 0)) if to is DType.BOOL else lambda x: x, objects)
+        if op in _POINTWISE:
+            return _each(_POINTWISE[op], objects)
+        if op in _REDUCTIONS and math.prod(objects[0].shape):
+            return _reduced(_REDUCTIONS[op], objects[0], attrs)
+    except (Undecided, TypeError, OverflowError, ZeroDivisionError, IndexError):
+        pass
+    return None
+
+
+def _each(fn: Callable, objects: Sequence[np.ndarray]) -> np.ndarray:
+    return np.asarray(np.frompyfunc(fn, len(objects), 1)(*objects), object)
+
+
+def _reduced(fn: Callable, x: np.ndarray, attrs: Mapping[str, Any]) -> np.ndarray:
+    for axis in sorted(attrs["axes"], reverse=True):
+        x = np.asarray(np.frompyfunc(fn, 2, 1).reduce(x, axis, keepdims=attrs["keepdims"]), object)
+    return x
+
+
+def numbers(array: np.ndarray) -> bool:
+    """Whether an array of objects has no sizes in it that a run decides."""
+    return not any(isinstance(x, (Dim, Part)) for x in array.flat)

@@ -1,0 +1,450 @@
+"""Sizes that a run decides: whole-number expressions over named sizes with bounds, in a canonical form.
+
+A size is an int where it is known, else a Dim: a polynomial with whole coefficients over atoms (named sizes, and quotients, maxima and minima that do
+not come out even; a remainder is what a quotient leaves). Equal expressions compare and hash equal; unequal ones are *not known to be equal*. What `<`
+and its like cannot decide from the bounds raises Undecided, and so does everything that needs a number (`range`, `int`, numpy): nothing is quietly
+taken as some number.
+"""
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+UNBOUNDED = 1 << 40                            # stands for no upper bound; more than any axis has
+_FAR = 1 << 400                                # beyond what bounds come to
+
+
+class Undecided(ValueError):
+    """A question whose answer depends on sizes that a run decides: the sign of a difference, or (`equal`) whether it is nothing."""
+
+    def __init__(self, message: str, difference: Size = 0, equal: bool = False):
+        super().__init__(message)
+        self.difference, self.equal = difference, equal
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """A named size (an identifier) from `least` to `most`; programs are tuned for `usual`."""
+
+    name: str
+    least: int = 1
+    usual: int = 1
+    most: int = UNBOUNDED
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Call:
+    """A function of sizes that no polynomial is: "floordiv", "max" or "min"."""
+
+    fn: str
+    args: tuple[Size, ...]
+
+    def __str__(self) -> str:
+        if self.fn != "floordiv":
+            return f"{self.fn}({', '.join(map(str, self.args))})"
+        a, b = (f"({x})" if isinstance(x, Dim) and not x.single else str(x) for x in self.args)
+        return f"{a}//{b}"
+
+
+if TYPE_CHECKING:
+    Whole = int                                # a Dim has an int's arithmetic; where only a number will do it raises Undecided, which no type can say
+else:
+    Whole = object
+Size = Whole                                   # an int or a Dim
+Atom = Symbol | Call
+Monomial = tuple[Atom, ...]                    # sorted by text; the empty one is the constant term
+
+
+class Dim(Whole):
+    """A size that a run decides. Made of symbols by arithmetic; what comes out constant is an int."""
+
+    __slots__ = ("terms", "_hash", "_bounds")
+
+    def __init__(self, terms: Iterable[tuple[Monomial, int]]):
+        self.terms: tuple[tuple[Monomial, int], ...] = tuple(terms)
+        self._hash = hash(self.terms)
+        self._bounds: tuple[int, int] | None = None
+
+    @property
+    def single(self) -> bool:
+        """Whether it prints as one factor."""
+        return len(self.terms) == 1 and self.terms[0][1] == 1 and len(self.terms[0][0]) == 1 and not (
+            isinstance(self.terms[0][0][0], Call) and self.terms[0][0][0].fn == "floordiv")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Dim) and self.terms == other.terms
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __bool__(self) -> bool:
+        return True                            # as `!= 0`: not known to be nothing
+
+    def __add__(self, other: Size) -> Size:
+        return _sum((self, other)) if isinstance(other, (int, Dim)) else NotImplemented
+
+    def __neg__(self) -> Dim:
+        return Dim((m, -c) for m, c in self.terms)
+
+    def __pos__(self) -> Dim:
+        return self
+
+    def __sub__(self, other: Size) -> Size:
+        return _sum((self, -other)) if isinstance(other, (int, Dim)) else NotImplemented
+
+    def __rsub__(self, other: int) -> Size:
+        return _sum((-self, other)) if isinstance(other, int) else NotImplemented
+
+    def __mul__(self, other: Size) -> Size:
+        return _product(self, other) if isinstance(other, (int, Dim)) else NotImplemented
+
+    def __floordiv__(self, other: Size) -> Size:
+        return floordiv(self, other) if isinstance(other, (int, Dim)) else NotImplemented
+
+    def __rfloordiv__(self, other: int) -> Size:
+        return floordiv(other, self) if isinstance(other, int) else NotImplemented
+
+    def __mod__(self, other: Size) -> Size:
+        return mod(self, other) if isinstance(other, (int, Dim)) else NotImplemented
+
+    def __rmod__(self, other: int) -> Size:
+        return mod(other, self) if isinstance(other, int) else NotImplemented
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def __lt__(self, other: Size) -> bool:
+        return _less(self, other, "<")
+
+    def __gt__(self, other: Size) -> bool:
+        return _less(other, self, ">", self)
+
+    def __le__(self, other: Size) -> bool:
+        return not _less(other, self, "<=", self)
+
+    def __ge__(self, other: Size) -> bool:
+        return not _less(self, other, ">=")
+
+    def __int__(self) -> int:
+        raise Undecided(f"the size {self} is known only when the program runs")
+
+    __index__ = __int__
+
+    def __abs__(self) -> Size:
+        return self if self >= 0 else -self
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def __str__(self) -> str:
+        parts = []
+        for monomial, c in sorted(self.terms, key=lambda t: (-len(t[0]), list(map(str, t[0])))):
+            factors = [f"({a})" if isinstance(a, Call) and a.fn == "floordiv" and (len(monomial) > 1 or c != 1) else str(a) for a in monomial]
+            if abs(c) != 1 or not factors:
+                factors.insert(0, str(abs(c)))
+            parts.append(("-" if c < 0 else "+", "*".join(factors)))
+        text = " ".join(f"{sign} {term}" for sign, term in parts)
+        return text[2:] if text.startswith("+ ") else "-" + text[2:]
+
+
+def symbol(name: str, least: int = 1, usual: int = 1, most: int = UNBOUNDED) -> Size:
+    """The named size; an int where its bounds leave one choice. ValueError for bounds in the wrong order and names that are no identifiers."""
+    if not name.isidentifier() or name in ("max", "min", "mod"):
+        raise ValueError(f"{name!r} is no name for a size; letters, digits and _ make one")
+    if not 0 <= least <= usual <= most:
+        raise ValueError(f"the bounds of {name} should rise from minimum over optimum to maximum, got {least}..{usual}..{most}")
+    return least if least == most else Dim((((Symbol(name, least, usual, most),), 1),))
+
+
+# --- arithmetic
+
+def _made(terms: Mapping[Monomial, int]) -> Size:
+    kept = {m: c for m, c in terms.items() if c}
+    if not kept:
+        return 0
+    if len(kept) == 1 and () in kept:
+        return kept[()]
+    return Dim(sorted(kept.items(), key=lambda t: (len(t[0]), list(map(str, t[0])))))
+
+
+def _terms(x: Size) -> Iterable[tuple[Monomial, int]]:
+    return x.terms if isinstance(x, Dim) else (((), int(x)),)
+
+
+def _sum(xs: Iterable[Size]) -> Size:
+    total: dict[Monomial, int] = {}
+    for x in xs:
+        for m, c in _terms(x):
+            total[m] = total.get(m, 0) + c
+    return _made(total)
+
+
+def _product(a: Size, b: Size) -> Size:
+    total: dict[Monomial, int] = {}
+    for m, c in _terms(a):
+        for n, d in _terms(b):
+            both = tuple(sorted((*m, *n), key=str))
+            total[both] = total.get(both, 0) + c * d
+    return _made(total)
+
+
+def _less(a: Size, b: Size, sign: str, first: Size | None = None) -> bool:
+    """a < b, by the bounds of the difference."""
+    low, high = bounds(b - a)
+    if low > 0:
+        return True
+    if high <= 0:
+        return False
+    left, right = (a, b) if first is None or first is a else (b, a)
+    raise Undecided(f"whether {left} {sign} {right} depends on sizes that only a run decides", b - a)
+
+
+def equal(a: Size, b: Size) -> bool:
+    """Whether two sizes are the same; Undecided where that depends (`==` says no there)."""
+    low, high = bounds(a - b)
+    if low <= 0 <= high and low < high:
+        raise Undecided(f"whether {a} = {b} depends on sizes that only a run decides", a - b, equal=True)
+    return low == high == 0
+
+
+def _without(m: Monomial, n: Monomial) -> Monomial | None:
+    """The quotient of two monomials; None where it is none."""
+    rest = list(m)
+    for atom in n:
+        if atom not in rest:
+            return None
+        rest.remove(atom)
+    return tuple(rest)
+
+
+def _split(a: Size, b: Size) -> tuple[Size, Size]:
+    """(quotient, rest): the terms of a that b divides, divided; and the others. b is an int or a monomial, else only its own multiples are found."""
+    parts = list(_terms(b))
+    if len(parts) > 1:
+        quotient = _multiple(a, b)
+        return (0, a) if quotient is None else (quotient, 0)
+    ((by, k),) = parts
+    even: dict[Monomial, int] = {}
+    rest: dict[Monomial, int] = {}
+    for m, c in _terms(a):
+        found = _without(m, by)
+        if found is not None and c % k == 0:
+            even[found] = even.get(found, 0) + c // k
+        else:
+            rest[m] = c
+    return _made(even), _made(rest)
+
+
+def _multiple(a: Size, b: Size) -> Size | None:
+    """q with q · b = a, by long division; None where there is none."""
+    lead, k = list(_terms(b))[-1]
+    q: Size = 0
+    while a:
+        m, c = list(_terms(a))[-1]
+        factor = _without(m, lead)
+        if factor is None or c % k:
+            return None
+        part = _made({factor: c // k})
+        q, a = q + part, a - part * b
+    return q
+
+
+def floordiv(a: Size, b: Size) -> Size:
+    """⌊a / b⌋ for b ≥ 1."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a // b
+    if not b >= 1:
+        raise Undecided(f"{a} is divided by {b}, which is not known to be positive")
+    quotient, rest = _split(a, b)
+    low, high = bounds(rest)
+    if low >= 0 and high < bounds(b)[0]:
+        return quotient
+    if isinstance(b, int):
+        if isinstance(rest, Dim):
+            constant = dict(rest.terms).get((), 0)
+            whole = constant // b
+            quotient, rest = quotient + whole, rest - whole * b
+            if isinstance(rest, Dim) and rest.terms[-1][1] < 0:           # ⌊−a / b⌋ = −⌈a / b⌉ = −⌊(a + b − 1) / b⌋
+                return quotient - floordiv(b - 1 - rest, b)
+            shared = math.gcd(b, *(c for m, c in _terms(rest) if m))
+            if isinstance(rest, Dim) and shared > 1:                      # ⌊(4a + 3) / 6⌋ = ⌊(2a + 1) / 3⌋
+                return quotient + floordiv(_made({m: c // shared for m, c in rest.terms}), b // shared)
+        if isinstance(rest, Dim) and len(rest.terms) == 1 and rest.terms[0][1] == 1 and len(rest.terms[0][0]) == 1:
+            (atom,) = rest.terms[0][0]
+            if isinstance(atom, Call) and atom.fn == "floordiv" and isinstance(atom.args[1], int):
+                return quotient + floordiv(atom.args[0], atom.args[1] * b)
+    if isinstance(rest, int) and isinstance(b, int):
+        return quotient + rest // b
+    return quotient + Dim((((Call("floordiv", (rest, b)),), 1),))
+
+
+def mod(a: Size, b: Size) -> Size:
+    """a − ⌊a / b⌋ · b for b ≥ 1."""
+    return a % b if isinstance(a, int) and isinstance(b, int) else a - floordiv(a, b) * b
+
+
+def maximum(*sizes: Size) -> Size:
+    """The largest of some sizes."""
+    return _extreme("max", sizes)
+
+
+def minimum(*sizes: Size) -> Size:
+    """The smallest of some sizes."""
+    return _extreme("min", sizes)
+
+
+def _extreme(fn: str, sizes: tuple[Size, ...]) -> Size:
+    """Sizes that another one surely covers drop out."""
+    kept: list[Size] = []
+    for x in dict.fromkeys(sizes):
+        def covers(y: Size, x: Size = x) -> bool:
+            low, high = bounds(y - x)
+            return low >= 0 if fn == "max" else high <= 0
+        if any(map(covers, kept)):
+            continue
+        kept = [y for y in kept if not (bounds(y - x)[1] <= 0 if fn == "max" else bounds(y - x)[0] >= 0)] + [x]
+    return kept[0] if len(kept) == 1 else Dim((((Call(fn, tuple(sorted(kept, key=str))),), 1),))
+
+
+# --- bounds
+
+def bounds(x: Size) -> tuple[int, int]:
+    """The least and the largest that a size may be: true, not always tight. Interval arithmetic, and what is known of each quotient, maximum and minimum."""
+    if not isinstance(x, Dim):
+        return x, x
+    if x._bounds is None:
+        low = high = 0
+        for m, c in x.terms:
+            a, b = _product_bounds(m)
+            low, high = low + min(c * a, c * b), high + max(c * a, c * b)
+        if len(x.terms) > 1:
+            for least, most in (_by_quotients(x), _by_extremes(x)):
+                low, high = max(low, least), min(high, most)
+        x._bounds = low, high
+    return x._bounds
+
+
+def _product_bounds(atoms: Iterable[Atom]) -> tuple[int, int]:
+    least = most = 1
+    for atom in atoms:
+        a, b = _atom_bounds(atom)
+        corners = (least * a, least * b, most * a, most * b)
+        least, most = min(corners), max(corners)
+    return least, most
+
+
+def _by_quotients(x: Dim) -> tuple[int, int]:
+    """Bounds by ⌊a / k⌋ = (a − r) / k with a rest r from 0 to k − 1."""
+    found = [(m, next((a for a in m if isinstance(a, Call) and a.fn == "floordiv" and isinstance(a.args[1], int)), None)) for m, _ in x.terms]
+    whole = math.lcm(*(int(q.args[1]) for _, q in found if q is not None))
+    if whole == 1:
+        return -_FAR, _FAR
+    terms, low, high = [], 0, 0
+    for (m, c), (_, q) in zip(x.terms, found):
+        if q is None:
+            terms.append(_made({m: c * whole}))
+            continue
+        a, k = q.args
+        factor = c * whole // k
+        others = _without(m, (q,)) or ()
+        terms.append(_made({others: factor}) * a)
+        least, most = _product_bounds(others)
+        rests = [factor * (k - 1) * r for r in (least, most)] + [0]
+        low, high = low - max(rests), high - min(rests)
+    least, most = bounds(_sum(terms))
+    return -(-(least + low) // whole), (most + high) // whole
+
+
+def _by_extremes(x: Dim) -> tuple[int, int]:
+    """Bounds by a maximum (a minimum) being one of its parts, and no less (no more) than each of them."""
+    extreme = next((a for m, _ in x.terms for a in m if isinstance(a, Call) and a.fn in ("max", "min")), None)
+    if extreme is None:
+        return -_FAR, _FAR
+    uses = [(m, c) for m, c in x.terms if extreme in m]
+    each = [bounds(_sum([_made({m: c}) if extreme not in m else math.prod((part if a == extreme else _of(a) for a in m), start=c)
+                         for m, c in x.terms])) for part in extreme.args]
+    low, high = min(a for a, _ in each), max(b for _, b in each)
+    if len(uses) == 1 and uses[0][0].count(extreme) == 1 and _product_bounds(_without(uses[0][0], (extreme,)) or ())[0] >= 0:
+        if (uses[0][1] > 0) == (extreme.fn == "max"):
+            low = max(a for a, _ in each)
+        else:
+            high = min(b for _, b in each)
+    return low, high
+
+
+def _of(atom: Atom) -> Size:
+    return Dim((((atom,), 1),))
+
+
+def _atom_bounds(atom: Atom) -> tuple[int, int]:
+    if isinstance(atom, Symbol):
+        return atom.least, atom.most
+    each = [bounds(a) for a in atom.args]
+    if atom.fn == "floordiv":
+        corners = [a // b for a in each[0] for b in each[1]]
+        return min(corners), max(corners)
+    pick = max if atom.fn == "max" else min
+    return pick(a for a, _ in each), pick(b for _, b in each)
+
+
+def is_known(*sizes: Size) -> bool:
+    """Whether all of the sizes are numbers."""
+    return not any(isinstance(s, Dim) for s in sizes)
+
+
+# --- numbers for symbols
+
+_FUNCTIONS: dict[str, Callable[..., int]] = {"floordiv": lambda a, b: a // b, "max": max, "min": min}
+
+
+def at(x: Size, sizes: Mapping[str, int]) -> int:
+    """The number that a size is for these values of the symbols; KeyError for a symbol that has none."""
+    if not isinstance(x, Dim):
+        return x
+
+    def number(atom: Atom) -> int:
+        return sizes[atom.name] if isinstance(atom, Symbol) else _FUNCTIONS[atom.fn](*(at(a, sizes) for a in atom.args))
+    return sum(c * math.prod(map(number, m)) for m, c in x.terms)
+
+
+def usual(x: Size) -> int:
+    """The number that a size is when all symbols have their usual values."""
+    return at(x, {s.name: s.usual for s in symbols(x)})
+
+
+def symbols(x: Any) -> dict[Symbol, None]:
+    """The symbols in a size, or in tuples of sizes and other things, in order of appearance."""
+    found: dict[Symbol, None] = {}
+    if isinstance(x, Dim):
+        for m, _ in x.terms:
+            for atom in m:
+                found.update({atom: None} if isinstance(atom, Symbol) else symbols(atom.args))
+    elif isinstance(x, (tuple, list)):
+        for part in x:
+            found.update(symbols(part))
+    return found
+
+
+def mapped(x: Any, to: Callable[[Size], Any]) -> Any:
+    """A thing with every Dim in it replaced, tuples gone through."""
+    if isinstance(x, Dim):
+        return to(x)
+    return tuple(mapped(part, to) for part in x) if type(x) is tuple and symbols(x) else x
+
+
+def tree(x: Size) -> Any:
+    """A size as nested lists, as engines hold it: numbers, names, and ["+", …], ["*", …], ["//", a, b], ["%", a, b], ["max", …], ["min", …]."""
+    if not isinstance(x, Dim):
+        return int(x)
+
+    def atom(a: Atom) -> Any:
+        return a.name if isinstance(a, Symbol) else [{"floordiv": "//", "mod": "%"}.get(a.fn, a.fn), *map(tree, a.args)]
+    terms = []
+    for m, c in x.terms:
+        factors = [*([c] if c != 1 or not m else []), *map(atom, m)]
+        terms.append(factors[0] if len(factors) == 1 else ["*", *factors])
+    return terms[0] if len(terms) == 1 else ["+", *terms]

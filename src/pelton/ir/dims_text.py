@@ -1,0 +1,46 @@
+"""Reads sizes back from the text that they print as."""
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+
+from .dims import Size, floordiv, maximum, minimum, mod
+
+
+def parse(text: str, known: Mapping[str, Size]) -> Size:
+    """The size that a text such as "3*batch + 1" stands for; ValueError for another text or a name that is not known."""
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        raise ValueError(f"{text!r} is no size") from None
+    return _parsed(tree, known, text)
+
+
+def _parsed(tree: ast.expr, known: Mapping[str, Size], text: str) -> Size:
+    def read(node: ast.expr) -> Size:
+        return _parsed(node, known, text)
+
+    match tree:
+        case ast.Constant(value=int(value)) if type(value) is int:
+            return value
+        case ast.Name(id=name) if name in known:
+            return known[name]
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -read(operand)
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            return read(left) + read(right)
+        case ast.BinOp(left=left, op=ast.Sub(), right=right):
+            return read(left) - read(right)
+        case ast.BinOp(left=left, op=ast.Mult(), right=right):
+            return read(left) * read(right)
+        case ast.BinOp(left=left, op=ast.FloorDiv() | ast.Div(), right=right):
+            return floordiv(read(left), read(right))
+        case ast.BinOp(left=left, op=ast.Mod(), right=right):
+            return mod(read(left), read(right))
+        case ast.Call(func=ast.Name(id="max" | "min" as name), args=args, keywords=[]) if args:
+            return (maximum if name == "max" else minimum)(*map(read, args))
+        case ast.Call(func=ast.Name(id="mod"), args=[left, right], keywords=[]):
+            return mod(read(left), read(right))
+    raise ValueError(f"{text!r} is no size over {', '.join(known) or 'no names'}")
+
+
