@@ -13,7 +13,7 @@ import numpy as np
 from pelton.ir import dims
 from pelton.ir.dims import Dim, Size
 from pelton.ir.dims_text import parse
-from pelton.ir.graph import Node, Value, symbols
+from pelton.ir.graph import Node, Value
 from pelton.ir.types import BF16, BOOL, F16, DType
 from pelton.ops.scalar import Scalar
 from pelton.plan.layout import Strides, broadcast
@@ -101,7 +101,9 @@ def _prefix(dtype: DType) -> str:
 
 def spelled(x: Size) -> str:
     """A size in C: a literal, or what `kernel` makes an argument of the kernel where a run decides it."""
-    return f"⟨{x}⟩" if isinstance(x, Dim) else f"{int(x)}L"
+    if not isinstance(x, Dim):
+        return f"{int(x)}L"
+    return f"⟨{x}|{' '.join(f'{s.name}:{s.least}:{s.usual}:{s.most}' for s in dims.symbols(x))}⟩"
 
 
 @dataclass(frozen=True)
@@ -275,15 +277,22 @@ def kernel(file: str, region: Region, tactic: Tactic, block: str, operands: Sequ
            scratch: Size = 0) -> Kernel:
     """The kernel file with its region and tactic blocks replaced. Sizes in the block that a run decides become arguments behind the pointers: code that
     uses them needs `const args *a` in scope."""
-    known = {s.name: dims.symbol(s.name, s.least, s.usual, s.most) for s in symbols(region.body)}
-    texts = list(dict.fromkeys(re.findall("⟨(.*?)⟩", block)))
-    for i, size in enumerate(texts):
-        block = block.replace(f"⟨{size}⟩", f"SIZE{i}")
-    if texts:
-        sizes = "".join(f"#define SIZE{i} (a[{len(operands) + i}].d)  // {size}\n" for i, size in enumerate(texts))
-        block = f"#undef ARGS\n#define ARGS {len(operands) + len(texts)}\n{sizes}{block}"
+    marked = list(dict.fromkeys(re.findall("⟨.*?⟩", block)))
+    sizes = [_size(mark) for mark in marked]
+    for i, mark in enumerate(marked):
+        block = block.replace(mark, f"SIZE{i}")
+    if sizes:
+        named = "".join(f"#define SIZE{i} (a[{len(operands) + i}].d)  // {size}\n" for i, size in enumerate(sizes))
+        block = f"#undef ARGS\n#define ARGS {len(operands) + len(sizes)}\n{named}{block}"
     source, symbol = _filled(file, region, tactic, block)
-    return Kernel(source, symbol, tuple(operands), tiles, tuple(parse(size, known) for size in texts), grain, scratch)
+    return Kernel(source, symbol, tuple(operands), tiles, tuple(sizes), grain, scratch)
+
+
+def _size(mark: str) -> Size:
+    """The size that `spelled` marked."""
+    text, _, known = mark[1:-1].partition("|")
+    bounds = (symbol.split(":") for symbol in known.split())
+    return parse(text, {name: dims.symbol(name, int(least), int(usual), int(most)) for name, least, usual, most in bounds})
 
 
 def _filled(file: str, region: Region, tactic: Tactic, block: str) -> tuple[str, str]:
