@@ -47,6 +47,14 @@ declare(
     conv((1, 12, 9, 11), 24, (5, 2), group=3, pads=(2, 0, 1, 1)),
     conv((1, 6, 8, 7), 27, (3, 3), (2, 2), group=3, tail=pieces("y", 1, 5, 3, 19)),
     conv((2, 5, 31), 7, (4,), (3,), (2, 1), (1,)))
+declare("conv_planar", *(Case(c.name, c.graph) for c in (                      # the pictures lie row-major
+    conv((2, 3, 23, 21), 13, (7, 7), (2, 2)),
+    conv((1, 3, 12, 33), 35, (3, 3), tail=RESIDUAL, z="f32[1, 35, 12, 33]"),
+    conv((1, 4, 9, 8), 27, (3, 2), (2, 3), (0, 1, 2, 2), tail=[("s", "relu", "y"), *pieces("s", 1, 5, 3, 19)]),
+    conv((1, 2, 11, 13), 7, (3, 3), (1, 2), (3, 0, 3, 4), (3, 2)),
+    conv((1, 3, 48, 33), 40, (16, 16), (16, 16), (0, 0, 0, 0)),
+    conv((2, 1, 19, 5), 8, (5, 5), (1, 1), (7, 6, 0, 0)),
+    conv((1, 3, 11, 1), 9, (3, 1), pads=(1, 0, 1, 0)))))
 declare(
     "depthwise",
     conv((1, 35, 13, 12), 35, (3, 3), group=35, tail=RESIDUAL, z="f32[1, 35, 13, 12]"),
@@ -78,7 +86,7 @@ declare("transpose", *(Case(named(type, order), program(("y", "copy", "x"), x=ty
                                            ("u8[3, 19, 5]", (0, 2, 1)))))
 
 
-@pytest.mark.parametrize("template, case", walk("winograd", "conv", "depthwise", "gemm", "pointwise"))
+@pytest.mark.parametrize("template, case", walk("winograd", "conv", "conv_planar", "depthwise", "gemm", "pointwise"))
 def test_kernel(template, case):
     check(template, case)
 
@@ -86,7 +94,7 @@ def test_kernel(template, case):
 @pytest.mark.parametrize("template, case", [
     ("gemm", product("rows", "f32[24, 19]", (19, 37))), ("gemm", product("middle", "f32[2, 7, 250]", "f32[2, 250, 16]")),
     ("conv", conv((1, 5, 1, 24), 21, (3, 3))), ("conv", conv((1, 70, 1, 24), 7, (1, 5))), ("depthwise", conv((1, 11, 3, 24), 11, (3, 3), group=11)),
-    ("depthwise", conv((1, 8, 9, 4), 8, (5, 5), group=8)), ("winograd", conv((1, 8, 13, 12), 9, (3, 3)))])
+    ("depthwise", conv((1, 8, 9, 4), 8, (5, 5), group=8)), ("conv_planar", conv((1, 3, 1, 4), 9, (3, 3))), ("winograd", conv((1, 8, 13, 12), 9, (3, 3)))])
 def test_every_rest(template, case):
     """What is left after the whole tiles is a number of its own in the code."""
     assert check_dynamic(TEMPLATES[template], case, most=2, more=range(-2, 10)) >= 12
@@ -112,7 +120,7 @@ def test_every_template_has_cases():
     assert sorted(TEMPLATES) == sorted(CASES), "a template needs cases under its name, and a case a template"
 
 
-@pytest.mark.parametrize("name", [n for n in TEMPLATES if n not in ("winograd", "conv", "depthwise", "gemm")])      # whose cases have some
+@pytest.mark.parametrize("name", [n for n in TEMPLATES if n not in ("winograd", "conv", "conv_planar", "depthwise", "gemm")])      # whose cases have some
 def test_slices_are_written_to_places_of_their_own_or_refused(name):
     for path in Path(__file__).parent.glob("test_kernels_*.py"):
         importlib.import_module(path.stem)

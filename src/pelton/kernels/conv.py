@@ -1,15 +1,15 @@
-"""Convolutions, channels-last: direct, Winograd and depthwise."""
+"""Convolutions, channels-last: direct, Winograd and depthwise; and the first layer's, which reads planes."""
 from __future__ import annotations
 
 import numpy as np
 
 from pelton.ir.dims import Size, bounds
 from pelton.ir.graph import Value
-from pelton.plan.layout import Order, Strides, channels_last
+from pelton.plan.layout import Order, Strides, channels_last, row_major
 from pelton.plan.region import Region
 
 from .emit import constants, grid_of, kernel, tail
-from .gemm import is_product
+from .gemm import is_product, pack_panels
 from .grid import all_f32, constant, divide, fits_grid, tail_refusal
 from .template import Kernel, Layouts, Packed, Tactic, Target, Template, template
 
@@ -77,10 +77,14 @@ class ChannelsLast(Template):
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
         node, strides = region.anchor, layouts[value]
-        if value is node.inputs[0] and value.type.shape[1] != 1 and strides[1] != 1:
+        if value is node.inputs[0] and not self.lies(value.type.shape, strides):
             return False
         read = any(value in n.inputs for n in region.tail) or value in region.body.outputs
         return not read or fits_grid(region, grid_of(node.output.type.shape, "pixels"), value, strides)
+
+    def lies(self, shape: tuple[int, ...], strides: Strides) -> bool:
+        """Whether the pictures can be read from where they are."""
+        return shape[1] == 1 or strides[1] == 1
 
 
 def shares(pixels: int, panels: int, batch: int, threads: int, mr: int):
@@ -251,3 +255,50 @@ class Direct(ChannelsLast):
         tiles = s.n * groups * divide(s.oh * s.ow, tactic["MB"]) * divide(divide(oc, nr) * nr, tactic["NB"])
         return kernel("conv.c", region, tactic, block,
                       (x, Packed((w,), f"taps_g{groups}_p{nr}", (groups, panels, s.kh * s.kw * c, nr), pack), *end.operands), tiles)
+
+
+@template
+class Planar(ChannelsLast):
+    """The first layer: reads a picture of a few planes as it lies, and writes channels last."""
+
+    name = "conv_planar"
+    dynamic = True
+
+    def refuses_sizes(self, region: Region) -> str | None:
+        node = region.anchor
+        if node.attrs["group"] != 1 or node.inputs[0].type.rank != 4:
+            return "not one picture of all its channels"
+        if node.inputs[1].type.shape[1] > 4:
+            return "more than four planes: rows of every plane are copied by every task, and what kernels of ours write has its channels last"
+        if any(node.inputs[0] in n.inputs for n in region.tail):
+            return "what follows reads the picture as well, as vectors of channels"
+        return None
+
+    def wanted(self, region: Region, value: Value, layouts: Layouts) -> Order:
+        return row_major(value.type.rank) if value is region.anchor.inputs[0] else super().wanted(region, value, layouts)
+
+    def lies(self, shape: tuple[int, ...], strides: Strides) -> bool:
+        return shape[-1] == 1 or strides[-1] == 1
+
+    def form(self, tactic: Tactic) -> tuple[int, ...]:
+        return tactic["MR"], tactic["NV"]
+
+    def tactics(self, region: Region, layouts: Layouts, target: Target):
+        s = window(region)
+        for mr, nv in ((6, 2), (4, 3), (12, 1)) if s.oc > 8 else ((12, 1), (6, 1)):
+            panels = divide(s.oc, nv * target.lanes)
+            for rb in dict.fromkeys(min(rb, s.oh) for rb in (2, 4, 1)):
+                per = max(1, min(panels, panels * divide(s.oh, rb) * s.n // (6 * target.threads)))
+                yield Tactic(self.name, target.isa, (("MR", min(mr, s.ow)), ("NV", nv), ("RB", rb), ("NB", per * nv * target.lanes)))
+
+    def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
+        node, s = region.anchor, window(region)
+        x, w, bias = node.inputs
+        nr, rb, taps = tactic["NV"] * target.lanes, tactic["RB"], s.c * s.kh * s.kw
+        end = tail(region, layouts, grid_of(node.output.type.shape, "pixels"), (node.output,), first=2, add=bias, unit=target.lanes)
+        block = constants(C=s.c, OC=s.oc, XC=layouts[x][1], **s.sizes(layouts[x])) + end.text
+        array = region.body.constants[w]
+        rows, columns = (rb - 1) * s.sh + (s.kh - 1) * s.dh + 1, (s.ow - 1) * s.sw + (s.kw - 1) * s.dw + 1
+        weights = Packed((w,), f"panels{nr}planar", (divide(s.oc, nr), taps, nr), lambda: pack_panels(array.reshape(s.oc, taps).T, nr))
+        tiles = s.n * divide(s.oh, rb) * divide(s.oc, tactic["NB"])
+        return kernel("conv_planar.c", region, tactic, block, (x, weights, *end.operands), tiles, scratch=4 * s.c * rows * columns)

@@ -168,7 +168,6 @@ def tail(region: Region, layouts: Layouts, grid: Grid, made: Sequence[Value], *,
          unit: int | None = None) -> Tail:
     """`finish`, which takes what the anchor made at (b, r, c), n lanes along c, through the pointwise nodes, and stores the outputs.
 
-
     made: the values that the caller passes in, in order (x0, x1, …). add: a vector along c that is added to x0 first (a bias).
     first: the index of the first pointer in the args table. flat: layouts are strides over the grid already, not over the values' own axes.
     unit: c is a multiple of it, and n is no more (None: may be anything).
