@@ -145,8 +145,8 @@ CHAINS = [
                       node("Ceil", "h", "g"), node("Cast", "g", "i", to=I64),
                         node("Unsqueeze", "i zeros", "e"), node("Slice", "x zeros e ones", "y")], ["slice"]),
     # expansions, with -1 left as it is
-    ("x: f32[b, 1, n]", [node("Shape", "x", "s"), node("ConstantOfShape", "three", "o", value=helper.make_tensor("", I64, [1], [1])), node("Mul", "o minus", "m"),
-                         node("Equal", "s m", "e"), node("Where", "e o s", "t"), node("Expand", "x t", "v"), node("Expand", "v wide", "y")], ["expand"]),
+    ("x: f32[b, 1, n]", [node("Shape", "x", "s"), node("ConstantOfShape", "three", "o", value=helper.make_tensor("", I64, [1], [1])),
+                         node("Mul", "o minus", "m"), node("Equal", "s m", "e"), node("Where", "e o s", "t"), node("Expand", "x t", "v"), node("Expand", "v wide", "y")], ["expand"]),
     ("x: f32[b, n]", [node("Shape", "x", "s"), node("ConstantOfShape", "s", "o", value=helper.make_tensor("", F32, [1], [2.5])), node("Mul", "x o", "y")],
      ["expand", "mul"]),
     ("x: f32[b, n]", [node("Shape", "x", "s"), node("Expand", "half s", "o"), node("Add", "x o", "y")], ["expand", "add"]),
