@@ -11,21 +11,23 @@ import mmap
 import os
 import random
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from compare import assert_close
 
-from pelton.ir.dims import at, symbol
+from pelton.ir import dims
 from pelton.ir.evaluate import evaluate
-from pelton.ir.graph import Builder, Graph, Value, usual_sizes
+from pelton.ir.graph import Builder, Graph, Value, symbols, usual_sizes
+from pelton.ir.text import parse
 from pelton.ir.types import DType, TensorType
 from pelton.kernels import library  # noqa: F401  (declares the templates)
 from pelton.kernels.compile import Compiler
 from pelton.kernels.template import TEMPLATES, Kernel, Packed, Tactic, Target, Template
 from pelton.ops import get
 from pelton.plan.layout import Order, Strides, dense, row_major, span
+from pelton.plan.fuse import is_view
 from pelton.plan.region import Region, cut
 from pelton.tune.candidates import refusal
 
@@ -69,7 +71,7 @@ def named(*parts) -> str:
 
 
 def region_of(graph: Graph) -> Region:
-    return cut(graph, graph.nodes, tuple(n for n in graph.nodes if n.op.scalar is None))
+    return cut(graph, graph.nodes, tuple(n for n in graph.nodes if n.op.scalar is None and not is_view(n)))
 
 
 def drawn(case: Case, seed: int = 0) -> dict[str, np.ndarray]:
@@ -144,8 +146,8 @@ class Buffer:
 
     def protect(self) -> None:
         libc = ctypes.CDLL(None, use_errno=True)
-        for at in self.guards:
-            if libc.mprotect(ctypes.c_void_p(at), ctypes.c_size_t(PAGE), 0):
+        for page in self.guards:
+            if libc.mprotect(ctypes.c_void_p(page), ctypes.c_size_t(PAGE), 0):
                 raise OSError(ctypes.get_errno(), "mprotect")
 
     def untouched(self, written: bool) -> bool:
@@ -175,12 +177,14 @@ def sample(tactics: list[Tactic], most: int, seed: str) -> list[Tactic]:
     return tactics[:1] + sorted(random.Random(seed).sample(rest, min(most - 1, len(rest))), key=rest.index)
 
 
-def symbolic(graph: Graph) -> Graph:
-    """The same program with every size of its inputs that may vary as a symbol, whose usual value is that size; equal sizes vary together."""
+def symbolic(graph: Graph, template: Template) -> Graph:
+    """The same program with every size of its inputs that may vary, for the program and the template, as a symbol; equal sizes vary together."""
     fixed: set[int] = {0, 1}
     for size in sorted({d for v in graph.inputs for d in v.type.shape} - fixed):
         try:
-            _with_symbols(graph, fixed | {d for v in graph.inputs for d in v.type.shape if d > size})
+            varying = _with_symbols(graph, fixed | {d for v in graph.inputs for d in v.type.shape if d > size})
+            if refusal(template, region_of(varying)) is not None:
+                fixed.add(size)
         except (ValueError, TypeError):
             fixed.add(size)
     return _with_symbols(graph, fixed)
@@ -188,16 +192,17 @@ def symbolic(graph: Graph) -> Graph:
 
 def _with_symbols(graph: Graph, fixed: set[int]) -> Graph:
     b = Builder(graph.name)
-    to = {v: b.input(TensorType(v.type.dtype, tuple(d if d in fixed else symbol(f"s{d}", 1, d, 4096) for d in v.type.shape)), v.name) for v in graph.inputs}
+    to = {v: b.input(v.type.with_shape(d if d in fixed else dims.symbol(f"s{d}", max(1, d - 2), d, 4096) for d in v.type.shape), v.name)
+          for v in graph.inputs}
     to |= {v: b.constant(a, v.name) for v, a in graph.constants.items()}
     for n in graph.nodes:
         to |= zip(n.outputs, b.emit(n.op, [to[v] for v in n.inputs], n.attrs, names=[v.name for v in n.outputs]))
     return b.graph([to[v] for v in graph.outputs])
 
 
-def check_dynamic(template: Template, case: Case, most: int = 1) -> int:
-    """One kernel for sizes that a run decides, at the case's own sizes and at others. Returns how many runs there were; none where the template refuses."""
-    graph = symbolic(case.graph)
+def check_dynamic(template: Template, case: Case, most: int = 1, more: Sequence[int] = (0, 5, -2, 13)) -> int:
+    """One kernel for sizes that a run decides, at the case's own and at so much more. Returns how many runs there were; none where the template refuses."""
+    graph = case.graph if symbols(case.graph) else symbolic(case.graph, template)
     region, usual = region_of(graph), usual_sizes(graph)
     if not usual or refusal(template, region) is not None:
         return 0
@@ -210,12 +215,12 @@ def check_dynamic(template: Template, case: Case, most: int = 1) -> int:
     if not kernels:
         return 0
     code = compiler().link(compiler().objects({k.symbol: k.source for k in kernels}))
-    others = [{name: max(1, size + more) for name, size in usual.items()} for more in (0, 5, -2, 13)]
+    others = [{name: max(1, size + n) for name, size in usual.items()} for n in more]
     for sizes in others[:1] if case.arrays else others:
         for tactic, kernel in zip(tactics, kernels):
             to = {}
             now, about = region.sized(sizes, to), f"{case.name} by {tactic.name} for {sizes}"
-            inputs = drawn(replace(case, graph=now.body), seed=sum(sizes.values()))
+            inputs = drawn(replace(case, graph=now.body), seed=0 if case.want else sum(sizes.values()))
             want = case.want or evaluate(now.body, inputs, round=False)
             got = _run(now, kernel.sized(sizes, to), code, {to[v]: _at(s, sizes) for v, s in lay.items()}, inputs, about, behind=True, tiles="whole")
             for v in now.body.outputs:
@@ -225,14 +230,19 @@ def check_dynamic(template: Template, case: Case, most: int = 1) -> int:
 
 
 def _at(strides: Strides, sizes: Mapping[str, int]) -> Strides:
-    return tuple(at(s, sizes) for s in strides)
+    return tuple(dims.at(s, sizes) for s in strides)
 
 
 def check(template: Template, case: Case, most: int = 2) -> int:
     """Runs a case on tactics of a template; AssertionError where one is wrong. Returns how many kernels ran."""
-    region, inputs = region_of(case.graph), drawn(case)
-    reason = template.refuses(region)
+    region = region_of(case.graph)
+    reason = refusal(template, region)
     assert reason is None, f"{template.name} refuses {case.name}: {reason}"
+    if symbols(case.graph):
+        ran = check_dynamic(template, case, most)
+        assert ran, f"{template.name} has no tactic for {case.name}"
+        return ran
+    inputs = drawn(case)
     want = case.want or evaluate(case.graph, inputs, round=False)
     ran = 0
     for gap in (0, 5):
@@ -265,7 +275,7 @@ def _run(region: Region, kernel: Kernel, code: bytes, lay: Mapping[Value, Stride
     for x in kernel.operands:
         if isinstance(x, Packed):
             a = np.ascontiguousarray(x.make())
-            assert a.dtype == np.float32 and a.size == int(np.prod(x.shape)), f"{about}: {x.form} is {a.dtype}{list(a.shape)}, promised {list(x.shape)}"
+            assert a.dtype == x.dtype.numpy and a.size == int(np.prod(x.shape)), f"{about}: {x.form} is {a.dtype}{list(a.shape)}, promised {list(x.shape)}"
             packed.append(Buffer(a.reshape(-1), (1,), True, behind))
             words.append(packed[-1].address)
         else:
@@ -306,6 +316,13 @@ def walk(*names: str) -> list:
     """(template, case) for every case declared for these templates, as parameters of a test."""
     import pytest
     return [pytest.param(TEMPLATES[n], c, id=f"{n}-{c.name}") for n in names for c in CASES.get(n, [])]
+
+
+def varying(inputs: str, *body: str, order: Order = (), arrays: Mapping[str, np.ndarray] | None = None, **constants: np.ndarray) -> Case:
+    """A case with sizes n, m and long that a run decides: tuned for 1, for 9 and, without an upper bound, for 3."""
+    returned = body[-1].partition("=")[0]
+    text = "\n".join([f"graph main[n: 1..1..64, m: 1..9..64, long: 1..3..]({inputs}) {{", *body, f"return {returned}", "}"])
+    return Case(named("varying", inputs, body[0].partition("= ")[2], order), parse(text, constants), dict(x=order) if order else {}, arrays or {})
 
 
 def declare(template: str, *cases: Case) -> None:

@@ -252,6 +252,10 @@ CASES = [
         ("f32[1, 2, 3, 8]", "f32[1, 2, 5, 8]", "f32[1, 2, 5, 8]", "f32[3, 5]", {}),
         ("f32[1, 2, 3, 8]", "f32[1, 2, 5, 8]", "f32[1, 2, 5, 8]", np.tri(3, 5, -1, dtype=bool), {}),
         ("f32[1, 2, 3, 8]", "f32[1, 2, 3, 8]", "f32[1, 2, 3, 8]", {"softcap": 2.0}))),
+    *(("RotaryEmbedding", *operands, {"opset": 23, **attrs}) for *operands, attrs in (
+        ("f32[2, 3, 5, 8]", "f32[2, 5, 4]", "f32[2, 5, 4]", {}), ("f32[1, 3, 5, 8]", "f32[1, 5, 4]", "f32[1, 5, 4]", {"interleaved": 1}),
+        ("f32[1, 2, 3, 9]", weights(7, 2), weights(7, 2), np.array([[5, 0, 2]]), {"rotary_embedding_dim": 4}),
+        ("f32[2, 3, 12]", weights(7, 2), weights(7, 2), "i64[2, 3]", {"num_heads": 2, "rotary_embedding_dim": 4, "interleaved": 1}))),
     ("LSTM", "f32[3, 2, 4]", weights(1, 20, 4), weights(1, 20, 5), {"hidden_size": 5, "outputs": 3}),
     ("LSTM", "f32[3, 2, 4]", weights(1, 20, 4), weights(1, 20, 5), weights(1, 40), np.array([3, 3], np.int32),
      weights(1, 2, 5), weights(1, 2, 5), weights(1, 15), {"hidden_size": 5}),
@@ -297,6 +301,15 @@ def response(x):
     return x / (1.5 + 0.1 / 3 * (squares[:, :-2] + squares[:, 1:-1] + squares[:, 2:])) ** 0.6
 
 
+TABLE = np.linspace(0, 1, 20, dtype=np.float32).reshape(10, 2)
+
+
+def turned(x, at):
+    """[batch, rows, depth], two pairs of elements as halves, from position `at` on."""
+    a, b, cos, sin = x[..., :2], x[..., 2:4], TABLE[at:at + x.shape[-2]], -TABLE[at:at + x.shape[-2]]
+    return np.concatenate([a * cos - b * sin, b * cos + a * sin, x[..., 4:]], -1)
+
+
 def replaced(x):
     y = x.copy()
     y[0, 0, 3], y[0, 0, 0] = 7, 8
@@ -320,6 +333,9 @@ BY_HAND = [
     ("FastGelu", SHAPE, BIAS, FUSED, lambda x: tanh_gelu(x + BIAS)),
     ("FastGelu", SHAPE, FUSED, tanh_gelu),
     ("QuickGelu", SHAPE, FUSED, lambda x: x / (1 + np.exp(-1.702 * x))),
+    ("RotaryEmbedding", SHAPE, i64(3), TABLE, -TABLE, FUSED, lambda x: turned(x, 3)),
+    ("RotaryEmbedding", "f32[1, 3, 4, 5]", np.arange(4).reshape(1, 4), TABLE, -TABLE, {**FUSED, "rotary_embedding_dim": 4, "num_heads": 3},
+     lambda x: turned(x, 0)),
     ("FusedMatMul", SHAPE, MATRIX, {**FUSED, "transB": 1}, lambda x: x @ MATRIX.T),
     ("TransposeMatMul", SHAPE, MATRIX.T, {**FUSED, "alpha": 2.0}, lambda x: 2 * x @ MATRIX.T),
     ("FusedConv", SHAPE, KERNEL, FUSED, by_kernel),

@@ -1,5 +1,5 @@
 """Attention kernels."""
-from kernel_harness import Case, check, declare, program, region_of, walk
+from kernel_harness import Case, check, check_dynamic, declare, program, region_of, walk
 import numpy as np
 import pytest
 
@@ -57,6 +57,15 @@ declare("attention", *FEW, *BLOCKED)
 @pytest.mark.parametrize("template, case", walk("attention_few", "attention"))
 def test_attention(template, case):
     check(template, case, most=2)
+
+
+@pytest.mark.parametrize("template, case", [
+    ("attention", attention("rows", (1, 2, 24, 8), (1, 2, 33, 8), (1, 2, 33, 19), (24, 33))),
+    ("attention", attention("blocks", (7, 8), (600, 8), (600, 9), NONE, causal=True)),
+    ("attention_few", attention("few", (2, 3, 8), (2, 20, 8), (2, 20, 9), (1, 20)))])
+def test_every_rest(template, case):
+    """What is left after the whole tiles is a number of its own in the code."""
+    assert check_dynamic(TEMPLATES[template], case, most=2, more=range(-2, 10)) >= 12
 
 
 def test_heads_are_written_in_the_order_of_the_queries():

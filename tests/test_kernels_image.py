@@ -1,7 +1,11 @@
 """Interpolation and transposed convolutions."""
 import numpy as np
 import pytest
-from kernel_harness import Case, check, declare, named, program, walk
+from kernel_harness import Case, check, check_dynamic, declare, named, program, region_of, walk
+
+from pelton.ir.text import parse
+from pelton.kernels.template import TEMPLATES
+from pelton.tune.candidates import refusal
 
 LAST = dict(x=(0, 2, 3, 1), z=(0, 2, 3, 1))
 
@@ -54,3 +58,21 @@ declare(
 @pytest.mark.parametrize("template, case", walk("resize", "conv_transpose", "depthwise_transpose"))
 def test_image(template, case):
     check(template, case)
+
+
+RESIZING = """graph main[batch: 1..3..64, height: 1..5..64](%x: f32[batch, 9, {height}, 6]) {{
+  %y: f32[batch, 9, {twice}, 12] = resize(%x) {{shape=([batch], 9, [{twice}], 12), scales=(1.0, 1.0, 2.0, 2.0), mode="{mode}"}}
+  return %y
+}}
+"""
+
+
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+def test_resize_of_any_batch(mode):
+    case = Case("batch", parse(RESIZING.format(height=5, twice=10, mode=mode)), LAST)
+    assert check_dynamic(TEMPLATES["resize"], case) == 4
+
+
+def test_resize_refuses_pictures_that_vary():
+    region = region_of(parse(RESIZING.format(height="height", twice="2*height", mode="linear")))
+    assert refusal(TEMPLATES["resize"], region) == "the picture's size varies, and with it what each pixel is made of"

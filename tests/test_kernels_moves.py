@@ -4,7 +4,7 @@ from dataclasses import replace
 import ml_dtypes
 import numpy as np
 import pytest
-from kernel_harness import Case, check, declare, drawn, evaluate, named, program, walk
+from kernel_harness import Case, check, declare, drawn, evaluate, named, program, varying, walk
 
 from pelton.ir.types import TensorType
 from pelton.kernels.template import TEMPLATES
@@ -29,6 +29,10 @@ def gathering(op, x, indices, order=None, tail=(), array=None, **attrs):
 declare(
     "gather",
     gathering("gather", "f32[50, 768]", "i64[2, 5]", axis=0, tail=[("s", "add", "y z"), ("t", "add", "s w")]),
+    *(varying(f"%x: {type}, %i: i64[{at}]", f"%y = gather(%x, %i) {{axis={axis}}}") for type, at, axis in (
+        ("f32[7, n]", "m", 0), ("f32[n, 7]", "m, n", 1), ("f32[n, 7, m]", "2", 1))),
+    varying("%x: f32[m, n + 7, m], %i: i32[m, 4*n, m]", "%y = gather_elements(%x, %i) {axis=1}"),
+    varying("%x: f32[n, 7, m, n], %i: i64[n, m, 1]", "%y = gather_nd(%x, %i) {batch_dims=1}"),
     gathering("gather", "f32[2, 9, 3]", "i32[2, 5]", axis=1),
     gathering("gather", "f32[5, 13]", "i64[11]", axis=1),
     gathering("gather", "f32[7, 3]", "i64[]", axis=0),
@@ -66,6 +70,14 @@ declare(
     moving("pad", "i64[7]", pads=(-2, 3), value=np.array(9)),
     moving("pad", "bool[3, 7]", pads=(1, 1, 1, 1), value=np.array(True)),
     moving("pad", "f8e5m2[3, 7]", pads=(1, 1, 1, 1), value=np.array(3, ml_dtypes.float8_e5m2)),
+    *(varying("%x: f32[n], %v: f32[]", f'%y = pad(%x, %v) {{pads=([m], {behind}), mode="{mode}"}}')
+      for mode, behind in (("constant", "-1"), ("constant", "[2*n]"), ("reflect", "4"), ("edge", "3"), ("wrap", "[n]"))),
+    varying("%x: f32[m + 64], %v: f32[]", "%y = pad(%x, %v) {pads=([3 - n], [4 - m])}"),
+    varying("%x: f32[n, m]", "%y = tile(%x) {repeats=(3, 2)}", order=(1, 0)),
+    varying("%x: i64[m]", "%y = tile(%x) {repeats=([n],)}"),
+    varying("%x: f32[m, n, n]", "%y = trilu(%x) {k=1}"),
+    varying("%x: f32[m, n, m]", "%y = trilu(%x) {k=-2, upper=false}", order=(0, 2, 1)),
+    varying("%x: f32[n, m, 5, 7]", '%y = resize(%x) {shape=([n], [m], 10, 9), scales=(1.0, 1.0, 2.0, 1.3)}', order=LAST),
     moving("tile", "f32[3, 5]", repeats=(2, 3)),
     moving("tile", "f32[3, 50]", repeats=(1, 3)),
     moving("tile", "i64[2, 1, 3]", repeats=(1, 7, 2)),

@@ -1,7 +1,7 @@
 """Softmax and the normalisations."""
 import numpy as np
 import pytest
-from kernel_harness import Case, check, declare, named, program, region_of, walk
+from kernel_harness import Case, check, declare, named, program, region_of, varying, walk
 
 from pelton.kernels.template import TEMPLATES
 
@@ -18,7 +18,10 @@ HARD = np.array([[0, -np.inf, 88, -100, 3e38] * 3, [-np.inf] * 14 + [0], [-3e38]
 declare(
     "softmax",
     *(softmax(type, axis, op, order) for op in ("softmax", "log_softmax") for type, axis, order in (
-        ("f32[5, 13]", 1, None), ("f32[3, 1009]", 1, None), ("f32[2, 3, 7, 5]", 1, None), ("f32[2, 35, 7, 5]", 1, LAST), ("f32[2, 3, 7, 75]", 2, None))),
+        ("f32[5, 13]", 1, None), ("f32[3, 60]", 1, None),
+        ("f32[3, 1009]", 1, None), ("f32[2, 3, 7, 5]", 1, None), ("f32[2, 35, 7, 5]", 1, LAST), ("f32[2, 3, 7, 75]", 2, None))),
+    *(varying(f"%x: {type}", f"%y = softmax(%x) {{axis={axis}}}", order=order) for type, axis, order in (
+        ("f32[n, m]", 1, ()), ("f32[m, n]", 1, ()), ("f32[m, n]", 0, ()), ("f32[n, 3, m, n]", 1, LAST), ("f32[n, m]", 0, (1, 0)))),
     softmax("f32[7]", 0),
     softmax("f32[4, 1]", 1),
     softmax("f32[4, 15]", 1, array=HARD),
@@ -46,6 +49,8 @@ declare(
     norm("layer_norm", "f32[2, 5, 768]", [(768,), (768,)], axis=2, constant=True, tail=[("s", "relu", "y"), ("t", "add", "s z")]),
     norm("layer_norm", "f32[3, 7, 5]", [(7, 5), (7, 5)], axis=1, epsilon=1e-3),
     norm("layer_norm", "f32[3, 7, 5]", [(1,), (7, 5)], axis=1),
+    varying("%x: f32[m, n, n], %s: f32[n], %b: f32[1]", "%y = layer_norm(%x, %s, %b) {axis=2}", "%z = relu(%y)"),
+    varying("%x: f32[n, 3, m], %s: f32[3, m]", "%y = rms_norm(%x, %s) {axis=1}", order=(1, 0, 2)),
     norm("layer_norm", "f32[3, 1, 5]", [(3, 1, 1), (5,)], axis=2),
     norm("layer_norm", "f32[3, 4, 35]", [(35,), (35,)], axis=2, order=(1, 0, 2)),
     norm("layer_norm", "f32[3, 4, 35]", [(35,), (35,)], axis=2, order=(0, 2, 1)),
@@ -55,6 +60,8 @@ declare(
 
 declare(
     "channel_norm",
+    varying("%x: f32[n, 6, m, n], %s: f32[6], %b: f32[6]", "%y = group_norm(%x, %s, %b) {groups=3}", order=LAST),
+    varying("%x: f32[m, 6*n, n], %s: f32[6*n], %b: f32[6*n]", "%y = instance_norm(%x, %s, %b)"),
     norm("group_norm", "f32[2, 6, 5, 7]", [(6,), (6,)], groups=3, order=LAST),
     norm("group_norm", "f32[1, 160, 5, 7]", [(160,), (160,)], groups=32, order=LAST, constant=True, tail=[("s", "relu", "y"), ("t", "add", "s z")]),
     norm("group_norm", "f32[1, 58, 13]", [(58,), (58,)], groups=2, epsilon=1e-3),
@@ -69,7 +76,8 @@ def lrn(shape, size, beta, bias):
                 dict(x=(0, *range(2, len(shape)), 1)))
 
 
-declare("lrn", lrn((2, 7, 5, 3), 5, .75, 1.), lrn((1, 58, 3, 3), 4, .5, 2.), lrn((1, 3, 9), 3, 1., 1.), lrn((2, 19), 5, .6, 1.5), lrn((1, 5, 2, 2), 9, .75, 1.),
+declare("lrn", varying("%x: f32[m, n, n]", "%y = lrn(%x) {size=5, alpha=0.3, beta=0.75, bias=1.0}"),
+        lrn((2, 7, 5, 3), 5, .75, 1.), lrn((1, 58, 3, 3), 4, .5, 2.), lrn((1, 3, 9), 3, 1., 1.), lrn((2, 19), 5, .6, 1.5), lrn((1, 5, 2, 2), 9, .75, 1.),
         lrn((1, 192, 3, 2), 5, .75, 1.))
 
 

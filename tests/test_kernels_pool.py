@@ -1,7 +1,9 @@
 """Pooling kernels."""
 import numpy as np
 import pytest
-from kernel_harness import Case, check, declare, named, program, walk
+from kernel_harness import Case, check, check_dynamic, declare, named, program, walk
+
+from pelton.kernels.template import TEMPLATES
 
 LAST = dict(x=(0, 2, 3, 1), z=(0, 2, 3, 1))
 
@@ -47,3 +49,11 @@ declare(
 @pytest.mark.parametrize("template, case", walk("pool"))
 def test_pool(template, case):
     check(template, case)
+
+
+@pytest.mark.parametrize("case", [
+    pool("max_pool", (1, 13, 4, 24), (3, 3), (1, 1), (1, 1, 1, 1)), pool("average_pool", (1, 17, 5, 24), (3, 3), (2, 2), (1, 1, 1, 1)),
+    pool("max_pool", (1, 9, 24, 24), (3, 3), (2, 2), ceil_mode=True), pool("average_pool", (1, 24, 8, 8), (2, 2), (2, 2), ceil_mode=True)])
+def test_every_rest(case):
+    """What a row has left after its whole groups of windows is a number of its own in the code."""
+    assert check_dynamic(TEMPLATES["pool"], case, most=3, more=range(-2, 10)) >= 12

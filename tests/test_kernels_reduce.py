@@ -1,7 +1,7 @@
 """Reductions, arg-extrema, cumulative sums, top-k."""
 import numpy as np
 import pytest
-from kernel_harness import Case, check, declare, named, program, walk
+from kernel_harness import Case, check, declare, named, program, varying, walk
 
 from pelton.ir.types import DType
 
@@ -24,6 +24,10 @@ declare(
     reduction("reduce_sum", "f32[3, 5, 7, 9]", (1, 3), order=(2, 3, 0, 1)),
     reduction("reduce_sum", "f32[3, 10090]", (0, 1), keepdims=False),
     reduction("reduce_sum", "f32[2, 1200, 5]", (1,)),
+    reduction("reduce_sum", "f32[3, 4090]", (1,)),
+    *(varying(f"%x: {type}", f"%y = {op}(%x) {{axes={axes}}}", "%z = relu(%y)", order=order) for op in ("reduce_mean", "reduce_max") for type, axes, order in (
+        ("f32[n, m]", "(1,)", ()), ("f32[n, m]", "(0,)", ()), ("f32[m, n, n]", "(1, 2)", ()), ("f32[n, 2*n, m, n]", "(2, 3)", LAST))),
+    varying("%x: i64[long, n]", "%y = reduce_sum(%x) {axes=(0,), keepdims=false}"),
     reduction("reduce_sum", "f64[5, 130]", (0,)),
     reduction("reduce_mean", "f64[5, 130]", (1,)),
     reduction("reduce_mean", "f16[5, 130]", (1,)),
@@ -65,6 +69,8 @@ TIES = np.array([[1, 3, 3, 2, 3, -1] * 5 + [3], [-np.inf, 0, 0, -np.inf] * 7 + [
 declare(
     "arg",
     *(along(op, "f32[4, 31]", axis, array=TIES, select_last_index=last) for op in ("arg_max", "arg_min") for axis in (0, 1) for last in (False, True)),
+    *(varying(f"%x: {type}", f"%y = {op}(%x) {{axis={axis}, select_last_index={last}}}") for op in ("arg_max", "arg_min") for last in ("false", "true")
+      for type, axis in (("f32[n, long]", 1), ("f32[long, n]", 0), ("f64[n, m]", 0), ("f32[m, n]", 1))),
     along("arg_max", "f32[2, 1000]", 1, keepdims=False),
     along("arg_max", "f32[1, 21, 9, 7]", 1, order=LAST),
     along("arg_max", "f32[1, 21, 9, 7]", 1, keepdims=False),
@@ -78,6 +84,8 @@ declare(
 declare(
     "cumsum",
     *(along("cumsum", "f32[3, 37]", axis, exclusive=e, reverse=r) for axis in (0, 1) for e in (False, True) for r in (False, True)),
+    *(varying(f"%x: {type}", f"%y = cumsum(%x) {{axis={axis}, reverse={reverse}}}") for type, axis in (("f32[n, m]", 1), ("f32[m, n]", 0), ("f32[m, n]", 1))
+      for reverse in ("false", "true")),
     along("cumsum", "i64[5, 3, 9]", 1),
     along("cumsum", "i32[5, 8]", 1),
     along("cumsum", "f32[2, 19, 3, 5]", 1, order=LAST, tail=[("z", "relu", "y")]),
@@ -85,6 +93,8 @@ declare(
 
 declare(
     "top_k",
+    varying("%x: f32[n, 4*long + 5]", "%y, %i = top_k(%x) {axis=1, k=5}"),
+    varying("%x: f32[m + 5, n]", "%y, %i = top_k(%x) {axis=0, k=[m]}"),
     along("top_k", "f32[3, 190]", 1, k=5),
     along("top_k", "f32[4, 31]", 1, k=31, array=TIES),
     along("top_k", "f32[4, 31]", 1, k=7, array=TIES, largest=False),

@@ -6,6 +6,7 @@ import pytest
 from kernel_harness import TARGET, compiler
 
 from pelton.check import check
+from pelton.ir.dims import Undecided, bounds, is_known, maximum, symbol, usual
 from pelton.ir.graph import Builder, Graph, Value, live
 from pelton.ir.types import F32, TensorType
 from pelton.ops import get
@@ -16,18 +17,23 @@ plan = importlib.import_module("pelton.build").plan      # the package offers th
 
 
 class Layers:
-    """Makes a program of one seed: pictures, sequences and matrices, layer after layer on whatever is at hand."""
+    """Makes a program of one seed: pictures, sequences and matrices, layer after layer on whatever is at hand. varying: most sizes of the inputs are
+    such as a run decides."""
 
-    def __init__(self, seed: int):
+    def __init__(self, seed: int, varying: bool = False):
         self.rng, self.builder = np.random.default_rng(seed), Builder()
-        self.values = [self.builder.input(TensorType(F32, shape), name) for name, shape in (("image", (1, 12, 7, 9)), ("rows", (2, 5, 24)), ("matrix", (3, 8)))]
+        some = [symbol(name, least, size, 64) if varying else size for name, least, size in (
+            ("batch", 1, 1), ("height", 4, 7), ("width", 4, 9), ("lines", 1, 2), ("length", 2, 5), ("rows", 1, 3))]
+        shapes = ("image", (some[0], 12, *some[1:3])), ("rows", (*some[3:5], 24)), ("matrix", (some[5], 8))
+        self.values = [self.builder.input(TensorType(F32, shape), name) for name, shape in shapes]
         self.given = len(self.values)
 
     def emit(self, op: str, *inputs: Value, **attrs) -> None:
-        self.values += [v for v in self.builder.emit(get(op), inputs, attrs) if v.type.size < 20000]
+        self.values += [v for v in self.builder.emit(get(op), inputs, attrs) if usual(v.type.size) < 20000]
 
     def constant(self, *shape: int) -> Value:
-        return self.builder.constant(self.rng.standard_normal(shape).astype(np.float32))
+        """Random numbers, one for an axis whose size is not known."""
+        return self.builder.constant(self.rng.standard_normal([d if is_known(d) else 1 for d in shape]).astype(np.float32))
 
     def either(self, *choices):
         return choices[self.rng.integers(len(choices))]
@@ -69,10 +75,11 @@ class Layers:
         some = tuple(sorted(set(map(int, self.rng.integers(0, rank, 1 + self.upto(rank))))))
         pads = [0] * (2 * rank)
         pads[axis], pads[rank + axis] = self.upto(3), self.upto(3)
-        picked = self.builder.constant(self.rng.integers(-shape[axis], shape[axis], 1 + self.upto(5)))
+        least, known = bounds(shape[axis])[0], is_known(*shape[axis:])
+        picked = self.builder.constant(self.rng.integers(-least, least, 1 + self.upto(5)) if least else np.zeros(0, np.int64))
         self.either(lambda: self.emit(self.either("reduce_sum", "reduce_mean", "reduce_max", "reduce_min"), x, axes=some, keepdims=self.either(True, False)),
                     lambda: self.emit(self.either("softmax", "log_softmax"), x, axis=axis),
-                    lambda: self.emit("layer_norm", x, self.constant(*shape[axis:]), self.constant(*shape[axis:]), axis=axis),
+                    lambda: self.emit("layer_norm", x, self.constant(*shape[axis:]), self.constant(*shape[axis:]), axis=axis) if known else None,
                     lambda: self.emit("cumsum", x, axis=axis, reverse=self.either(True, False)),
                     lambda: self.emit("gather", x, picked, axis=axis),
                     lambda: self.emit("pad", x, self.constant(), pads=tuple(pads), mode=self.either("constant", "edge", "wrap")),
@@ -82,12 +89,16 @@ class Layers:
     def image(self) -> None:
         x = self.pick(4)
         n, c, h, w = x.type.shape
-        k = min(h, w, 1 + self.upto(3))
-        size, narrower = dict(kernel=(k, k), strides=(1 + self.upto(2), 1 + self.upto(2)), pads=(k // 2,) * 4, dilations=(1, 1)), max(1, w - 1)
+        if not is_known(c):
+            return
+        k = min(bounds(h)[0], bounds(w)[0], 1 + self.upto(3))
+        if k < 1:
+            return
+        size, narrower = dict(kernel=(k, k), strides=(1 + self.upto(2), 1 + self.upto(2)), pads=(k // 2,) * 4, dilations=(1, 1)), maximum(1, w - 1)
         same = dict(strides=(1, 1), pads=(0,) * 4, dilations=(1, 1))
         self.either(lambda: self.emit(self.either("max_pool", "average_pool"), x, **size, ceil_mode=self.either(True, False)),
                     lambda: self.emit("resize", x, shape=(n, c, h * 2, narrower), scales=(1., 1., 2., narrower / w),
-                                      mode=self.either("nearest", "linear", "cubic")),
+                                      mode=self.either("nearest", "linear", "cubic")) if is_known(h, w) else None,
                     lambda: self.emit("instance_norm", x, self.constant(c), self.constant(c)),
                     lambda: self.emit("group_norm", x, self.constant(c), self.constant(c), groups=self.either(*(g for g in range(1, c + 1) if c % g == 0))),
                     lambda: self.emit("lrn", x, size=3, alpha=.1, beta=.75, bias=1.),
@@ -96,7 +107,10 @@ class Layers:
 
     def graph(self, steps: int) -> Graph:
         while len(self.values) < self.given + steps:
-            self.either(self.view, self.pointwise, self.along, self.image)()
+            try:
+                self.either(self.view, self.pointwise, self.along, self.image)()
+            except Undecided:                              # an op may ask what is not known of its sizes: then it is another's turn
+                continue
         made = self.values[self.given:]
         outputs = dict.fromkeys([made[-1], *(self.either(*made) for _ in range(3))])
         return live(self.builder.graph(outputs))

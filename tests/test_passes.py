@@ -277,6 +277,53 @@ def test_attention_as_exported():
     assert_same(graph, after, 1e-6)
 
 
+def test_rotary_embedding_as_exported():
+    """Angles are positions times frequencies, written twice; the halves of a head's first part are turned, its rest is handed through."""
+    graph = _random_constants("""graph main(%x: f32[1, 5, 32], %positions: i64[1, 5]) {
+      %frequencies = constant f32[1, 3, 1]
+      %p0 = reshape(%positions) {shape=(1, 1, 5)}
+      %p1 = cast(%p0) {to=f32}
+      %f0 = matmul(%frequencies, %p1)
+      %f1 = transpose(%f0) {perm=(0, 2, 1)}
+      %f2 = concat(%f1, %f1) {axis=2}
+      %c0 = cos(%f2)
+      %c = reshape(%c0) {shape=(1, 1, 5, 6)}
+      %s0 = sin(%f2)
+      %s = reshape(%s0) {shape=(1, 1, 5, 6)}
+      %h0 = reshape(%x) {shape=(1, 5, 2, 16)}
+      %h = transpose(%h0) {perm=(0, 2, 1, 3)}
+      %q = slice(%h) {starts=(0,), ends=(8,), axes=(3,), steps=(1,)}
+      %q1 = slice(%q) {starts=(0,), ends=(6,), axes=(3,), steps=(1,)}
+      %q2 = slice(%q) {starts=(6,), ends=(8,), axes=(3,), steps=(1,)}
+      %a = slice(%q1) {starts=(0,), ends=(3,), axes=(3,), steps=(1,)}
+      %b = slice(%q1) {starts=(3,), ends=(6,), axes=(3,), steps=(1,)}
+      %n = neg(%b)
+      %r = concat(%n, %a) {axis=3}
+      %u = mul(%q1, %c)
+      %v = mul(%r, %s)
+      %t = add(%u, %v)
+      %y = concat(%t, %q2) {axis=3}
+      return %y }""")
+    after, report = run(graph)
+    assert_becomes(after, """graph main(%x: f32[1, 5, 32], %positions: i64[1, 5]) {
+      %p0 = reshape(%positions) {shape=(1, 1, 5)}
+      %p1 = cast(%p0) {to=f32}
+      %frequencies = constant f32[3, 1]
+      %f0 = mul(%frequencies, %p1)
+      %f1 = transpose(%f0) {perm=(0, 2, 1)}
+      %h0 = reshape(%x) {shape=(1, 5, 2, 16)}
+      %h = transpose(%h0) {perm=(0, 2, 1, 3)}
+      %c0 = cos(%f1)
+      %c = reshape(%c0) {shape=(1, 1, 5, 3)}
+      %s0 = sin(%f1)
+      %s = reshape(%s0) {shape=(1, 1, 5, 3)}
+      %q = slice(%h) {starts=(0,), ends=(8,), axes=(3,), steps=(1,)}
+      %y = rotary(%q, %c, %s)
+      return %y }""")
+    assert {"rotary_halves", "rotary_part"} <= report.fired().keys()
+    assert_same(graph, after, 1e-6)
+
+
 def test_strict_keeps_the_rounding():
     graph = parse("graph main(%x: f32[3]) { %c = constant f32[] 3.0  %y = div(%x, %c)  return %y }")
     assert [n.op.name for n in run(graph)[0].nodes] == ["mul"]

@@ -9,7 +9,8 @@ from pelton.ir.graph import Builder
 from pelton.ir.types import F32, TensorType
 from pelton.kernels import library  # noqa: F401  (declares the templates)
 from pelton.ops import get
-from pelton.plan import fuse, layout, lower, memory, place
+from pelton.engine import memory
+from pelton.plan import fuse, layout, lower, place
 from pelton.plan.region import Region
 from pelton.tune import candidates
 
@@ -74,6 +75,44 @@ def test_what_is_joined_twice_is_copied_once():
     second, = b.emit(get("concat"), (y, conv(b, x, 2, "w")), dict(axis=1))
     done = planned(b.graph([conv(b, first, 4, "a"), conv(b, second, 4, "b")]))
     assert sum("joined" in c for c in done.copies) == 1
+
+
+def cut(b, x, *sizes, axis=1):
+    ends = list(itertools.accumulate(sizes))
+    return [b.emit(get("slice"), (x,), dict(starts=(e - n,), ends=(e,), axes=(axis,), steps=(1,)))[0] for n, e in zip(sizes, ends)]
+
+
+def test_slices_of_merged_siblings_are_written_where_they_are_joined():
+    b = Builder()
+    x = b.input(TensorType(F32, (1, 8, 5, 7)), "x")
+    one, two = cut(b, b.emit(get("relu"), (conv(b, x, 8, "whole"),))[0], 5, 3)
+    three = conv(b, two, 6, "three", kernel=3)
+    joined, = b.emit(get("concat"), (three, one), dict(axis=1))
+    done = planned(b.graph([conv(b, joined, 4, "last")]))
+    assert [done.places[v].root for v in (three, one, two)] == [joined, joined, two]
+    assert done.places[one].offset == 6 and layout.is_dense(two.type.shape, done.places[two].strides)
+    assert not any("joined" in c for c in done.copies)
+    assert done.tasks[1].region.title() == "convolution+relu+slice+slice" and done.tasks[1].region.body.outputs == (one, two)
+
+
+def test_a_whole_that_is_read_is_written_once_more_only_where_a_slice_is_joined():
+    b = Builder()
+    x = b.input(TensorType(F32, (1, 8, 5, 7)), "x")
+    whole = conv(b, x, 8, "whole")
+    one, two = cut(b, whole, 5, 3)
+    joined, = b.emit(get("concat"), (conv(b, whole, 6, "three"), one), dict(axis=1))
+    done = planned(b.graph([conv(b, joined, 4, "last"), conv(b, two, 2, "side")]))
+    assert done.places[one].root is joined and done.places[two].root is whole and done.places[two].offset == 5
+
+
+@pytest.mark.parametrize("parts, axis", [((6, 2), 1), ((3, 2), 2)])
+def test_slices_that_nothing_joins_or_no_kernel_writes_apart_are_views(parts, axis):
+    b = Builder()
+    x = b.input(TensorType(F32, (1, 8, 5, 7)), "x")
+    one, two = cut(b, conv(b, x, 8, "whole"), *parts, axis=axis)
+    ends = [conv(b, one, 4, "a"), conv(b, two, 4, "b")] if axis == 1 else b.emit(get("concat"), (two, one), dict(axis=axis))
+    fused = fuse.fuse(b.graph(ends), candidates.claim)
+    assert sum(fuse.is_view(i) and i.op.name == "slice" for i in fused.items if not isinstance(i, Region)) == 2
 
 
 def test_heads_are_views():

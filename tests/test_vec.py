@@ -45,7 +45,7 @@ def to_bool(name: str) -> bool:
     return name in COMPARISONS or name in ("isnan", "isinf")
 
 
-PRELUDE = '#include "vec.h"\n#define rolled _Pragma("nounroll")\n'
+PRELUDE = '#include "vec.h"\n'
 
 
 # ---- one C file with a loop around every function --------------------------------------------------------------------------------------
@@ -94,6 +94,7 @@ def accesses(lanes: int) -> str:
         text.append(f"void t_{t}_fill(const args *a, long n) {{ st_{t}({at}a[0].p, ldn_{t}({at}a[1].p, n)); }}\n")
         text.append(f"void t_{t}_gather(const args *a, long n, long s) {{ st_{t}({at}a[0].p, ldg_{t}({at}a[1].p, s, n)); }}\n")
         text.append(f"void t_{t}_scatter(const args *a, long n, long s) {{ stg_{t}({at}a[0].p, s, ld_{t}({at}a[1].p), n); }}\n")
+        text.append(f"void t_{t}_piece(const args *a, long n, long s) {{ stp_{t}({at}a[0].p, 5, s, ld_{t}({at}a[1].p), n); }}\n")
         text.append(f"void t_{t}_broadcast(const args *a) {{ st_{t}({at}a[0].p, bc_{t}(*{at}a[1].p)); }}\n")
         for n in range(lanes + 1):
             text.append(f"void t_{t}_copy_{n}(const args *a) {{ stn_{t}({at}a[0].p, ldn_{t}({at}a[1].p, {n}), {n}); }}\n")
@@ -383,6 +384,24 @@ def test_strided_access(vec, d):
         assert order.tobytes() == (x[:n] if stride else np.repeat(x[max(n - 1, 0)], n)).tobytes()
     vec(f"t_{t}_broadcast", whole, x[2:])
     assert (whole == x[2]).all()
+
+
+@pytest.mark.parametrize("d", MEMORY, ids=lambda d: d.value)
+def test_pieces(vec, d):
+    """Of n lanes from place `at` on, those that are among five elements are stored."""
+    memory, x = GuardedPages(), np.arange(1, vec.lanes + 1).astype(d.numpy)
+    for n, at, at_end in itertools.product(range(vec.lanes + 1), range(-vec.lanes - 1, 8), (False, True)):
+        p = memory.end - 5 * d.size if at_end else memory.first
+        now = memory.bytes(memory.first, 2 * mmap.PAGESIZE)
+        now[:] = 0xA5
+        vec(f"t_{d.value}_piece", p, x, n=n, stride=at)
+        want = np.full(5 * d.size, 0xA5, np.uint8).view(x.dtype)
+        for i in range(n):
+            if 0 <= at + i < 5:
+                want[at + i] = x[i]
+        assert memory.bytes(p, 5 * d.size).tobytes() == want.tobytes()
+        now[p - memory.first:p - memory.first + 5 * d.size] = 0xA5
+        assert (now == 0xA5).all()
 
 
 def test_block_copies(vec):

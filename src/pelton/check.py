@@ -50,6 +50,9 @@ def check(placed: Placed, kernels: Mapping[int, Kernel], code: bytes, threads: i
     for v, array in placed.constants.items():
         room(v)
         view(v)[...] = array
+    for v, numbers in placed.sizes.items():
+        room(v)
+        view(v)[...] = np.arange(v.type.size) if numbers is None else np.reshape(numbers, v.type.shape)
     for task in placed.tasks:
         for v in task.writes:
             at = placed.places[v]

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable
 
 from pelton.errors import InputError
 
-SHAPE_HELP = "sizes of an input whose dimensions the model leaves open, such as x=1x3x224x224 (repeat, or separate by commas)"
+SHAPE_HELP = ("sizes of an input, such as x=1x3x224x224; min..optimum..max for a size that every run may choose, x=1..8..32x3x224x224 "
+              "(repeat, or separate by commas)")
 
 
 def whole(least: int, most: int, what: str) -> Callable[[str], int]:
@@ -64,8 +65,12 @@ def add_build(command: argparse.ArgumentParser) -> None:
     group.add_argument("--cache-dir", metavar="DIR", help="compiled kernels and times are kept here (~/.cache/pelton if not given)")
 
 
+def shapes(args: argparse.Namespace) -> dict[str, str]:
+    """Input name → sizes as they are written."""
+    return named((pair for given in args.shapes for pair in given.split(",")), "--shapes", "x=1x3x224x224")
+
+
 def build_options(args: argparse.Namespace) -> dict:
     """The fields of pelton.Options that `add_build` and `add_threads` ask for."""
-    shapes = named((pair for given in args.shapes for pair in given.split(",")), "--shapes", "x=1x3x224x224")
-    return {"level": args.level, "budget": args.budget, "strict": args.strict, "shapes": shapes or None, "outputs": tuple(args.outputs) or None,
+    return {"level": args.level, "budget": args.budget, "strict": args.strict, "shapes": shapes(args) or None, "outputs": tuple(args.outputs) or None,
             "timing_cache": args.timing_cache, "cache_dir": args.cache_dir, "threads": args.threads}

@@ -5,6 +5,7 @@ import os
 import secrets
 import zipfile
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -63,7 +64,7 @@ def _batch(port, paths: Sequence[str], how: str | None) -> np.ndarray:
         raise InputError(f"the engine does not say how pictures become its input {port.name} {port}; say it with --image, {pictures.EXAMPLES}")
     picture = pictures.parse(how)
     arrays = [picture.array(path, port.shape, port.numpy_dtype) for path in paths]
-    if len(arrays) != port.shape[0]:
+    if len(arrays) != port.shape[0] and isinstance(port.shape[0], int):
         raise InputError(f"input {port.name} takes {port.shape[0]} pictures at once, got {len(arrays)}; give --input {port.name}=FILE as many times")
     return np.concatenate(arrays)
 
@@ -97,15 +98,35 @@ def _read(path: str) -> np.ndarray | dict[str, np.ndarray]:
                          f"(pictures end in {', '.join(pictures.SUFFIXES[:3])} …)") from None
 
 
-def made_up(engine: Engine, seed: int = 0) -> dict[str, np.ndarray]:
-    """Inputs to time an engine with: floats from a normal distribution, integers, bools and strings 0 or 1 (indices that fit any table)."""
+def made_up(engine: Engine, given: Mapping[str, str] = MappingProxyType({}), seed: int = 0) -> dict[str, np.ndarray]:
+    """Inputs to time an engine with: floats from a normal distribution, integers, bools and strings 0 or 1 (indices that fit any table).
+
+    given: sizes of inputs as the command line has them, such as {"x": "1x3x224x224"}; sizes that are open have their usual values where it says nothing.
+    """
     rng = np.random.default_rng(seed)
+    shapes = engine.shapes(_sizes(engine, given))
+
     def drawn(port) -> np.ndarray:
+        shape = shapes[port.name]
         if port.dtype == "string":
-            return rng.integers(0, 2, port.shape).astype(str)
+            return rng.integers(0, 2, shape).astype(str)
         whole = port.numpy_dtype.kind in "iub"
-        return (rng.integers(0, 2, port.shape) if whole else rng.standard_normal(port.shape)).astype(port.numpy_dtype)
+        return (rng.integers(0, 2, shape) if whole else rng.standard_normal(shape)).astype(port.numpy_dtype)
     return {p.name: drawn(p) for p in engine.inputs}
+
+
+def _sizes(engine: Engine, given: Mapping[str, str]) -> dict[str, int]:
+    """Symbol → value, as far as the shapes on the command line say; InputError for an unknown input and what is no shape of its rank."""
+    found: dict[str, int] = {}
+    ports = {p.name: p for p in engine.inputs}
+    for name, text in given.items():
+        if name not in ports:
+            raise InputError(f"the engine has no input {name!r}; it has {', '.join(ports)}")
+        sizes = text.split("x")
+        if len(sizes) != len(ports[name].shape) or not all(s.isdecimal() for s in sizes):
+            raise InputError(f"input {name} is {ports[name]}; --shapes gives it sizes such as {'x'.join(map(str, engine.shapes()[name]))}, got {text!r}")
+        found.update((str(d), int(s)) for d, s in zip(ports[name].shape, sizes) if not isinstance(d, int))
+    return found
 
 
 def check_target(path: str) -> None:

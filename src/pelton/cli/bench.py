@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """examples:
   pelton bench resnet50.pelton                                  throughput and latency on made-up inputs
+  pelton bench bert.pelton --shapes ids=1x384,mask=1x384        an engine that leaves sizes open, at this one
   pelton bench resnet50.onnx --layers                           builds first; then the time of every step
   pelton bench resnet50.onnx --vs onnxruntime,openvino          the others in turns with Pelton, each in its own process
   pelton bench resnet50.onnx --vs onnxruntime --peers-python ~/peers/bin/python
@@ -52,14 +53,18 @@ def main(args: argparse.Namespace) -> None:
     engine, built = opened(args)
     if names and not built:
         raise InputError("--vs gives the other runtimes the ONNX model that the engine was made from: pelton bench model.onnx --vs …")
-    feeds = arrays.given(engine, args.input) if args.input else arrays.made_up(engine)
+    feeds = arrays.given(engine, args.input) if args.input else arrays.made_up(engine, {} if built else arguments.shapes(args))
     context = engine.context(threads=args.threads)
-    batch = engine.inputs[0].shape[0] if engine.inputs and engine.inputs[0].shape else 1
+    first = feeds[engine.inputs[0].name].shape if engine.inputs else ()
+    batch = first[0] if first else 1
     times = timing.Times(timing.measure(lambda: context.run(feeds), args.seconds, args.warmup), max(batch, 1))
     result: dict[str, Any] = {"model": args.model, "machine": engine.plain.target.get("cpu", ""), "threads": context.threads, "runs": len(times.ns),
-                              "inputs": {p.name: str(p) for p in engine.inputs}, "throughput": times.throughput, "latency_ms": times.latency()}
+                              "inputs": {p.name: str(p) for p in engine.inputs}, "shapes": {name: a.shape for name, a in feeds.items()},
+                              "throughput": times.throughput, "latency_ms": times.latency()}
     if not args.json:
         print(f"{args.model}: {build.ports(engine.inputs)} → {build.ports(engine.outputs)}, {text.count(context.threads, 'thread')}")
+        if engine.symbols:
+            print("run for " + ", ".join(f"{name} {'x'.join(map(str, a.shape))}" for name, a in feeds.items()) + " (--shapes takes others)")
         print("\n".join(times.lines()))
     if args.layers:
         result["layers"], result["peak_gflops"] = layers(context, feeds), peak(engine, context.threads)

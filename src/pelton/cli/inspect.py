@@ -7,6 +7,8 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
+from pelton.engine.sizes import at, usual
+
 from . import build, text
 
 if TYPE_CHECKING:
@@ -38,10 +40,11 @@ def main(args: argparse.Namespace) -> None:
     print(build.summary(engine))
     plain, meta = engine.plain, engine.meta
     print(text.table([("  weights:", text.size(memoryview(plain.constants).nbytes)), ("  code:", text.size(len(plain.code))),
-                      ("  memory:", f"{text.size(plain.arena)} for each context"),
+                      ("  sizes:", ", ".join(f"{s.name}: {s.range()}, tuned for {s.usual}" for s in plain.symbols) or "all fixed"),
+                      ("  memory:", f"{text.size(plain.arena)} for each context" + (" at the usual sizes" if plain.symbols else "")),
                       ("  pictures:", meta.get("image") or "the engine does not say how they become inputs"),
                       ("  labels:", text.shortened(", ".join(meta["labels"]), 80) if meta.get("labels") else "none")], "ll"))
-    print("\n" + text.table([("step", "does", "tactic", "GFLOP", "layers"), *map(_row, range(len(engine.steps)), engine.steps)], "rllrl"))
+    print("\n" + text.table([("step", "does", "tactic", "GFLOP", "layers"), *map(_row, range(len(engine.steps)), at(plain, usual(plain)).steps)], "rllrl"))
     for title, found in (("copies because of layouts", meta.get("copies")), ("fusions refused", meta.get("fusion_refusals"))):
         if found:
             print(f"\n{title}:\n" + "\n".join(f"  {line}" for line in found))
@@ -59,5 +62,6 @@ def facts(engine: Engine) -> dict[str, Any]:
     plain = engine.plain
     return {"name": engine.name, "target": dict(plain.target), "meta": dict(plain.meta), "arena": plain.arena, "code": len(plain.code),
             "constants": memoryview(plain.constants).nbytes, "inputs": [dataclasses.asdict(p) for p in engine.inputs],
-            "outputs": [dataclasses.asdict(p) for p in engine.outputs], "buffers": [dataclasses.asdict(b) for b in plain.buffers],
+            "outputs": [dataclasses.asdict(p) for p in engine.outputs], "symbols": [dataclasses.asdict(s) for s in plain.symbols],
+            "sizes": dict(plain.sizes), "buffers": [dataclasses.asdict(b) for b in plain.buffers],
             "steps": [dataclasses.asdict(dataclasses.replace(s, info=dict(s.info))) for s in engine.steps]}

@@ -8,6 +8,8 @@ from typing import NoReturn
 from pelton.errors import EngineError
 
 from .engine import KINDS, SIZES, Buffer, Engine, Port, Slice, Step, Tensor, strings_in
+from .sizes import at, well_formed
+from .sizes import usual as usual_sizes
 
 ALIGN = 64                    # bytes, of every piece of the arena and of the constants
 LARGEST = 1 << 46             # bytes: more than any machine has
@@ -18,9 +20,18 @@ LONGEST = 1 << 63             # dims are C longs
 def check(engine: Engine) -> None:
     """Raises EngineError, saying what and where, unless all numbers of the plan fit together.
 
-    What kernels do with their dims is not known here: code and dims are trusted like a program.
+    What kernels do with their dims is not known here: code and dims are trusted like a program. An engine with symbols is looked at for its usual sizes;
+    for others, what `sizes.at` gives can be checked in turn.
     """
     refuse = _Refusal(engine.name)
+    if engine.symbols:
+        _symbols(engine, refuse)
+        try:
+            usual = at(engine, usual_sizes(engine))
+        except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError) as e:
+            refuse(f"its plan uses a size that it does not explain ({type(e).__name__}: {e})")
+        check(usual)
+        return
     _number(engine.arena, LARGEST, refuse, "the size of the arena")
     constants = memoryview(engine.constants).nbytes
     for kind, ports in (("input", engine.inputs), ("output", engine.outputs)):
@@ -48,6 +59,13 @@ def check(engine: Engine) -> None:
             if ports[b.offset].dtype == "string":
                 objects[i] = b.size // SIZES["string"]
             continue
+        if b.kind in ("sizes", "iota"):
+            if b.dtype not in SIZES or b.size % SIZES[b.dtype] or (b.kind == "sizes" and (b.size, b.dtype) != (len(b.values) * SIZES["i64"], "i64")):
+                refuse(f"{where} has {b.size} bytes of {b.dtype!r} for {len(b.values)} sizes")
+            for n in b.values:
+                if type(n) is not int or not -LONGEST <= n < LONGEST:
+                    refuse(f"{where} holds the size {n!r}")
+            continue
         if b.kind == "strings":
             objects[i] = b.size // SIZES["string"]
             continue
@@ -72,6 +90,23 @@ def check(engine: Engine) -> None:
         _step(step, engine.buffers, objects, refuse, f"step {i} ({step.name})")
     if not engine.code and any(s.symbol for s in engine.steps):
         refuse("it has kernels but no machine code")
+
+
+def _symbols(engine: Engine, refuse: _Refusal) -> None:
+    names = [s.name for s in engine.symbols]
+    if len(set(names)) < len(names):
+        refuse(f"two of its sizes have one name: {', '.join(names)}")
+    for s in engine.symbols:
+        if not all(type(n) is int for n in (s.least, s.usual, s.most)) or not 0 <= s.least <= s.usual <= s.most < LARGEST or not s.name.isidentifier():
+            refuse(f"the size {s.name!r} has the bounds {s.least!r}, {s.usual!r}, {s.most!r}")
+        if not any(s.name in p.shape for p in engine.inputs):
+            refuse(f"no input has the size {s.name!r}")
+    for text, tree in engine.sizes.items():
+        if not well_formed(tree, set(names)):
+            refuse(f"it does not say what the size {text!r} is")
+    for i, b in enumerate(engine.buffers):
+        if b.kind in ("constant", "table", "text") and not (type(b.offset) is int and type(b.size) is int):
+            refuse(f"buffer {i} is a constant whose size varies")
 
 
 class _Refusal:

@@ -5,7 +5,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,7 +18,12 @@ ML_DTYPES_NAMES = {"bf16": "bfloat16", "f8e4m3fn": "float8_e4m3fn", "f8e4m3fnuz"
                    "f8e8m0fnu": "float8_e8m0fnu", "f6e2m3fn": "float6_e2m3fn", "f6e3m2fn": "float6_e3m2fn", "f4e2m1fn": "float4_e2m1fn",
                    "i4": "int4", "u4": "uint4", "i2": "int2", "u2": "uint2"}
 SIZES = {name: np.dtype(n).itemsize for name, n in NUMPY_NAMES.items()} | {name: 1 for name in ML_DTYPES_NAMES} | {"bf16": 2}
-KINDS = ("arena", "constant", "table", "input", "output", "strings", "text")
+KINDS = ("arena", "constant", "table", "input", "output", "strings", "text", "sizes", "iota")
+if TYPE_CHECKING:
+    Number = int
+else:
+    Number = int | str                         # a text, a key of Engine.sizes, where it depends on the sizes of the inputs; `sizes.at` leaves ints alone
+UNBOUNDED = 1 << 40                            # stands for no upper bound of a size
 
 
 def numpy_dtype(name: str) -> np.dtype:
@@ -33,12 +38,26 @@ def numpy_dtype(name: str) -> np.dtype:
 
 
 @dataclass(frozen=True)
+class Symbol:
+    """A size that the inputs of a run decide, from `least` to `most`; the engine was tuned for `usual`."""
+
+    name: str
+    least: int
+    usual: int
+    most: int
+
+    def range(self) -> str:
+        return f"{self.least} and more" if self.most >= UNBOUNDED else f"{self.least} to {self.most}"
+
+
+@dataclass(frozen=True)
 class Port:
-    """An input or output: what arrays the engine takes or gives. `dims` are the names the model has for its dimensions, None where there is none."""
+    """An input or output: what arrays the engine takes or gives. A size is a text where a run decides it: the name of a symbol, or an expression such as
+    "2*batch". `dims` are the names the model has for its dimensions, None where there is none."""
 
     name: str
     dtype: str
-    shape: tuple[int, ...]
+    shape: tuple[Number, ...]
     dims: tuple[str | None, ...] = ()
 
     @property
@@ -57,11 +76,14 @@ class Port:
 class Buffer:
     """Memory that slices are cut from. `offset`: bytes in the arena, bytes in the constants (a "table" is a constant that kernels use for addressing),
     or the index of the input or output. Strings are Python objects, which host steps alone may touch: a buffer of kind "strings" belongs to a context and
-    has 8 bytes per object (`offset` is 0), "text" is a constant, a JSON list of strings."""
+    has 8 bytes per object (`offset` is 0), "text" is a constant, a JSON list of strings. "sizes" are i64 `values`, "iota" counts from 0 in elements of
+    `dtype`, as far as `size` bytes go: both are made when a shape is first met."""
 
     kind: str
-    offset: int
-    size: int
+    offset: Number
+    size: Number
+    values: tuple[Number, ...] = ()
+    dtype: str = "i64"
 
 
 def strings_in(text: Any) -> np.ndarray:
@@ -77,7 +99,7 @@ class Slice:
     """A place in a buffer, in bytes from its start."""
 
     buffer: int
-    offset: int
+    offset: Number
 
 
 @dataclass(frozen=True)
@@ -86,8 +108,8 @@ class Tensor:
 
     slice: Slice
     dtype: str
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
+    shape: tuple[Number, ...]
+    strides: tuple[Number, ...]
 
 
 @dataclass(frozen=True)
@@ -100,11 +122,11 @@ class Step:
     name: str
     symbol: str
     args: tuple[Slice, ...] = ()
-    dims: tuple[int, ...] = ()
-    tiles: int = 1
+    dims: tuple[Number, ...] = ()
+    tiles: Number = 1
     grain: int = 1
     wave: int = 0
-    scratch: int = 0
+    scratch: Number = 0
     host: str = ""
     inputs: tuple[Tensor, ...] = ()
     outputs: tuple[Tensor, ...] = ()
@@ -114,7 +136,10 @@ class Step:
 @dataclass(frozen=True)
 class Engine:
     """Everything a run needs. Steps are in order of their waves; `arena` in bytes; `constants` any buffer of bytes, its pieces at multiples of 64;
-    `code` one ELF shared object or nothing; `target` names os, arch, isa (a level), features and cpu; `meta` is whatever JSON can hold."""
+    `code` one ELF shared object or nothing; `target` names os, arch, isa (a level), features and cpu; `meta` is whatever JSON can hold.
+
+    With `symbols`, numbers depend on the sizes of the inputs (`pelton.engine.sizes`): buffers of the arena then have no place yet, and `arena` is what
+    the usual sizes need."""
 
     name: str
     inputs: tuple[Port, ...]
@@ -126,3 +151,5 @@ class Engine:
     code: bytes
     target: Mapping[str, Any]
     meta: Mapping[str, Any]
+    symbols: tuple[Symbol, ...] = ()
+    sizes: Mapping[str, Any] = field(default_factory=dict)

@@ -21,10 +21,10 @@ from typing import Any, BinaryIO
 from pelton.errors import EngineError
 
 from .check import check
-from .engine import Buffer, Engine, Port, Slice, Step, Tensor
+from .engine import Buffer, Engine, Number, Port, Slice, Step, Symbol, Tensor
 
 MAGIC = b"\x93PELTON\n"
-VERSION = 1
+VERSION = 2
 PREAMBLE = struct.Struct("<8sIIQQ32s")
 ALIGN = 64
 PAGE = 4096                       # constants start on one
@@ -84,7 +84,8 @@ def _pieces(engine: Engine) -> Iterator[Any]:
     check(engine)
     constants = memoryview(engine.constants)
     constants = constants.cast("B") if constants.nbytes else memoryview(b"")
-    plan = _json({"buffers": [[b.kind, b.offset, b.size] for b in engine.buffers], "steps": [_step_to_json(s) for s in engine.steps]}, "plan")
+    plan = _json({"buffers": [[b.kind, b.offset, b.size, *([b.values, b.dtype] if b.kind in ("sizes", "iota") else [])] for b in engine.buffers],
+                  "steps": [_step_to_json(s) for s in engine.steps], "sizes": dict(engine.sizes)}, "plan")
     contents: dict[str, Any] = dict(zip(SECTIONS, (plan, bytes(engine.code), constants)))
     sections: dict[str, dict[str, Any]] = {}
     at = 0
@@ -95,8 +96,8 @@ def _pieces(engine: Engine) -> Iterator[Any]:
         sections[name] = {"offset": at, "size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
         at += len(data)
     header = _json({"name": engine.name, "inputs": [_port_to_json(p) for p in engine.inputs], "outputs": [_port_to_json(p) for p in engine.outputs],
-                    "arena": engine.arena, "target": dict(engine.target), "meta": dict(engine.meta), "sections": sections,
-                    "tables": _hash_of_tables(engine.buffers, constants)}, "meta")
+                    "symbols": [[s.name, s.least, s.usual, s.most] for s in engine.symbols], "arena": engine.arena, "target": dict(engine.target),
+                    "meta": dict(engine.meta), "sections": sections, "tables": _hash_of_tables(engine.buffers, constants)}, "meta")
     body = _up(PREAMBLE.size + len(header), PAGE)
     start = PREAMBLE.pack(MAGIC, VERSION, 0, len(header), body + at, bytes(32))[:32]
     yield start + hashlib.sha256(start + header).digest() + header + bytes(body - PREAMBLE.size - len(header))
@@ -175,9 +176,11 @@ def _parse(data: memoryview, where: str, verify: bool) -> Engine:
         raise EngineError(f"{where} is truncated: it has only {len(data)} bytes; {again}")
     _, version, zero, header_size, file_size, digest = PREAMBLE.unpack_from(data)
     if version > VERSION:
-        raise EngineError(f"{where} is an engine of format version {version}, this Pelton reads versions up to {VERSION}; install a newer Pelton "
+        raise EngineError(f"{where} is an engine of format version {version}, this Pelton reads version {VERSION}; install a newer Pelton "
                           "or build it again")
-    if version < 1 or zero:
+    if version < VERSION:
+        raise EngineError(f"{where} is an engine of format version {version}, this Pelton reads version {VERSION}; build it again")
+    if zero:
         raise EngineError(f"{where} is altered in its first bytes; {again}")
     if len(data) < file_size:
         raise EngineError(f"{where} is truncated: it should have {file_size} bytes and has {len(data)}; {again}")
@@ -196,8 +199,9 @@ def _parse(data: memoryview, where: str, verify: bool) -> Engine:
     try:
         engine = Engine(
             name=_text(h["name"]), inputs=tuple(map(_port, h["inputs"])), outputs=tuple(map(_port, h["outputs"])), arena=h["arena"],
-            buffers=tuple(Buffer(*b) for b in plan["buffers"]), steps=tuple(map(_step, plan["steps"])), constants=sections["constants"],
-            code=bytes(sections["code"]), target=_object(h["target"], "its target"), meta=_object(h["meta"], "its meta"))
+            symbols=tuple(map(_symbol, h["symbols"])), sizes=_object(plan["sizes"], "its table of sizes"), buffers=tuple(map(_buffer, plan["buffers"])),
+            steps=tuple(map(_step, plan["steps"])), constants=sections["constants"], code=bytes(sections["code"]),
+            target=_object(h["target"], "its target"), meta=_object(h["meta"], "its meta"))
     except (KeyError, TypeError, ValueError, AttributeError, EngineError) as e:
         raise EngineError(f"{damaged}a part of its header or plan is missing or of another form ({type(e).__name__}: {e}); {again}") from None
     check(engine)
@@ -236,24 +240,37 @@ def _text(value: Any) -> str:
     return value
 
 
-def _ints(value: Any) -> tuple[int, ...]:
-    if not isinstance(value, list) or any(type(v) is not int for v in value):
+def _numbers(value: Any) -> tuple[Number, ...]:
+    if not isinstance(value, list) or any(type(v) is not int and type(v) is not str for v in value):
         raise TypeError(f"expected whole numbers, got {value!r:.50}")
     return tuple(value)
 
 
+def _symbol(s: list[Any]) -> Symbol:
+    name, least, usual, most = s
+    return Symbol(_text(name), least, usual, most)
+
+
+def _buffer(b: list[Any]) -> Buffer:
+    kind, offset, size, *made = b
+    if not made:
+        return Buffer(_text(kind), offset, size)
+    values, dtype = made
+    return Buffer(_text(kind), offset, size, _numbers(values), _text(dtype))
+
+
 def _port(p: Mapping[str, Any]) -> Port:
-    return Port(_text(p["name"]), _text(p["dtype"]), _ints(p["shape"]), tuple(None if d is None else _text(d) for d in p["dims"]))
+    return Port(_text(p["name"]), _text(p["dtype"]), _numbers(p["shape"]), tuple(None if d is None else _text(d) for d in p["dims"]))
 
 
 def _tensor(t: list[Any]) -> Tensor:
     buffer, offset, dtype, shape, strides = t
-    return Tensor(Slice(buffer, offset), _text(dtype), _ints(shape), _ints(strides))
+    return Tensor(Slice(buffer, offset), _text(dtype), _numbers(shape), _numbers(strides))
 
 
 def _step(s: Mapping[str, Any]) -> Step:
     common = {"name": _text(s["name"]), "wave": s["wave"], "info": _object(s["info"], "the info of a step")}
     if "host" in s:
         return Step(symbol="", host=_text(s["host"]), tiles=0, inputs=tuple(map(_tensor, s["inputs"])), outputs=tuple(map(_tensor, s["outputs"])), **common)
-    return Step(symbol=_text(s["symbol"]), args=tuple(Slice(b, o) for b, o in s["args"]), dims=_ints(s["dims"]), tiles=s["tiles"], grain=s["grain"],
+    return Step(symbol=_text(s["symbol"]), args=tuple(Slice(b, o) for b, o in s["args"]), dims=_numbers(s["dims"]), tiles=s["tiles"], grain=s["grain"],
                 scratch=s["scratch"], **common)

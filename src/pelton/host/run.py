@@ -1,7 +1,7 @@
 """Runs one node by its reference: floats computed in float64 and rounded once, foreign nodes by the onnx package in their own types."""
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -40,10 +40,10 @@ def _declared(node: Node, found: np.ndarray, type: TensorType) -> np.ndarray:
         return np.asarray(found, type.dtype.numpy, order="C")
 
 
-def run_text(text: str) -> Callable[..., tuple[np.ndarray, ...]]:
-    """The function of arrays that a node's text (`pelton.ir.text.node_text`) describes; EngineError where the text is none."""
+def run_text(text: str, sizes: Mapping[str, int] | None = None) -> Callable[..., tuple[np.ndarray, ...]]:
+    """The function of arrays that a node's text (`pelton.ir.text.node_text`) describes, for these values of symbols; EngineError where the text is none."""
     try:
-        node = parse_node(text)
+        node = parse_node(text, sizes)
     except (InputError, ValueError) as e:
         raise EngineError(f"a host step of this engine cannot be read: {e}; it is damaged or made by another version, build it again") from None
     if node.op.kind == "foreign":

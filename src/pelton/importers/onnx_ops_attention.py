@@ -62,6 +62,32 @@ def _repeated(n: Reading, x: Value, groups: int) -> Value:
     return n.reshape(wide, (batch, heads * groups, rows, depth))
 
 
+@reads("RotaryEmbedding")
+def rotary_embedding(n: Reading) -> Thing:
+    """Caches hold angles by position where positions are given, else by batch and row; rotary_embedding_dim only repeats what their width says."""
+    cos, sin, positions = n.input(1), n.input(2), n.optional(3)
+    if positions is not None:
+        cos, sin = n.emit("gather", cos, positions, axis=0), n.emit("gather", sin, positions, axis=0)
+    return _turned(n, n.attr("num_heads", 0), cos, sin)
+
+
+def _turned(n: Reading, heads: int, cos: Value, sin: Value) -> Value:
+    """[batch, heads, rows, depth] or [batch, rows, heads · depth], turned by angles [batch, rows, pairs]."""
+    x = n.input(0)
+    if x.type.rank not in (3, 4) or cos.type.rank != 3 or sin.type.rank != 3:
+        raise n.refuse(f"{n.op} needs an input of rank 3 or 4 and angles of [batch, rows, pairs], got {x.type} and {cos.type}, {sin.type}")
+    batch, rows, pairs = cos.type.shape
+    if n.attr("rotary_embedding_dim", 0) not in (0, 2 * pairs):
+        raise n.refuse(f"{n.op} needs angles for half of its rotary_embedding_dim, got {pairs} for {n.attr('rotary_embedding_dim')}")
+    split, beside = x, (batch, 1, rows, pairs)
+    if x.type.rank == 3:
+        if heads < 1 or x.type.shape[2] % heads:
+            raise n.refuse(f"{n.op} needs num_heads that divide the last axis of {x.type}, got {heads}")
+        split, beside = n.reshape(x, (*x.type.shape[:2], heads, x.type.shape[2] // heads)), (batch, rows, 1, pairs)
+    turned = n.emit("rotary", split, n.reshape(cos, beside), n.reshape(sin, beside), interleaved=n.flag("interleaved"))
+    return n.reshape(turned, x.type.shape)
+
+
 def _fits(shape: tuple[Size, ...], wanted: tuple[Size, ...]) -> bool:
     return len(shape) <= len(wanted) and all(d in (1, w) for d, w in zip(reversed(shape), reversed(wanted)))
 
@@ -87,3 +113,16 @@ def fast_gelu(n: Reading) -> Thing:
 @reads("QuickGelu", domain=MICROSOFT)
 def quick_gelu(n: Reading) -> Thing:
     return n.emit("swish", n.input(0), alpha=n.attr("alpha", 1.702))
+
+
+@reads("RotaryEmbedding", domain=MICROSOFT)
+def rotary_embedding_fused(n: Reading) -> Thing:
+    """The same with positions before the caches, or the position of the first row. Heads are as deep as the caches say where nothing else does."""
+    x, positions, cos, sin = n.input(0), n.input(1), n.input(2), n.input(3)
+    if n.flag("is_packed_batching") or n.attr("scale", 1.0) != 1.0:
+        raise n.refuse("RotaryEmbedding with is_packed_batching or a scale is not supported; export it without, or with its meaning as a function")
+    if positions.type.size == 1:
+        batch, rows = x.type.shape[0], x.type.shape[-2]
+        positions = n.expand(n.emit("add", n.reshape(positions, (1,)), n.constant(np.arange(rows), positions.type.dtype)), (batch, rows))
+    heads = n.attr("num_heads", 0) or x.type.shape[-1] // (2 * cos.type.shape[-1])
+    return _turned(n, heads, n.emit("gather", cos, positions, axis=0), n.emit("gather", sin, positions, axis=0))

@@ -437,3 +437,17 @@ def mapped(x: Any, to: Callable[[Size], Any]) -> Any:
     if isinstance(x, Dim):
         return to(x)
     return tuple(mapped(part, to) for part in x) if type(x) is tuple and symbols(x) else x
+
+
+def tree(x: Size) -> Any:
+    """A size as nested lists, as engines hold it: numbers, names, and ["+", …], ["*", …], ["//", a, b], ["%", a, b], ["max", …], ["min", …]."""
+    if not isinstance(x, Dim):
+        return int(x)
+
+    def atom(a: Atom) -> Any:
+        return a.name if isinstance(a, Symbol) else [{"floordiv": "//", "mod": "%"}.get(a.fn, a.fn), *map(tree, a.args)]
+    terms = []
+    for m, c in x.terms:
+        factors = [*([c] if c != 1 or not m else []), *map(atom, m)]
+        terms.append(factors[0] if len(factors) == 1 else ["*", *factors])
+    return terms[0] if len(terms) == 1 else ["+", *terms]

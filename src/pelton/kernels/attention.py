@@ -1,8 +1,11 @@
 """Attention: softmax(scale · Q·Kᵀ + mask) · V as one kernel, with heads read and written where they lie."""
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
+from pelton.ir.dims import Size, bounds, is_known, usual
 from pelton.ir.graph import Value
 from pelton.plan.layout import Order, Strides, broadcast, order_of, row_major
 from pelton.plan.region import Region
@@ -12,7 +15,7 @@ from .grid import all_f32, constant, divide, fits_grid, tail_refusal
 from .template import Kernel, Layouts, Tactic, Target, Template, template
 
 
-def unit(shape: tuple[int, ...], strides: Strides) -> bool:
+def unit(shape: tuple[Size, ...], strides: Strides) -> bool:
     """Whether the last axis lies element by element."""
     return shape[-1] == 1 or strides[-1] == 1
 
@@ -25,17 +28,17 @@ class Heads:
         self.q, self.k, self.v, self.mask = self.node.inputs
         self.out = self.node.output.type.shape
         self.lead = self.out[:-2]
-        self.batch = int(np.prod(self.lead))
+        self.batch = math.prod(self.lead)
         self.sq, self.d = self.q.type.shape[-2:]
         self.sk, self.dv = self.v.type.shape[-2:]
         self.grid = grid_of(self.out, "rows")
         self.scores = grid_of((*self.lead, self.sq, self.sk), "rows")
         self.masked = not (constant(region, self.mask) and not region.body.constants[self.mask].any())
 
-    def block(self, layouts: Layouts) -> str:
+    def block(self, layouts: Layouts, **more: Size) -> str:
         """The region block up to the tail: sizes, row strides, and where a head begins."""
         rows = {name: layouts[v][-2] for name, v in (("QR", self.q), ("KR", self.k), ("VR", self.v))}
-        text = constants(SQ=self.sq, SK=self.sk, D=self.d, DV=self.dv, **rows, CAUSAL=self.node.attrs["causal"], MASKED=self.masked)
+        text = constants(SQ=self.sq, SK=self.sk, D=self.d, DV=self.dv, **rows, CAUSAL=self.node.attrs["causal"], MASKED=self.masked, **more)
         text += f"#define SCALE {float(np.float32(self.node.attrs['scale']))!r}f\n"
         for name, v in (("Q_AT", self.q), ("K_AT", self.k), ("V_AT", self.v)):
             shape = (*self.lead, *v.type.shape[-2:])
@@ -43,11 +46,13 @@ class Heads:
         strides = broadcast(self.mask.type.shape, layouts[self.mask], self.scores.shape)
         at = f"mask + {self.scores.address(strides)}"
         load = f"ldn_f32({at}, n)" if self.scores.step(strides) else f"bc_f32(*({at}))"
-        return text + f"AI vf32 mask_at(const float *mask, long b, long r, long c, int n) {{ return {load}; }}\n"
+        return text + f"AI vf32 mask_at(const args *a, const float *mask, long b, long r, long c, int n) {{ return {load}; }}\n"
 
 
 class Attention(Template):
     """What both forms share: a composite taken whole, operands of any outer strides, a pointwise tail."""
+
+    dynamic = True
 
     def refuses(self, region: Region) -> str | None:
         node = region.anchor
@@ -57,6 +62,8 @@ class Attention(Template):
             return "not f32"
         if 0 in node.output.type.shape or 0 in node.inputs[0].type.shape or 0 in node.inputs[1].type.shape:
             return "nothing to compute"
+        if not is_known(node.inputs[0].type.shape[-1], node.output.type.shape[-1]):
+            return "the width of a head varies"
         if not abs(node.attrs["scale"]) <= float(np.finfo(np.float32).max):
             return "its scale is no finite f32"
         return tail_refusal(region, node.output.type.shape)
@@ -89,7 +96,7 @@ class Few(Attention):
 
     def refuses(self, region: Region) -> str | None:
         reason = super().refuses(region)
-        return reason or ("more queries than pay without packed keys" if region.anchor.output.type.shape[-2] > 4 else None)
+        return reason or ("more queries than pay without packed keys" if usual(region.anchor.output.type.shape[-2]) > 4 else None)
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         vectors = divide(region.anchor.output.type.shape[-1], target.lanes)
@@ -128,8 +135,7 @@ class Blocked(Attention):
         end = tail(region, layouts, h.grid, (region.anchor.output,), first=len(operands))
         nr, mb = tactic["NV"] * target.lanes, tactic["MB"]
         keys, cols = divide(h.sk, nr) * nr, divide(h.dv, nr) * nr
-        running = h.sk > tactic["KB"]
-        block = tactic["KB"] if running else keys
-        row = block + (0 if block % 256 else target.lanes)
+        running, row = bounds(h.sk)[1] > tactic["KB"], tactic["KB"] + (0 if tactic["KB"] % 256 else target.lanes)
         scratch = 4 * (keys * h.d + h.sk * cols + mb * (h.d + row + (cols if running else 0) + 3))
-        return kernel("attention.c", region, tactic, h.block(layouts) + end.text, (*operands, *end.operands), h.batch * divide(h.sq, mb), scratch=scratch)
+        return kernel("attention.c", region, tactic, h.block(layouts, RUNNING=running) + end.text,
+                      (*operands, *end.operands), h.batch * divide(h.sq, mb), scratch=scratch)

@@ -1,14 +1,15 @@
-"""Convolutions, channels-last: direct, Winograd and depthwise."""
+"""Convolutions, channels-last: direct, Winograd and depthwise; and the first layer's, which reads planes."""
 from __future__ import annotations
 
 import numpy as np
 
+from pelton.ir.dims import Size, bounds
 from pelton.ir.graph import Value
-from pelton.plan.layout import Order, Strides, channels_last
+from pelton.plan.layout import Order, Strides, channels_last, row_major
 from pelton.plan.region import Region
 
 from .emit import constants, grid_of, kernel, tail
-from .gemm import is_product
+from .gemm import is_product, pack_panels
 from .grid import all_f32, constant, divide, fits_grid, tail_refusal
 from .template import Kernel, Layouts, Packed, Tactic, Target, Template, template
 
@@ -16,10 +17,10 @@ from .template import Kernel, Layouts, Packed, Tactic, Target, Template, templat
 class Window:
     """The sizes of a convolution or pooling over one or two spatial axes (one axis is a picture of one row)."""
 
-    def __init__(self, x: tuple[int, ...], y: tuple[int, ...], kernel, strides, pads, dilations):
+    def __init__(self, x: tuple[Size, ...], y: tuple[Size, ...], kernel, strides, pads, dilations):
         flat = len(x) == 3
 
-        def two(pair: tuple[int, ...], one: int) -> tuple[int, int]:
+        def two(pair: tuple[Size, ...], one: int) -> tuple[Size, Size]:
             return (one, pair[0]) if flat else (pair[0], pair[1])
 
         self.n, self.c, self.oc = x[0], x[1], y[1]
@@ -31,9 +32,9 @@ class Window:
         self.pt, self.pl = two(pads, 0)
         reach_h = (self.oh - 1) * self.sh + (self.kh - 1) * self.dh - self.pt
         reach_w = (self.ow - 1) * self.sw + (self.kw - 1) * self.dw - self.pl
-        self.padded = bool(self.pt or self.pl or reach_h >= self.h or reach_w >= self.w)
+        self.padded = bool(self.pt or self.pl or bounds(reach_h - self.h)[1] >= 0 or bounds(reach_w - self.w)[1] >= 0)
 
-    def sizes(self, strides: Strides) -> dict[str, int]:
+    def sizes(self, strides: Strides) -> dict[str, Size]:
         xn, xh, xw = strides[0], strides[2] if len(strides) == 4 else 0, strides[-1]
         return dict(BATCH=self.n, H=self.h, W=self.w, OH=self.oh, OW=self.ow, KH=self.kh, KW=self.kw, SH=self.sh, SW=self.sw,
                     PT=self.pt, PL=self.pl, DH=self.dh, DW=self.dw, XN=xn, XH=xh, XW=xw)
@@ -63,7 +64,7 @@ class ChannelsLast(Template):
             return "the filters are not constant"
         if 0 in node.inputs[0].type.shape or 0 in node.output.type.shape:
             return "nothing to compute"
-        return self.refuses_sizes(region) or tail_refusal(region, node.output.type.shape)
+        return self.refuses_sizes(region) or tail_refusal(region, node.output.type.shape, 1)
 
     def refuses_sizes(self, region: Region) -> str | None:
         return None
@@ -76,10 +77,14 @@ class ChannelsLast(Template):
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
         node, strides = region.anchor, layouts[value]
-        if value is node.inputs[0] and value.type.shape[1] != 1 and strides[1] != 1:
+        if value is node.inputs[0] and not self.lies(value.type.shape, strides):
             return False
         read = any(value in n.inputs for n in region.tail) or value in region.body.outputs
         return not read or fits_grid(region, grid_of(node.output.type.shape, "pixels"), value, strides)
+
+    def lies(self, shape: tuple[int, ...], strides: Strides) -> bool:
+        """Whether the pictures can be read from where they are."""
+        return shape[1] == 1 or strides[1] == 1
 
 
 def shares(pixels: int, panels: int, batch: int, threads: int, mr: int):
@@ -95,6 +100,7 @@ def shares(pixels: int, panels: int, batch: int, threads: int, mr: int):
 @template
 class Winograd(ChannelsLast):
     name = "winograd"
+    dynamic = True
     inexact = True
 
     def refuses_sizes(self, region: Region) -> str | None:
@@ -140,7 +146,7 @@ class Winograd(ChannelsLast):
         node, s = region.anchor, window(region)
         x, w, bias = node.inputs
         f, nr, tb = tactic["F"], tactic["NV"] * target.lanes, tactic["TB"]
-        end = tail(region, layouts, grid_of(node.output.type.shape, "pixels"), (node.output,), first=2, add=bias)
+        end = tail(region, layouts, grid_of(node.output.type.shape, "pixels"), (node.output,), first=2, add=bias, unit=target.lanes)
         sizes = s.sizes(layouts[x])
         block = constants(C=s.c, OC=s.oc, **{k: sizes[k] for k in ("BATCH", "H", "W", "OH", "OW", "PT", "PL", "XN", "XH", "XW")}) + end.text
         padded = divide(s.oc, nr) * nr
@@ -177,6 +183,7 @@ def transform_filters(w: np.ndarray, f: int, nr: int) -> np.ndarray:
 @template
 class Depthwise(ChannelsLast):
     name = "depthwise"
+    dynamic = True
 
     def refuses_sizes(self, region: Region) -> str | None:
         w = region.anchor.inputs[1].type.shape
@@ -194,7 +201,7 @@ class Depthwise(ChannelsLast):
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node, s = region.anchor, window(region)
         x, w, bias = node.inputs
-        end = tail(region, layouts, grid_of(node.output.type.shape, "pixels"), (node.output,), first=2, add=bias)
+        end = tail(region, layouts, grid_of(node.output.type.shape, "pixels"), (node.output,), first=2, add=bias, unit=target.lanes)
         array, lanes = region.body.constants[w], target.lanes
 
         def pack() -> np.ndarray:
@@ -209,6 +216,7 @@ class Depthwise(ChannelsLast):
 @template
 class Direct(ChannelsLast):
     name = "conv"
+    dynamic = True
 
     def refuses_sizes(self, region: Region) -> str | None:
         return "a product over pixels: gemm" if is_product(region.anchor) else None
@@ -222,8 +230,9 @@ class Direct(ChannelsLast):
         seen = set()
         for mr, nv in ((6, 2), (4, 3), (12, 1)) if s.oc // groups > 8 else ((12, 1), (6, 1)):
             nr = nv * target.lanes
+            mr = min(mr, s.oh * s.ow)
             for mb, per in shares(s.oh * s.ow, divide(s.oc // groups, nr), s.n * groups, target.threads, mr):
-                choice = (min(mr, s.oh * s.ow), nv, mb, per * nr)
+                choice = (mr, nv, mb, per * nr)
                 if choice not in seen:
                     seen.add(choice)
                     yield Tactic(self.name, target.isa, tuple(zip(("MR", "NV", "MB", "NB"), choice)))
@@ -233,7 +242,8 @@ class Direct(ChannelsLast):
         x, w, bias = node.inputs
         groups, nr = node.attrs["group"], tactic["NV"] * target.lanes
         c, oc = s.c // groups, s.oc // groups
-        end = tail(region, layouts, grid_of(node.output.type.shape, "pixels"), (node.output,), first=2, add=bias)
+        end = tail(region, layouts, grid_of(node.output.type.shape, "pixels"), (node.output,), first=2, add=bias,
+                   unit=None if groups > 1 and oc % target.lanes else target.lanes)
         block = constants(C=c, OC=oc, GROUPS=groups, PADDED=s.padded, **s.sizes(layouts[x])) + end.text
         array = region.body.constants[w]
         panels = divide(oc, nr)
@@ -245,3 +255,50 @@ class Direct(ChannelsLast):
         tiles = s.n * groups * divide(s.oh * s.ow, tactic["MB"]) * divide(divide(oc, nr) * nr, tactic["NB"])
         return kernel("conv.c", region, tactic, block,
                       (x, Packed((w,), f"taps_g{groups}_p{nr}", (groups, panels, s.kh * s.kw * c, nr), pack), *end.operands), tiles)
+
+
+@template
+class Planar(ChannelsLast):
+    """The first layer: reads a picture of a few planes as it lies, and writes channels last."""
+
+    name = "conv_planar"
+    dynamic = True
+
+    def refuses_sizes(self, region: Region) -> str | None:
+        node = region.anchor
+        if node.attrs["group"] != 1 or node.inputs[0].type.rank != 4:
+            return "not one picture of all its channels"
+        if node.inputs[1].type.shape[1] > 4:
+            return "more than four planes: rows of every plane are copied by every task, and what kernels of ours write has its channels last"
+        if any(node.inputs[0] in n.inputs for n in region.tail):
+            return "what follows reads the picture as well, as vectors of channels"
+        return None
+
+    def wanted(self, region: Region, value: Value, layouts: Layouts) -> Order:
+        return row_major(value.type.rank) if value is region.anchor.inputs[0] else super().wanted(region, value, layouts)
+
+    def lies(self, shape: tuple[int, ...], strides: Strides) -> bool:
+        return shape[-1] == 1 or strides[-1] == 1
+
+    def form(self, tactic: Tactic) -> tuple[int, ...]:
+        return tactic["MR"], tactic["NV"]
+
+    def tactics(self, region: Region, layouts: Layouts, target: Target):
+        s = window(region)
+        for mr, nv in ((6, 2), (4, 3), (12, 1)) if s.oc > 8 else ((12, 1), (6, 1)):
+            panels = divide(s.oc, nv * target.lanes)
+            for rb in dict.fromkeys(min(rb, s.oh) for rb in (2, 4, 1)):
+                per = max(1, min(panels, panels * divide(s.oh, rb) * s.n // (6 * target.threads)))
+                yield Tactic(self.name, target.isa, (("MR", min(mr, s.ow)), ("NV", nv), ("RB", rb), ("NB", per * nv * target.lanes)))
+
+    def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
+        node, s = region.anchor, window(region)
+        x, w, bias = node.inputs
+        nr, rb, taps = tactic["NV"] * target.lanes, tactic["RB"], s.c * s.kh * s.kw
+        end = tail(region, layouts, grid_of(node.output.type.shape, "pixels"), (node.output,), first=2, add=bias, unit=target.lanes)
+        block = constants(C=s.c, OC=s.oc, XC=layouts[x][1], **s.sizes(layouts[x])) + end.text
+        array = region.body.constants[w]
+        rows, columns = (rb - 1) * s.sh + (s.kh - 1) * s.dh + 1, (s.ow - 1) * s.sw + (s.kw - 1) * s.dw + 1
+        weights = Packed((w,), f"panels{nr}planar", (divide(s.oc, nr), taps, nr), lambda: pack_panels(array.reshape(s.oc, taps).T, nr))
+        tiles = s.n * divide(s.oh, rb) * divide(s.oc, tactic["NB"])
+        return kernel("conv_planar.c", region, tactic, block, (x, weights, *end.operands), tiles, scratch=4 * s.c * rows * columns)

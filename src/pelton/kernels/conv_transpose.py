@@ -14,6 +14,7 @@ from .template import Kernel, Layouts, Packed, Tactic, Target, template
 @template
 class DepthwiseTranspose(ChannelsLast):
     name = "depthwise_transpose"
+    dynamic = True
     anchor = "conv_transpose"
 
     def refuses_sizes(self, region: Region) -> str | None:
@@ -28,7 +29,7 @@ class DepthwiseTranspose(ChannelsLast):
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node, s = region.anchor, window(region)
         x, w, bias = node.inputs
-        end = tail(region, layouts, grid_of(node.output.type.shape, "pixels"), (node.output,), first=2, add=bias)
+        end = tail(region, layouts, grid_of(node.output.type.shape, "pixels"), (node.output,), first=2, add=bias, unit=target.lanes)
         array, padded = region.body.constants[w], divide(s.c, target.lanes) * target.lanes
 
         def pack() -> np.ndarray:
@@ -42,6 +43,7 @@ class DepthwiseTranspose(ChannelsLast):
 @template
 class ConvTranspose(ChannelsLast):
     name = "conv_transpose"
+    dynamic = True
     anchor = "conv_transpose"
 
     def form(self, tactic: Tactic) -> tuple[int, ...]:
@@ -52,8 +54,9 @@ class ConvTranspose(ChannelsLast):
         pixels, seen = divide(s.oh, s.sh) * divide(s.ow, s.sw), set()
         for mr, nv in ((6, 2), (4, 3), (12, 1)) if s.oc // groups > 8 else ((12, 1), (6, 1)):
             nr = nv * target.lanes
+            mr = min(mr, pixels)
             for mb, per in shares(pixels, divide(s.oc // groups, nr), s.n * groups * s.sh * s.sw, target.threads, mr):
-                choice = (min(mr, pixels), nv, mb, per * nr)
+                choice = (mr, nv, mb, per * nr)
                 if choice not in seen:
                     seen.add(choice)
                     yield Tactic(self.name, target.isa, tuple(zip(("MR", "NV", "MB", "NB"), choice)))
@@ -63,7 +66,8 @@ class ConvTranspose(ChannelsLast):
         x, w, bias = node.inputs
         groups, nr = node.attrs["group"], tactic["NV"] * target.lanes
         c, oc, taps = s.c // groups, s.oc // groups, s.kh * s.kw
-        end = tail(region, layouts, grid_of(node.output.type.shape, "pixels"), (node.output,), first=2, add=bias)
+        end = tail(region, layouts, grid_of(node.output.type.shape, "pixels"), (node.output,), first=2, add=bias,
+                   unit=None if groups > 1 and oc % target.lanes else target.lanes)
         array, panels = region.body.constants[w], divide(oc, nr)
 
         def pack() -> np.ndarray:

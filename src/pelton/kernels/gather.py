@@ -1,17 +1,25 @@
 """Gathers: rows, elements and index tuples, out of tensors of any element size."""
 from __future__ import annotations
 
-from pelton.ir.graph import Value
+from pelton.ir import dims
+from pelton.ir.graph import Node, Value
 from pelton.ir.types import I32, I64
 from pelton.plan.layout import Order, Strides
 from pelton.plan.region import Region
 
-from .emit import Grid, constants, kernel, memory, tail
+from .emit import Grid, constants, kernel, memory, spelled, tail
 from .fold import held
 from .grid import divide
 from .moves import Moving, plain
 from .sweep import extent, lying, shares, swept
 from .template import Kernel, Layouts, Tactic, Target, template
+
+
+def gathered(node: Node) -> range:
+    """The axes of the input along which indices are looked up."""
+    if node.op.name == "gather_nd":
+        return range(node.attrs["batch_dims"], node.attrs["batch_dims"] + node.inputs[1].type.shape[-1])
+    return range(node.attrs["axis"], node.attrs["axis"] + 1)
 
 
 class Picks:
@@ -25,31 +33,33 @@ class Picks:
         self.between = 0                                                   # between the numbers of an index tuple
         if node.op.name == "gather_nd":
             batch, depth = node.attrs["batch_dims"], indices.type.shape[-1]
-            axes = range(batch, batch + depth)
             self.x: Strides = (*xs[:batch], *[0] * (rank - 1 - batch), *xs[batch + depth:])
             self.indices: Strides = (*ids[:-1], *[0] * (x.type.rank - batch - depth))
             self.between = ids[-1]
         else:
             axis = node.attrs["axis"]
-            axes = range(axis, axis + 1)
             if node.op.name == "gather":
                 self.x = (*xs[:axis], *[0] * rank, *xs[axis + 1:])
                 self.indices = (*[0] * axis, *ids, *[0] * (x.type.rank - axis - 1))
             else:
                 self.x = (*xs[:axis], 0, *xs[axis + 1:])
                 self.indices = ids
+        axes = gathered(node)
         self.sizes, self.steps = [shape[a] for a in axes], [xs[a] for a in axes]
 
 
 @template
 class Gather(Moving):
     name = "gather"
+    dynamic = True
     anchors = ("gather", "gather_elements", "gather_nd")
 
     def refuses_node(self, region: Region) -> str | None:
         dtype = region.anchor.inputs[1].type.dtype
         if region.anchor.op.name == "gather_nd" and region.anchor.inputs[1].type.shape[-1] == 0:
             return "empty index tuples"
+        if any(dims.bounds(region.anchor.inputs[0].type.shape[a])[0] < 1 for a in gathered(region.anchor)):
+            return "there may be no element to gather"
         return None if dtype in (I64, I32) else f"indices in {dtype.value}"
 
     def order(self, region: Region, value: Value, layouts: Layouts) -> Order:
@@ -83,9 +93,9 @@ class Gather(Moving):
         xc, ic = grid.step(p.x), grid.step(p.indices)
         moved = plain(region, layouts)
         row = Grid(grid.shape, (), grid.r, ())
-        block = constants(ROWS=rows, COLS=cols, DEPTH=len(p.sizes), IK=p.between, PICK=bool(ic) or (xc != 1 and cols > 1), XC=xc, IC=ic)
+        block = constants(ROWS=rows, COLS=cols, DEPTH=len(p.sizes), IK=p.between, PICK=bool(ic) or (xc != 1 and cols != 1), XC=xc, IC=ic)
         block += f"#define X_AT(r) ({row.address(p.x)})\n#define I_AT(r) ({row.address(p.indices)})\n"
-        block += f"static const long sizes[] = {{{', '.join(map(str, p.sizes))}}}, steps[] = {{{', '.join(map(str, p.steps))}}};\n"
+        block += "".join(f"#define {name} {{{', '.join(map(spelled, numbers))}}}\n" for name, numbers in (("SIZES", p.sizes), ("STEPS", p.steps)))
         block += f"typedef {memory(indices.type.dtype)} index;\n" + held(moved.dtype)
         end = tail(moved.region, moved.layouts, grid, (moved.region.anchor.output,), first=2)
         return kernel("gather.c", region, tactic, block + end.text, (x, indices, *moved.operands(end)), divide(rows, tactic["RB"]) * divide(cols, tactic["CB"]))

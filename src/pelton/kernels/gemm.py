@@ -1,13 +1,16 @@
 """Matrix products: matmul with either operand, and 1×1 convolutions of stride one, which are products over pixels."""
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
+from pelton.ir.dims import bounds
 from pelton.ir.graph import Node, Value
 from pelton.plan.layout import Order, broadcast, channels_last, row_major
 from pelton.plan.region import Region
 
-from .emit import Grid, constants, grid_of, kernel, tail
+from .emit import Grid, constants, grid_of, kernel, spelled, tail
 from .grid import all_f32, constant, divide, fits_grid, tail_refusal
 from .template import Kernel, Layouts, Packed, Tactic, Target, Template, template
 
@@ -41,12 +44,12 @@ class Product:
         if node.op.name == "convolution":
             self.bias = node.inputs[2]
             self.grid = grid_of(out, "pixels")
-            self.batch, self.m, self.n, self.k = out[0], int(np.prod(out[2:])), out[1], self.a.type.shape[1]
+            self.batch, self.m, self.n, self.k = out[0], math.prod(out[2:]), out[1], self.a.type.shape[1]
         else:
             self.grid = grid_of(out, "rows")
-            self.batch, self.m, self.n, self.k = int(np.prod(out[:-2])), out[-2], out[-1], self.a.type.shape[-1]
+            self.batch, self.m, self.n, self.k = math.prod(out[:-2]), out[-2], out[-1], self.a.type.shape[-1]
             joined = Grid(out, (), tuple(range(len(out) - 1)), (len(out) - 1,))
-            if self.batch > 1 and int(np.prod(self.b.type.shape[:-2])) == 1 and (layouts is None or self._rows_are_one_run(joined, layouts)):
+            if self.batch != 1 and math.prod(self.b.type.shape[:-2]) == 1 and (layouts is None or self._rows_are_one_run(joined, layouts)):
                 self.grid, self.batch, self.m = joined, 1, self.batch * self.m
 
     def _rows_are_one_run(self, joined: Grid, layouts: Layouts) -> bool:
@@ -58,6 +61,7 @@ class Product:
 @template
 class Gemm(Template):
     name = "gemm"
+    dynamic = True
 
     def refuses(self, region: Region) -> str | None:
         node = region.anchor
@@ -76,7 +80,7 @@ class Gemm(Template):
             return "the left operand is constant"
         if 0 in node.output.type.shape or 0 in node.inputs[0].type.shape:
             return "nothing to compute"
-        return tail_refusal(region, node.output.type.shape)
+        return tail_refusal(region, node.output.type.shape, 1 if node.op.name == "convolution" else node.output.type.rank - 1)
 
     def order(self, region: Region, value: Value, layouts: Layouts) -> Order:
         rank = value.type.rank
@@ -93,7 +97,7 @@ class Gemm(Template):
             return (shape[1] == 1 or strides[1] == 1) and len(runs) <= 1
         if value is p.a and shape[-1] != 1 and strides[-1] != 1:
             return False
-        if value is p.b and not constant(region, value) and 1 not in [s for s, d in zip(strides[-2:], shape[-2:]) if d != 1] and max(shape[-2:]) > 1:
+        if value is p.b and not constant(region, value) and 1 not in [s for s, d in zip(strides[-2:], shape[-2:]) if d != 1] and shape[-2:] != (1, 1):
             return False
         in_tail = any(value in n.inputs for n in region.tail) or value in region.body.outputs
         return not in_tail or fits_grid(region, p.grid, value, strides)
@@ -139,7 +143,7 @@ class Gemm(Template):
             x = grid_of(p.a.type.shape, "pixels")
             a_strides = layouts[p.a]
             runs = x.runs(x.r, a_strides)
-            ar, a_at = (runs[0][1] if runs else 0), f"(b) * {a_strides[0]}L"
+            ar, a_at = (runs[0][1] if runs else 0), f"(b) * {spelled(a_strides[0])}"
             b_at, bk, bn = "0", 0, 0
         else:
             a_shape = (*grid.shape[:-1], p.k)
@@ -151,19 +155,19 @@ class Gemm(Template):
             b_shape = (*grid.shape[:-2], p.k, p.n)
             shape = p.b.type.shape
             if packed:
-                dense = tuple(int(np.prod([divide(shape[-1], nr) * nr, shape[-2], *shape[i + 1:-2]])) for i in range(len(shape) - 2))
+                dense = tuple(math.prod([divide(shape[-1], nr) * nr, *shape[i + 1:-1]]) for i in range(len(shape) - 2))
                 b = broadcast(shape, (*dense, 0, 0), b_shape)
                 bk = bn = 0
             else:
                 b = broadcast(shape, layouts[p.b], b_shape)
                 bk, bn = b[-2:]
             b_at = Grid(b_shape, grid.b, (), ()).address(b) if grid.b else "0"
-        end = tail(region, layouts, grid, (node.output,), first=2, add=p.bias)
+        end = tail(region, layouts, grid, (node.output,), first=2, add=p.bias, unit=target.lanes)
         block = (constants(BATCH=p.batch, M=p.m, N=p.n, K=p.k, AR=ar, PACKED=packed, BK=bk, BN=bn)
                  + f"#define A_AT(b) ({a_at})\n#define B_AT(b) ({b_at})\n" + end.text)
         mb, nb, kc = tactic["MB"], tactic["NB"], tactic["KC"]
         mbs, nbs = divide(p.m, mb), divide(p.n, nb)
-        scratch = 4 * ((mb * nb if p.k > kc else 0) + (0 if packed else nb * p.k))
+        scratch = 4 * ((mb * nb if bounds(p.k)[1] > kc else 0) + (0 if packed else nb * p.k))
         weights: Value | Packed = p.b
         if packed:
             array = region.body.constants[p.b]

@@ -10,8 +10,14 @@ from pelton.plan.region import Region
 from .emit import Grid, computable, scalar_constant
 
 
-def tail_refusal(region: Region, shape: tuple[int, ...]) -> str | None:
-    """Why the pointwise nodes of a region cannot follow an anchor whose output has this shape; None where they can."""
+def tail_refusal(region: Region, shape: tuple[int, ...], axis: int | None = None) -> str | None:
+    """Why the pointwise nodes of a region cannot follow an anchor whose output has this shape, nor its slices; None where they can.
+
+    axis: the one along which kernels can write slices apart (the vector axis of their grid).
+    """
+    for node in region.pieces:
+        if node.op.name != "slice" or node.attrs["axes"] != (axis,) or node.attrs["steps"] != (1,) or node.inputs[0].type.shape != shape:
+            return f"{node.op.name} is no run of " + ("an axis that is" if axis is None else f"axis {axis},") + " written in pieces"
     for node in region.tail:
         if node.output.type.shape != shape:
             return f"{node.op.name} gives {node.output.type}, the anchor {list(shape)}"

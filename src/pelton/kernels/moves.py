@@ -4,12 +4,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from pelton.ir.dims import Size, is_known, maximum
 from pelton.ir.graph import Node, Value
 from pelton.ir.types import BOOL, STRING, DType
 from pelton.ops.resize import axis_taps
 from pelton.plan.region import Region
 
-from .emit import Grid, Tail, computable, computed, constants, kernel, tail
+from .emit import Grid, Tail, computable, computed, constants, kernel, spelled, tail
 from .fold import held
 from .grid import divide, fits_grid
 from .sweep import Sweep, extent, lying, shares, swept, tailed
@@ -58,7 +59,7 @@ class Map:
     """How one axis of the output finds its elements on the input's axis: C for index `{}`, None where that is the index itself."""
 
     place: str | None
-    first: int = 0                                                         # elements of the input that are left out at the start
+    first: Size = 0                                                        # elements of the input that are left out at the start
     holes: bool = False                                                    # whether some indices have no element
     table: tuple[int, ...] = ()
 
@@ -74,13 +75,14 @@ def maps(node: Node) -> list[Map]:
     """The maps of all axes; the triangle's own axes are not among what they say."""
     x, a, name = node.inputs[0].type, node.attrs, node.op.name
     if name == "tile":
-        return [Map(None if r == 1 else f"wrapped({{}}, {d})") for d, r in zip(x.shape, a["repeats"])]
+        return [Map(None if r == 1 else f"wrapped({{}}, {spelled(d)})") for d, r in zip(x.shape, a["repeats"])]
     if name == "pad":
         out = []
         for d, before, after in zip(x.shape, a["pads"][:x.rank], a["pads"][x.rank:]):
-            n = d - max(0, -before) - max(0, -after)
-            moved = before > 0 or after > 0
-            out.append(Map(f"{NAMES[a['mode']]}({{}} - {max(0, before)}, {n})" if moved else None, max(0, -before), moved and a["mode"] == "constant"))
+            first, moved = maximum(0, -before), maximum(0, before, after) != 0
+            n = d - first - maximum(0, -after)
+            place = f"{NAMES[a['mode']]}({{}} - {spelled(maximum(0, before))}, {spelled(n)})"
+            out.append(Map(place if moved else None, first, moved and a["mode"] == "constant"))
         return out
     if name == "resize":
         out = []
@@ -97,12 +99,17 @@ def maps(node: Node) -> list[Map]:
 @template
 class Move(Moving):
     name = "move"
+    dynamic = True
     anchors = ("pad", "tile", "trilu", "resize")
 
     def refuses_node(self, region: Region) -> str | None:
         node = region.anchor
-        if node.op.name == "resize" and node.attrs["mode"] != "nearest":
-            return "not the nearest neighbour"
+        if node.op.name == "resize":
+            if node.attrs["mode"] != "nearest":
+                return "not the nearest neighbour"
+            x, y = node.inputs[0].type.shape, node.output.type.shape
+            if not all(is_known(old, new) or (old == new and scale == 1) for old, new, scale in zip(x, y, node.attrs["scales"])):
+                return "the size of a resized axis varies"
         return None
 
     def turned(self, region: Region) -> tuple[int, ...]:
@@ -115,7 +122,7 @@ class Move(Moving):
         """Columns are axes that keep their index, or the one innermost axis that does not."""
         turned = self.turned(region)
         grid = swept(region, layouts, [layouts[region.anchor.inputs[0]]], without=turned)
-        if extent(grid, grid.c) > 1:
+        if extent(grid, grid.c) != 1:
             return grid
         order = lying(grid.shape, layouts[region.output])
         inner = next((a for a in reversed(order) if grid.shape[a] != 1), order[-1] if order else None)
@@ -147,7 +154,7 @@ class Move(Moving):
         """C: the row of the input that belongs to row r of the output."""
         kept = Grid(grid.shape, (), grid.r, ()).address(tuple(0 if m.place else s for m, s in zip(axes, strides)))
         start = sum(m.first * s for m, s in zip(axes, strides))
-        lines = [f"long at = {kept}{f' + {start}' if start else ''};"]
+        lines = [f"long at = {kept}{f' + {spelled(start)}' if start != 0 else ''};"]
         lo, hi = "0", "COLS"
         for a in grid.r:
             if axes[a].place:
@@ -155,7 +162,7 @@ class Move(Moving):
                 lines.append(f"const long i{a} = {place};")
                 if axes[a].holes:
                     lines.append(f"if (i{a} < 0) return (line){{ NOWHERE, 0, 0 }};")
-                lines.append(f"at += i{a} * {strides[a]}L;")
+                lines.append(f"at += i{a} * {spelled(strides[a])};")
         if node.op.name == "trilu":
             i, j = len(grid.shape) - 2, len(grid.shape) - 1
             k, upper = node.attrs["k"], node.attrs["upper"]
@@ -165,7 +172,7 @@ class Move(Moving):
                 lo, hi = ("0", f"{index(grid, j)} - {k - 1}") if upper else (f"{index(grid, j)} - {k}", "COLS")
             else:
                 lines.append(f"if ({index(grid, j)} {'<' if upper else '>'} {index(grid, i)} + {k}) return (line){{ NOWHERE, 0, 0 }};")
-        return "AI line row(long r) {\n    " + "\n    ".join(lines) + f"\n    return (line){{ at, {lo}, {hi} }};\n}}\n"
+        return "AI line row(const args *a, long r) {\n    " + "\n    ".join(lines) + f"\n    return (line){{ at, {lo}, {hi} }};\n}}\n"
 
 
 def index(grid: Grid, axis: int) -> str:
@@ -174,5 +181,5 @@ def index(grid: Grid, axis: int) -> str:
         return "0"
     at = grid.r.index(axis)
     below = math.prod(grid.shape[a] for a in grid.r[at + 1:])
-    part = f"r / {below}" if below > 1 else "r"
-    return f"({part})" if at == 0 else f"({part} % {grid.shape[axis]})"
+    part = f"r / {spelled(below)}" if below != 1 else "r"
+    return f"({part})" if at == 0 else f"({part} % {spelled(grid.shape[axis])})"

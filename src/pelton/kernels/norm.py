@@ -5,13 +5,14 @@ import math
 
 import numpy as np
 
+from pelton.ir.dims import Size, is_known
 from pelton.ir.graph import Node, Value
 from pelton.ir.types import BF16, F16, F32
 from pelton.ops import get
 from pelton.plan.layout import Order
 from pelton.plan.region import Region
 
-from .emit import Grid, constants, kernel, tail
+from .emit import Grid, constants, kernel, spelled, tail
 from .fold import held
 from .grid import divide
 from .sweep import Sweep, extent, lying, shares, tailed
@@ -55,6 +56,7 @@ class RowNorm(Sweep):
     """Layer and RMS norm; the normalised axes are the columns."""
 
     name = "norm"
+    dynamic = True
     anchors = ("layer_norm", "rms_norm")
 
     def refuses_node(self, region: Region) -> str | None:
@@ -96,10 +98,11 @@ class ChannelNorm(Sweep):
     """Instance and group norm: each channel of each picture, or groups of them; channels innermost."""
 
     name = "channel_norm"
+    dynamic = True
     anchors = ("instance_norm", "group_norm")
 
     def refuses_node(self, region: Region) -> str | None:
-        return floats(region)
+        return floats(region) if is_known(self.group(region)) else "the channels of a group vary in number"
 
     def order(self, region: Region, value: Value, layouts: Layouts) -> Order:
         return (0, *range(2, value.type.rank), 1)
@@ -109,11 +112,11 @@ class ChannelNorm(Sweep):
         return Grid(region.output.type.shape, (0,), tuple(range(2, rank)), (1,))
 
     def reads(self, region: Region, grid: Grid, value: Value, layouts: Layouts) -> bool:
-        if value in region.anchor.inputs[1:] and layouts[value][0] != 1 and value.type.size > 1:
+        if value in region.anchor.inputs[1:] and layouts[value][0] != 1 and value.type.size != 1:
             return False
         return value not in (*tailed(region), region.anchor.inputs[0]) or super().reads(region, grid, value, layouts)
 
-    def group(self, region: Region) -> int:
+    def group(self, region: Region) -> Size:
         """Channels whose statistics are joined."""
         node = region.anchor
         return node.inputs[0].type.shape[1] // node.attrs.get("groups", node.inputs[0].type.shape[1])
@@ -123,7 +126,7 @@ class ChannelNorm(Sweep):
         channels, pixels = extent(grid, grid.c), extent(grid, grid.r)
         for nv in [nv for nv in (4, 2, 1) if nv == 1 or nv * target.lanes <= channels][:2]:
             _, cb = shares(1, channels, 3 * pixels * extent(grid, grid.b), target, math.lcm(nv * target.lanes, self.group(region)))
-            yield Tactic(self.name, target.isa, (("NV", nv), ("CB", min(cb, channels))))
+            yield Tactic(self.name, target.isa, (("NV", nv), ("CB", cb)))
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node, grid = region.anchor, self.grid(region, layouts)
@@ -132,7 +135,7 @@ class ChannelNorm(Sweep):
         lies = {**layouts, **{s: (*layouts[f], *[0] * (rank - 2)) for s, f in stands.items()}}
         end = tail(whole, lies, grid, (whole.anchor.output,), first=1)
         sizes = dict(BATCH=x.type.shape[0], PIXELS=extent(grid, grid.r), C=x.type.shape[1], GROUP=self.group(region))
-        block = constants(**sizes) + f"#define EPSILON {number(node.attrs['epsilon'])}\n#define X_AT(b) ((b) * {layouts[x][0]}L)\n"
+        block = constants(**sizes) + f"#define EPSILON {number(node.attrs['epsilon'])}\n#define X_AT(b) ((b) * {spelled(layouts[x][0])})\n"
         block += f"#define PIXEL_AT(r) ({Grid(grid.shape, (), grid.r, ()).address(layouts[x])})\n" + held(x.type.dtype)
         operands = (x, *(stands.get(v, v) for v in end.operands))
         return kernel("norm_across.c", region, tactic, block + end.text, operands, sizes["BATCH"] * divide(sizes["C"], tactic["CB"]),
@@ -142,6 +145,7 @@ class ChannelNorm(Sweep):
 @template
 class LocalResponse(Sweep):
     name = "lrn"
+    dynamic = True
     anchors = ("lrn",)
 
     def refuses_node(self, region: Region) -> str | None:

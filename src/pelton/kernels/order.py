@@ -1,8 +1,9 @@
 """What depends on the order of elements along an axis: where extremes lie, cumulative sums, the k largest."""
 from __future__ import annotations
 
+from pelton.ir.dims import Size, bounds
 from pelton.ir.graph import Value
-from pelton.ir.types import BF16, BOOL, F16
+from pelton.ir.types import BF16, BOOL, F16, I32, I64, DType
 from pelton.plan.layout import dense
 from pelton.plan.region import Region
 
@@ -13,28 +14,30 @@ from .reduce import Reducing
 from .sweep import Sweep, extent, lying, shares, swept
 from .template import Kernel, Layouts, Tactic, Target, template
 
-LONGEST = 1 << 31                              # places along an axis are held as i32
+
+def place(n: Size) -> DType:
+    """The integers that hold every place along an axis of this many elements, and one beyond."""
+    return I32 if bounds(n)[1] < 1 << 31 else I64
 
 
 @template
 class Arg(Reducing):
     name = "arg"
+    dynamic = True
     anchors = ("arg_max", "arg_min")
 
     def axes(self, region: Region) -> tuple[int, ...]:
         return (region.anchor.attrs["axis"],)
 
     def refuses_node(self, region: Region) -> str | None:
-        x = region.anchor.inputs[0].type
-        if x.dtype is BOOL:
-            return f"{region.anchor.op.name} of bool"
-        return "an axis of 2³¹ elements and more" if x.shape[region.anchor.attrs["axis"]] >= LONGEST else None
+        return f"{region.anchor.op.name} of bool" if region.anchor.inputs[0].type.dtype is BOOL else None
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node = region.anchor
         block, rows, cols = self.sizes(region, layouts)
         largest = node.op.name == "arg_max"
-        block += f"#define LAST {int(node.attrs['select_last_index'])}\n#define BEYOND {'>' if largest else '<'}\n#define REACHES {'>=' if largest else '<='}\n"
+        block += f"#define PLACE {place(node.inputs[0].type.shape[node.attrs['axis']]).value}\n#define LAST {int(node.attrs['select_last_index'])}\n"
+        block += f"#define BEYOND {'>' if largest else '<'}\n#define REACHES {'>=' if largest else '<='}\n"
         end = tail(region, layouts, self.grid(region, layouts), (node.output,), first=1)
         return kernel("arg.c", region, tactic, block + joined("max" if largest else "min", node.inputs[0].type.dtype) + end.text,
                       (node.inputs[0], *end.operands), divide(rows, tactic["RB"]) * divide(cols, tactic["CB"]))
@@ -45,6 +48,7 @@ class CumSum(Sweep):
     """The axis is a coordinate of its own: b are the other rows, r the axis (none where it has unit stride and the columns run along it)."""
 
     name = "cumsum"
+    dynamic = True
     anchors = ("cumsum",)
 
     def refuses_node(self, region: Region) -> str | None:
@@ -56,10 +60,7 @@ class CumSum(Sweep):
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         grid = self.grid(region, layouts)
         cols = extent(grid, grid.c)
-        if not grid.r:
-            yield Tactic(self.name, target.isa, (("NV", 1), ("CB", cols)))
-            return
-        for nv in [nv for nv in (4, 2, 1) if nv == 1 or nv * target.lanes <= cols][:2]:
+        for nv in [nv for nv in (4, 2, 1) if nv == 1 or nv * target.lanes <= cols][:2 if grid.r else 1]:
             _, cb = shares(1, cols, extent(grid, grid.r) * extent(grid, grid.b), target, nv * target.lanes)
             yield Tactic(self.name, target.isa, (("NV", nv), ("CB", cb)))
 
@@ -71,7 +72,7 @@ class CumSum(Sweep):
                           EXCLUSIVE=node.attrs["exclusive"], REVERSE=node.attrs["reverse"])
         block += f"#define X_AT(b) ({Grid(grid.shape, grid.b, (), ()).address(layouts[x])})\n" + held(x.type.dtype)
         end = tail(region, layouts, grid, (node.output,), first=1)
-        return kernel("cumsum.c", region, tactic, block + end.text, (x, *end.operands), batch * divide(cols, tactic["CB"]))
+        return kernel("cumsum.c", region, tactic, block + end.text, (x, *end.operands), batch * (divide(cols, tactic["CB"]) if grid.r else 1))
 
 
 def along_or_across(region: Region, layouts: Layouts, axis: int) -> Grid:
@@ -90,6 +91,7 @@ class TopK(Sweep):
     """Any strides are read and written, element by element."""
 
     name = "top_k"
+    dynamic = True
     anchors = ("top_k",)
 
     def refuses_node(self, region: Region) -> str | None:
@@ -98,7 +100,7 @@ class TopK(Sweep):
             return "two results have no common tail"
         if node.inputs[0].type.dtype in (BOOL, BF16, F16):
             return f"{node.inputs[0].type.dtype.value} is not ordered by kernels"
-        return "an axis of 2³¹ elements and more" if node.inputs[0].type.shape[node.attrs["axis"]] >= LONGEST else None
+        return None
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
         return True
@@ -118,8 +120,9 @@ class TopK(Sweep):
         block = constants(ROWS=extent(rows, rows.r), N=shape[axis], K=k, XN=lies[x][axis], VALUES_N=lies[values][axis], INDICES_N=lies[indices][axis],
                           VALUES=written[0], INDICES=written[1])
         block += "".join(f"#define {name}(r) ({rows.address(lies[v])})\n" for name, v in (("X_AT", x), ("VALUES_AT", values), ("INDICES_AT", indices)))
-        element = memory(x.type.dtype)
-        block += f"#define BEYOND {'>' if node.attrs['largest'] else '<'}\ntypedef {element} element;\n"
+        at = place(shape[axis])
+        block += f"#define BEYOND {'>' if node.attrs['largest'] else '<'}\n#define PLACE {at.value}\ntypedef {memory(x.type.dtype)} element;\n"
         operands = (x, *(v for v, w in zip((values, indices), written) if w))
-        return kernel("top_k.c", region, tactic, block, operands, divide(extent(rows, rows.r), tactic["RB"]), scratch=k * (16 if x.type.dtype.size == 8 else 8))
+        item = 16 if 8 in (x.type.dtype.size, at.size) else 8
+        return kernel("top_k.c", region, tactic, block, operands, divide(extent(rows, rows.r), tactic["RB"]), scratch=k * item)
 

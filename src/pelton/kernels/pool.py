@@ -30,6 +30,7 @@ def windows_at_once(s: Window, widest: int) -> list[tuple[int, int]]:
 @template
 class Pool(ChannelsLast):
     name = "pool"
+    dynamic = True
 
     def refuses(self, region: Region) -> str | None:
         node = region.anchor
@@ -42,11 +43,11 @@ class Pool(ChannelsLast):
             return f"{x.dtype.value} is not held by kernels"
         if 0 in x.shape or 0 in y.shape:
             return "nothing to compute"
-        return tail_refusal(region, y.shape)
+        return tail_refusal(region, y.shape, 1)
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         s = window(region)
-        cb = s.c
+        cb = divide(s.c, target.lanes) * target.lanes
         while cb > 4 * target.lanes and s.n * s.oh * divide(s.c, cb) < 4 * target.threads:
             cb = divide(divide(cb, 2), target.lanes) * target.lanes
         rows = max(1, min(4, s.n * s.oh // (8 * target.threads)))
@@ -59,7 +60,7 @@ class Pool(ChannelsLast):
         spatial = x.type.rank - 2
         pads = (0, *attrs["pads"][:1], 0, *attrs["pads"][1:]) if spatial == 1 else attrs["pads"]
         counted = pads if attrs.get("count_include_pad") else (0, 0, 0, 0)
-        end = tail(region, layouts, grid_of(node.output.type.shape, "pixels"), (node.output,), first=1)
+        end = tail(region, layouts, grid_of(node.output.type.shape, "pixels"), (node.output,), first=1, unit=target.lanes)
         block = constants(C=s.c, **s.sizes(layouts[x]), FIRST_ROW=-counted[0], FIRST_COLUMN=-counted[1],
                           END_ROW=s.h + counted[2], END_COLUMN=s.w + counted[3])
         block += f"#define MEANS {int(mean)}\n#define QUICK {int(not mean and x.type.dtype is F32)}\n"

@@ -100,6 +100,7 @@ class Reducing(Sweep):
 @template
 class Reduce(Reducing):
     name = "reduce"
+    dynamic = True
     anchors = tuple(KINDS)
 
     def refuses_node(self, region: Region) -> str | None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from pelton.ir.dims import is_known
 from pelton.ir.graph import Value
 from pelton.ir.types import BF16, F16, F32
 from pelton.ops.resize import axis_taps
@@ -27,6 +28,7 @@ def table(kind: str, name: str, rows: np.ndarray) -> str:
 @template
 class Resize(Sweep):
     name = "resize"
+    dynamic = True
     anchors = ("resize",)
 
     def refuses_node(self, region: Region) -> str | None:
@@ -38,6 +40,8 @@ class Resize(Sweep):
             return f"not in {x.dtype.value}"
         if x.rank not in (3, 4) or a["shape"][:2] != x.shape[:2] or a["scales"][:2] != (1, 1):
             return "not over one or two spatial axes"
+        if not is_known(*x.shape[2:], *a["shape"][2:]):
+            return "the picture's size varies, and with it what each pixel is made of"
         return None
 
     def order(self, region: Region, value: Value, layouts: Layouts) -> Order:

@@ -17,6 +17,7 @@ COST = 4                                       # an exponential costs as much as
 @template
 class Softmax(Sweep):
     name = "softmax"
+    dynamic = True
     anchors = ("softmax", "log_softmax")
 
     def refuses_node(self, region: Region) -> str | None:
@@ -29,12 +30,10 @@ class Softmax(Sweep):
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         grid = self.grid(region, layouts)
         batch, n, cols = (extent(grid, axes) for axes in (grid.b, grid.r, grid.c))
-        if not grid.r:
-            yield Tactic(self.name, target.isa, (("RB", shares(batch, 1, cols * COST, target, 1)[0]),))
-            return
-        for nv in [nv for nv in (2, 4, 1) if nv == 1 or nv * target.lanes <= cols][:2]:
+        rb, _ = shares(batch, 1, cols * COST, target, 1)
+        for nv in [nv for nv in (2, 4, 1) if nv == 1 or nv * target.lanes <= cols][:2 if grid.r else 1]:
             _, cb = shares(1, cols, batch * n * COST, target, nv * target.lanes)
-            yield Tactic(self.name, target.isa, (("NV", nv), ("CB", cb)))
+            yield Tactic(self.name, target.isa, (("RB", rb), ("NV", nv), ("CB", cb)))
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node, grid = region.anchor, self.grid(region, layouts)

@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from pelton.ir.graph import Value
-from pelton.plan.layout import Order, Strides, broadcast, order_of
+from pelton.plan.layout import Order, Strides, broadcast, far, order_of
 from pelton.plan.region import Region
 
 from .emit import Grid, computable, scalar_constant
@@ -17,7 +17,7 @@ TASK = 16 << 10                                # elements read per task: large e
 
 def lying(shape: Sequence[int], strides: Strides) -> Order:
     """The axes as they lie in memory, outermost first: backward axes by their distance, repeated ones outermost."""
-    return order_of(shape, tuple(abs(s) or 1 << 62 for s in strides))
+    return order_of(shape, tuple(1 << 62 if s == 0 else abs(far(s)) for s in strides))
 
 
 def tailed(region: Region) -> list[Value]:
@@ -50,10 +50,11 @@ def extent(grid: Grid, axes: Sequence[int]) -> int:
 
 
 def shares(rows: int, columns: int, cost: int, target: Target, step: int) -> tuple[int, int]:
-    """(rows, columns) per task; `cost` elements are read for each of output, and columns are shared out in multiples of `step`."""
+    """(rows, columns) per task; `cost` elements are read for each of output. Columns come in multiples of `step`, however few there are: a kernel for sizes
+    that a run decides may meet more of them."""
     goal = max(1, min(TASK, divide(rows * columns * cost, 4 * target.threads)) // cost)
     if columns <= max(goal, step):
-        return max(1, min(rows, goal // columns)), columns
+        return max(1, min(rows, goal // columns)), divide(columns, step) * step
     return 1, divide(goal, step) * step
 
 
@@ -102,6 +103,6 @@ class Sweep(Template):
 
     def reads(self, region: Region, grid: Grid, value: Value, layouts: Layouts) -> bool:
         """Whether one operand can be read or written along the columns."""
-        if value is region.anchor.inputs[0] and grid.step(layouts[value]) != 1 and extent(grid, grid.c) > 1:
+        if value is region.anchor.inputs[0] and grid.step(layouts[value]) != 1 and extent(grid, grid.c) != 1:
             return False
         return value not in tailed(region) or fits_grid(region, grid, value, layouts[value])

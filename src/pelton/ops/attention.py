@@ -1,4 +1,4 @@
-"""Scaled dot-product attention."""
+"""Scaled dot-product attention, and the rotary embedding of positions before it."""
 from __future__ import annotations
 
 import math
@@ -9,10 +9,10 @@ from pelton.ir.dims import Size, is_known
 from pelton.ir.types import TensorType, broadcast_shapes
 
 from .linear import matmul
-from .math import add, greater, mul, where
+from .math import add, greater, mul, sub, where
 from .norm import softmax
 from .op import composite, expect, expect_equal
-from .shape import reshape, transpose
+from .shape import concat, reshape, slice_, transpose
 from .sizes import iota
 
 
@@ -64,3 +64,49 @@ class attention:
         out = attention.infer(q, k, v, mask, scale=scale, causal=causal)
         rows, keys = math.prod(out.shape[:-1]), k.shape[-2]
         return rows * keys * (2 * q.shape[-1] + 2 * v.shape[-1] + 16)
+
+
+@composite("RotaryEmbedding", examples=(
+    ("f32[2, 3, 5, 8]", "f32[5, 4]", "f32[5, 4]"),
+    ("f32[1, 2, 7, 58]", "f32[1, 1, 7, 13]", "f32[7, 13]"),
+    ("f32[2, 5, 3, 6]", "f32[2, 5, 1, 3]", "f32[5, 1, 3]", dict(interleaved=True)),
+    ("f32[7, 37]", "f32[1, 11]", "f32[7, 11]", dict(interleaved=True))))
+class rotary:
+    """Y = X with pairs (a, b) along its last axis turned: (a · cos − b · sin, b · cos + a · sin) (Su et al. 2021, RoFormer).
+
+    As many pairs as cos and sin have elements there: (i, i + pairs), or (2i, 2i + 1) where `interleaved`. What lies behind them stays as it is.
+    """
+
+    def infer(x: TensorType, cos: TensorType, sin: TensorType, *, interleaved: bool = False) -> TensorType:
+        expect(x.dtype.is_float and x.dtype is cos.dtype is sin.dtype, "needs operands of one floating-point type")
+        expect(x.rank >= 1 and cos.rank >= 1 and sin.rank >= 1, "needs operands of rank 1 and more")
+        pairs = cos.shape[-1]
+        expect(1 <= pairs == sin.shape[-1] and 2 * pairs <= x.shape[-1], "needs cosines and sines for 1 and more pairs, as many as the last axis has room for")
+        angles = (*x.shape[:-1], pairs)
+        expect(broadcast_shapes(angles, cos.shape, sin.shape) == angles, f"needs cosines and sines that broadcast to {list(angles)}")
+        return x
+
+    def expand(x, cos, sin, *, interleaved):
+        shape, pairs = x.type.shape, cos.type.shape[-1]
+        lead = shape[:-1]
+
+        def part(start, end, step=1):
+            return slice_(x, starts=(start,), ends=(end,), axes=(len(lead),), steps=(step,))
+        a, b = (part(0, 2 * pairs, 2), part(1, 2 * pairs, 2)) if interleaved else (part(0, pairs), part(pairs, 2 * pairs))
+        turned = [sub(mul(a, cos), mul(b, sin)), add(mul(b, cos), mul(a, sin))]
+        if interleaved:
+            turned = [reshape(concat(*(reshape(t, shape=(*lead, pairs, 1)) for t in turned), axis=len(lead) + 1), shape=(*lead, 2 * pairs))]
+        if shape[-1] > 2 * pairs:
+            turned.append(part(2 * pairs, shape[-1]))
+        return concat(*turned, axis=len(lead)) if len(turned) > 1 else turned[0]
+
+    def reference(x, cos, sin, *, interleaved=False):
+        pairs = cos.shape[-1]
+        first, second = (slice(0, 2 * pairs, 2), slice(1, 2 * pairs, 2)) if interleaved else (slice(0, pairs), slice(pairs, 2 * pairs))
+        y = x.copy()
+        y[..., first] = x[..., first] * cos - x[..., second] * sin
+        y[..., second] = x[..., second] * cos + x[..., first] * sin
+        return y
+
+    def flops(x: TensorType, cos: TensorType, sin: TensorType, *, interleaved: bool = False) -> int:
+        return x.size // x.shape[-1] * 6 * cos.shape[-1]

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from pelton.ir.graph import Graph
 
-from . import merge, recognize, simplify, views  # noqa: F401  (they declare their rules)
+from . import merge, recognize, rotary, simplify, views  # noqa: F401  (they declare their rules)
 from .fold import drop_dead, fold_constants, merge_equal
 from .report import PassReport, Report
 from .rewrite import rewrite, rules

@@ -10,7 +10,7 @@ from pelton.ir.types import BOOL, F16, F32, F64, I32, U8, DType, broadcast_shape
 
 from .pattern import ANY, Family
 from .rewrite import array, constant, elements, everywhere, made_by, rule, scalar, skip, when
-from .words import (abs_, add, cast, clip, div, exp, logical_not, maximum, minimum, mul, neg, pow_, reciprocal, relu, sigmoid, softplus, sqrt, sub,
+from .words import (abs_, add, cast, clip, div, exp, logical_not, matmul, maximum, minimum, mul, neg, pow_, reciprocal, relu, sigmoid, softplus, sqrt, sub,
                     where)
 
 POINTWISE = Family("pointwise", add)
@@ -201,6 +201,13 @@ def mul_mul(x, c, d):
     held = factor.astype(elements(c).dtype)
     when(np.isfinite(held).all() and (np.abs(held) >= np.finfo(np.float16 if held.dtype.itemsize < 4 else held.dtype).tiny).all())
     return mul(x, factor)
+
+
+@rule(lambda a, b: matmul(a, b), examples=[dict(a="f32[2, 5, 1]", b="f32[1, 3]")])
+def matmul_outer(a, b):
+    """A matrix product with nothing to sum is one of every row with every column: of constants (positions · frequencies) it can be folded."""
+    when(a.type.rank > 1 and b.type.rank > 1 and a.type.shape[-1] == 1)
+    return mul(a, b)
 
 
 # --- limits

@@ -111,7 +111,7 @@ class Cut(NamedTuple):
         return Cut(0, 0) if count == 0 else Cut(self.start, self.start + 1) if count == 1 else self
 
 
-def _full(shape: Ints, starts: Ints, ends: Ints, axes: Ints, steps: Ints) -> list[Cut]:
+def full(shape: Ints, starts: Ints, ends: Ints, axes: Ints, steps: Ints) -> list[Cut]:
     """What a slice takes along every axis."""
     taken = [Cut(0, d) for d in shape]
     for start, end, axis, step in zip(starts, ends, axes, steps):
@@ -119,7 +119,7 @@ def _full(shape: Ints, starts: Ints, ends: Ints, axes: Ints, steps: Ints) -> lis
     return taken
 
 
-def _sliced(x: Value, taken: list[Cut]):
+def sliced(x: Value, taken: list[Cut]):
     """x, or the slice of it that takes these; axes taken whole are not mentioned."""
     part = [(cut.start, cut.end, axis, cut.step) for axis, (cut, d) in enumerate(zip(taken, x.type.shape)) if cut.plain != Cut(0, d)]
     if not part:
@@ -132,7 +132,7 @@ def _sliced(x: Value, taken: list[Cut]):
                                                  dict(x="f32[2, 5]", starts=(0, 1), ends=(2, 4), axes=(0, 1), steps=(1, 1))])
 def slice_whole(x, **at):
     """A slice does not mention what it takes whole."""
-    kept = _sliced(x, _full(x.type.shape, **at))
+    kept = sliced(x, full(x.type.shape, **at))
     when(kept is x or len(kept.attrs["axes"]) < len(at["axes"]))
     return kept
 
@@ -142,9 +142,23 @@ def slice_whole(x, **at):
 def slice_slice(x, s, e, a, t, **at):
     """A slice of a slice is one slice; steps stay positive."""
     when(min(*t, *at["steps"]) > 0)
-    outer = _full(x.type.shape, s, e, a, t)
-    inner = _full(tuple(length(*o) for o in outer), **at)
-    return _sliced(x, [Cut(o.start + i.start * o.step, minimum(o.start + i.end * o.step, o.end), o.step * i.step) for o, i in zip(outer, inner)])
+    outer = full(x.type.shape, s, e, a, t)
+    inner = full(tuple(length(*o) for o in outer), **at)
+    return sliced(x, [Cut(o.start + i.start * o.step, minimum(o.start + i.end * o.step, o.end), o.step * i.step) for o, i in zip(outer, inner)])
+
+
+@rule(lambda x, *, split, shape, **at: reshape(slice_(reshape(x, shape=split), **at), shape=shape), shared=True, examples=[
+    dict(x="f32[2, 3, 8]", split=(2, 3, 4, 2), shape=(2, 3, 4), starts=(1,), ends=(2,), axes=(3,), steps=(1,)),
+    dict(x="f32[2, 3, 8]", split=(2, 3, 2, 4), shape=(2, 3, 4), starts=(1,), ends=(2,), axes=(2,), steps=(1,))])
+def slice_split(x, split, shape, axes, starts, ends, steps):
+    """One of the parts into which a reshape splits the last axis, or one of the places in each part, is a slice of that axis."""
+    last = x.type.rank - 1
+    when(len(split) == last + 2 and split[:last] == x.type.shape[:last] == shape[:-1] and 1 not in split[last:] and 0 not in split[last:])
+    when(len(axes) == 1 and axes[0] >= last and ends[0] == starts[0] + 1 and shape[-1] * split[axes[0]] == x.type.shape[last])
+    start, step = starts[0], split[last + 1]
+    taken = [Cut(0, d) for d in x.type.shape]
+    taken[last] = Cut(start * step, (start + 1) * step) if axes[0] == last else Cut(start, x.type.shape[last] - step + start + 1, step)
+    return sliced(x, taken)
 
 
 @rule(lambda *xs, axis, **at: slice_(concat(*xs, axis=axis), **at), shared=True, examples=[
@@ -152,7 +166,7 @@ def slice_slice(x, s, e, a, t, **at):
 def slice_concat(*xs, axis, **at):
     """What comes out of one part of a joined value is a slice of that part."""
     shape = (*xs[0].type.shape[:axis], sum(x.type.shape[axis] for x in xs), *xs[0].type.shape[axis + 1:])
-    taken, begin = _full(shape, **at), 0
+    taken, begin = full(shape, **at), 0
     along = taken[axis]
     when(along.step > 0 and length(*along) > 0)
     last = along.start + (length(*along) - 1) * along.step
@@ -160,7 +174,7 @@ def slice_concat(*xs, axis, **at):
         end = begin + x.type.shape[axis]
         if begin <= along.start and last < end:
             taken[axis] = Cut(along.start - begin, minimum(along.end, end) - begin, along.step)
-            return _sliced(x, taken)
+            return sliced(x, taken)
         begin = end
     skip()
 
@@ -193,10 +207,10 @@ def concat_slices(*xs, axis):
         if first is None or second is None or first.op is not slice_ or second.op is not slice_ or first.inputs != second.inputs:
             continue
         source = first.inputs[0]
-        one, two = _full(source.type.shape, **first.attrs), _full(source.type.shape, **second.attrs)
+        one, two = full(source.type.shape, **first.attrs), full(source.type.shape, **second.attrs)
         if one[axis].step == two[axis].step == 1 and one[axis].end == two[axis].start and one[:axis] == two[:axis] and one[axis + 1:] == two[axis + 1:]:
             one[axis] = Cut(one[axis].start, two[axis].end)
-            return concat(*xs[:i], _sliced(source, one), *xs[i + 2:], axis=axis)
+            return concat(*xs[:i], sliced(source, one), *xs[i + 2:], axis=axis)
     skip()
 
 
@@ -211,7 +225,7 @@ def gather_known(x, i, axis, node):
     when(is_known(step) and step != 0 and all(b - a == step for a, b in zip(at, at[1:])))
     taken = [Cut(0, d) for d in x.type.shape]
     taken[axis] = Cut(at[0], at[-1] + (1 if step > 0 else -1), step)
-    kept = _sliced(x, taken)
+    kept = sliced(x, taken)
     return kept if i.type.rank == 1 else reshape(kept, shape=node.output.type.shape)
 
 

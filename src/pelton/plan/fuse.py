@@ -1,10 +1,10 @@
-"""From nodes to regions: each structured node that a template claims takes the pointwise nodes after it along."""
+"""From nodes to regions: each structured node that a template claims takes the pointwise nodes after it along, and the slices that are joined elsewhere."""
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from pelton.ir.graph import Graph, Node, topological
+from pelton.ir.graph import Graph, Node, Value, topological
 
 from .region import Region, cut
 
@@ -39,7 +39,7 @@ def fuse(graph: Graph, claim: Callable[[Region], str | None]) -> Fused:
     position = {n: k for k, n in enumerate(graph.nodes)}
 
     def region(nodes: list[Node]) -> Region:
-        return cut(graph, tuple(nodes), tuple(n for n in nodes if n.op.scalar is None))
+        return cut(graph, tuple(nodes), _anchors(nodes))
 
     def reaches(node: Node, goal: list[Node]) -> bool:
         """Whether the node depends on any of the goal, not counting paths inside of it."""
@@ -85,7 +85,27 @@ def fuse(graph: Graph, claim: Callable[[Region], str | None]) -> Fused:
         if not joined and claim(region([node])) is None:
             group[node] = [node]
 
+    for value in dict.fromkeys(v for n in group for v in n.outputs):
+        nodes, pieces = group[graph.producer[value]], _pieces(graph, value)
+        if pieces and claim(region([*nodes, *pieces])) is None:
+            nodes += pieces
+            group.update(dict.fromkeys(pieces, nodes))
+
     return Fused(graph, _ordered(graph, group), tuple(notes))
+
+
+def _anchors(nodes: Iterable[Node]) -> tuple[Node, ...]:
+    return tuple(n for n in nodes if n.op.scalar is None and not is_view(n))
+
+
+def _pieces(graph: Graph, value: Value) -> list[Node]:
+    """The slices of a value that its maker should write one by one. As views they cost nothing, but no buffer can lie in several joins: where one is
+    joined it is worth a place of its own; and where nothing reads the whole, which then need not be written, all are."""
+    users = graph.users.get(value, [])
+    slices = [u for u in users if u.op.name == "slice"]
+    joined = [s for s in slices if any(u.op.name == "concat" for u in graph.users.get(s.output, ()))]
+    whole = value in graph.outputs or len(slices) < len(users)
+    return joined if whole or not joined else slices
 
 
 def _ordered(graph: Graph, group: dict[Node, list[Node]]) -> tuple[Region | Node, ...]:
@@ -101,7 +121,7 @@ def _ordered(graph: Graph, group: dict[Node, list[Node]]) -> tuple[Region | Node
             unit: Node = node
             what: Region | Node = node
         else:
-            what = cut(graph, tuple(nodes), tuple(n for n in nodes if n.op.scalar is None))
+            what = cut(graph, tuple(nodes), _anchors(nodes))
             made = {v for n in nodes for v in n.outputs}
             reads = tuple(dict.fromkeys(v for n in nodes for v in n.inputs if v not in made))
             unit = Node(nodes[0].op, reads, {}, tuple(v for n in nodes for v in n.outputs))

@@ -3,18 +3,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import numpy as np
 
-from pelton.engine.engine import Buffer, Engine, Port, Slice, Step, Tensor
+from pelton.engine import sizes
+from pelton.engine.engine import Buffer, Engine, Number, Port, Slice, Step, Symbol, Tensor
+from pelton.engine.memory import ALIGN, Lifetime, assign
+from pelton.ir.dims import Dim, Size, maximum, tree
 from pelton.ir.text import node_text
-from pelton.ir.graph import Value
+from pelton.ir.graph import Value, symbols
 from pelton.ir.types import STRING
 
 from .layout import span
-from .memory import ALIGN, Lifetime, assign
 from .place import Placed, Task
 from .region import Region
 
@@ -27,13 +29,13 @@ class Code(Protocol):
     @property
     def operands(self) -> tuple: ...
     @property
-    def dims(self) -> tuple[int, ...]: ...
+    def dims(self) -> tuple[Size, ...]: ...
     @property
-    def tiles(self) -> int: ...
+    def tiles(self) -> Size: ...
     @property
     def grain(self) -> int: ...
     @property
-    def scratch(self) -> int: ...
+    def scratch(self) -> Size: ...
 
 
 @dataclass(frozen=True)
@@ -82,69 +84,89 @@ def lower(placed: Placed, chosen: Sequence[Chosen], code: bytes, *, name: str, t
           output_names: Sequence[str]) -> Engine:
     """Assembles the engine. Buffers: inputs, outputs, strings, arena, then constants, in that order."""
     graph, places = placed.graph, placed.places
+    trees: dict[str, object] = {}
+
+    def number(x: Size) -> Any:
+        if not isinstance(x, Dim):
+            return int(x)
+        trees[str(x)] = tree(x)
+        return str(x)
+
+    def told(info: Mapping[str, object]) -> dict[str, object]:
+        return {k: number(v) if isinstance(v, Dim) else v for k, v in info.items()}
+
+    def shape(xs: Sequence[Size]) -> tuple[Number, ...]:
+        return tuple(map(number, xs))
+
     buffers: list[Buffer] = []
-    number: dict[Value, int] = {}
+    number_of: dict[Value, int] = {}
     for i, v in enumerate(graph.inputs):
-        number[v] = len(buffers)
-        buffers.append(Buffer("input", i, v.type.bytes))
+        number_of[v] = len(buffers)
+        buffers.append(Buffer("input", i, number(v.type.bytes)))
     for i, v in enumerate(placed.outputs):
-        number[v] = len(buffers)
-        buffers.append(Buffer("output", i, v.type.bytes))
+        number_of[v] = len(buffers)
+        buffers.append(Buffer("output", i, number(v.type.bytes)))
+    for v, values in placed.sizes.items():
+        number_of[v] = len(buffers)
+        buffers.append(Buffer("sizes" if values is not None else "iota", 0, number(v.type.bytes), shape(values or ()), v.type.dtype.value))
     lives: dict[Value, Lifetime] = {}
     for c in chosen:
         for v in (*c.task.reads, *c.task.writes):
             at = places[v]
-            if at.root in number or at.root in placed.constants:
+            if at.root in number_of or at.root in placed.constants:
                 continue
             if v.type.dtype is STRING:
-                number[at.root] = len(buffers)
-                buffers.append(Buffer("strings", 0, at.root.type.bytes))
+                number_of[at.root] = len(buffers)
+                buffers.append(Buffer("strings", 0, number(at.root.type.bytes)))
                 continue
             extent = (at.offset + span(v.type.shape, at.strides)) * v.type.dtype.size
             old = lives.get(at.root)
-            whole = max(extent, at.root.type.bytes)
-            lives[at.root] = Lifetime(max(old.size, whole), min(old.first, c.wave), max(old.last, c.wave)) if old else Lifetime(whole, c.wave, c.wave)
-    offsets, arena = assign(lives)
+            whole = maximum(extent, at.root.type.bytes, 1)
+            lives[at.root] = Lifetime(maximum(old.size, whole), min(old.first, c.wave), max(old.last, c.wave)) if old else Lifetime(whole, c.wave, c.wave)
+    varying = symbols(graph)
+    offsets, arena = assign(lives) if not varying else (dict.fromkeys(lives, 0), 0)          # what varies is laid out when its sizes are known
     for v, life in lives.items():
-        number[v] = len(buffers)
-        buffers.append(Buffer("arena", offsets[v], max(life.size, 1)))
+        number_of[v] = len(buffers)
+        buffers.append(Buffer("arena", offsets[v], number(life.size)))
     blob, base = _Blob(), len(buffers)
     sources: dict[int, list[str]] = {}
 
     def operand(x) -> Slice:
         if isinstance(x, Value):
             at = places[x]
-            if at.root in number:
-                return Slice(number[at.root], at.offset * x.type.dtype.size)
+            if at.root in number_of:
+                return Slice(number_of[at.root], number(at.offset * x.type.dtype.size))
             array = placed.constants[at.root]
             piece = blob.add(at.root, array) if x.type.dtype is not STRING else blob.add(at.root, _text(array), "text")
             sources.setdefault(piece, [at.root.name])
-            return Slice(base + piece, at.offset * x.type.dtype.size)
+            return Slice(base + piece, number(at.offset * x.type.dtype.size))
         piece = blob.add((x.sources, x.form), x.make)
         sources.setdefault(piece, [v.name for v in x.sources] + [x.form])
         return Slice(base + piece, 0)
 
     def tensor(v: Value) -> Tensor:
-        return Tensor(operand(v), v.type.dtype.value, v.type.shape, places[v].strides)
+        return Tensor(operand(v), v.type.dtype.value, shape(v.type.shape), shape(places[v].strides))
 
     steps = []
     for c in sorted(chosen, key=lambda c: c.wave):
         if c.kernel is not None:
             k = c.kernel
-            steps.append(Step(name=str(c.info.get("name", "")), symbol=k.symbol, args=tuple(operand(x) for x in k.operands), dims=k.dims, tiles=k.tiles,
-                              grain=k.grain, wave=c.wave, scratch=k.scratch, host="", inputs=(), outputs=(), info=dict(c.info)))
+            steps.append(Step(name=str(c.info.get("name", "")), symbol=k.symbol, args=tuple(operand(x) for x in k.operands), dims=shape(k.dims),
+                              tiles=number(k.tiles), grain=k.grain, wave=c.wave, scratch=number(k.scratch), host="", inputs=(), outputs=(), info=told(c.info)))
         else:
             node = c.task.node
             steps.append(Step(name=str(c.info.get("name", "")), symbol="", args=(), dims=(), tiles=0, grain=1, wave=c.wave, scratch=0, host=node_text(node),
-                              inputs=tuple(map(tensor, node.inputs)), outputs=tuple(map(tensor, node.outputs)), info=dict(c.info)))
+                              inputs=tuple(map(tensor, node.inputs)), outputs=tuple(map(tensor, node.outputs)), info=told(c.info)))
     buffers += [Buffer(kind, at, size) for (at, size), kind in zip(blob.offsets, blob.kinds)]
 
     def port(v: Value, label: str) -> Port:
-        return Port(label, v.type.dtype.value, v.type.shape)
+        return Port(label, v.type.dtype.value, shape(v.type.shape))
 
     meta = {**meta, "constants": [sources[i] for i in range(len(blob.pieces))]}
-    return Engine(name=name, inputs=tuple(port(v, v.name) for v in graph.inputs), outputs=tuple(port(v, n) for v, n in zip(graph.outputs, output_names)),
-                  buffers=tuple(buffers), steps=tuple(steps), arena=arena, constants=blob.bytes(), code=code, target=dict(target), meta=meta)
+    ports = tuple(port(v, v.name) for v in graph.inputs), tuple(port(v, n) for v, n in zip(graph.outputs, output_names))
+    engine = Engine(name=name, inputs=ports[0], outputs=ports[1], buffers=tuple(buffers), steps=tuple(steps), arena=arena, constants=blob.bytes(), code=code,
+                    target=dict(target), meta=meta, symbols=tuple(Symbol(s.name, s.least, s.usual, s.most) for s in varying), sizes=trees)
+    return replace(engine, arena=sizes.at(engine, sizes.usual(engine)).arena) if varying else engine
 
 
 def waves(placed: Placed) -> list[int]:

@@ -82,6 +82,7 @@ class Placed:
     places: dict[Value, Place] = field(default_factory=dict)
     constants: dict[Value, np.ndarray] = field(default_factory=dict)
     outputs: list[Value] = field(default_factory=list)             # per graph output the root value of its buffer
+    sizes: dict[Value, tuple[Size, ...] | None] = field(default_factory=dict)      # made when a shape is met: these numbers, or (None) 0, 1, 2, …
     copies: list[str] = field(default_factory=list)
 
     def sized(self, sizes: Mapping[str, int]) -> tuple[Placed, dict[Value, Value]]:
@@ -90,7 +91,8 @@ class Placed:
         graph, _ = sized(self.graph, sizes, to)
         tasks = [t.sized(sizes, to) for t in self.tasks]
         places = {to[v]: Place(to[p.root], at(p.offset, sizes), tuple(at(s, sizes) for s in p.strides)) for v, p in self.places.items() if v in to}
-        return Placed(graph, tasks, places, {to[v]: a for v, a in self.constants.items() if v in to}, [to[v] for v in self.outputs], self.copies), to
+        return Placed(graph, tasks, places, {to[v]: a for v, a in self.constants.items() if v in to}, [to[v] for v in self.outputs],
+                      {to[v]: None if n is None else tuple(at(d, sizes) for d in n) for v, n in self.sizes.items()}, self.copies), to
 
 
 def place(fused: Fused, choose: Callable[[Region], Placing]) -> Placed:
@@ -116,6 +118,9 @@ class _Placer:
                 self.region(item)
             elif any(v.type.dtype is STRING for v in item.inputs):
                 self.host(item)                                    # they lie in Python, where nothing is a view of anything
+            elif item.op.name in ("sizes", "iota"):
+                self.places[item.output] = Place(item.output, 0, dense(item.output.type.shape))
+                self.done.sizes[item.output] = item.attrs.get("values")
             elif item.op.name == "concat":
                 self.concat(item)
             elif item.op.name in ("reshape", "transpose", "slice", "expand"):

@@ -4,13 +4,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pelton.ir.graph import Graph, Node, Value, sized
+from pelton.ir import dims
+from pelton.ir.graph import Graph, Node, Value, sized, symbols
 from pelton.ir.text import key
 
 
 @dataclass(frozen=True, eq=False)
 class Region:
-    """`anchors` are the structured nodes of the body, in order; none = pointwise alone.
+    """`anchors` are the structured nodes of the body, in order; none = pointwise alone. What is neither is a slice of a result, written to a place of its own.
 
     Body inputs and outputs are the very values of the graph that the region was cut from.
     """
@@ -43,6 +44,15 @@ class Region:
     def tail(self) -> tuple[Node, ...]:
         """The pointwise nodes."""
         return tuple(n for n in self.body.nodes if n.op.scalar is not None)
+
+    @property
+    def pieces(self) -> tuple[Node, ...]:
+        """The slices."""
+        return tuple(n for n in self.body.nodes if n.op.scalar is None and n not in self.anchors)
+
+    def usual_sizes(self, layouts: Mapping[Value, tuple]) -> dict[str, int]:
+        """The values that the region is tuned for in these layouts, whose strides may be of sizes that are none of its own."""
+        return {s.name: s.usual for s in (*symbols(self.body), *dims.symbols(list(layouts.values())))}
 
     def sized(self, sizes: Mapping[str, int], to: dict[Value, Value]) -> Region:
         """The region for these values of the symbols; `to` is extended by its values."""

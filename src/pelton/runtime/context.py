@@ -1,11 +1,11 @@
-"""An engine's working memory and step table: what one run at a time needs."""
+"""An engine's working memory and step tables: what one run at a time needs."""
 from __future__ import annotations
 
-import ctypes
 import os
 import threading
 import time
 import weakref
+from collections import OrderedDict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -13,17 +13,20 @@ import numpy as np
 
 from pelton.backends.cpu import MAX_THREADS, Program, allocate, default_threads
 from pelton.backends.cpu.memory import address
-from pelton.backends.cpu.program import Row, check_threads
-from pelton.engine.engine import SIZES, Step
+from pelton.backends.cpu.program import check_threads
+from pelton.engine import sizes
+from pelton.engine.check import check
+from pelton.engine.engine import Step
 from pelton.errors import InputError
 
 from .arrays import check_names, check_out, fit, refuse_mapping, refuse_out, refuse_shared
-from .host import HostStep
 from .machine import check_memory
+from .prepared import Prepared
 
 if TYPE_CHECKING:
     from .engine import Engine
 
+REMEMBERED = 32                                                  # shapes that a context keeps ready
 
 _alive: weakref.WeakSet[Context] = weakref.WeakSet()
 
@@ -38,57 +41,60 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 class Context:
-    """Runs an engine in memory of its own. Runs of one context wait for each other; contexts run side by side."""
+    """Runs an engine in memory of its own. Runs of one context wait for each other; contexts run side by side.
+
+    Where the engine leaves sizes open, memory and steps are laid out when a shape is first met, and kept for the shapes met last.
+    """
 
     def __init__(self, engine: Engine, threads: int | None = None):
         plain = engine.plain
         self.engine = engine
         self.threads = min(default_threads(), plain.meta.get("threads") or MAX_THREADS) if threads is None else check_threads(threads)
-        strings = {i: b.size for i, b in enumerate(plain.buffers) if b.kind == "strings"}
-        check_memory(plain.name, plain.arena + sum(strings.values()), max((s.scratch for s in plain.steps), default=0), self.threads)
-        self._arena = allocate(plain.arena)
-        self._strings = {i: np.full(size // SIZES["string"], "", object) for i, size in strings.items()}
-        self._ports = (ctypes.c_void_p * (len(plain.inputs) + len(plain.outputs)))()
-        self._bound: list[np.ndarray] = []                       # the arrays of the run in progress, inputs then outputs
-        self._parts = self._cut()
-        self._natives = [p.native for p in self._parts if isinstance(p, Program)] if not engine.host else None
-        self._inputs, self._outputs = ([(p, p.name, p.numpy_dtype, p.shape, p.numpy_dtype.alignment) for p in ports] for ports in (plain.inputs, plain.outputs))
+        self._arena = allocate(0)
         self._names, self._output_names = ({p.name for p in ports} for ports in (plain.inputs, plain.outputs))
-        self._sizes = [p.nbytes for p in plain.inputs + plain.outputs]
+        self._known: OrderedDict[tuple, Prepared] = OrderedDict()
+        self._only = None if plain.symbols else self._prepare({})
         self._lock = threading.Lock()
         _alive.add(self)
 
-    def _cut(self) -> list[Program | HostStep]:
-        """The steps as native programs, each as long as no host step comes between."""
-        plain = self.engine.plain
-        parts: list[Program | HostStep] = []
-        rows: list[Row] = []
-        patches: list[tuple[int, int, int, int]] = []
-        bases = {"arena": address(self._arena), "constant": address(self.engine.constants), "table": address(self.engine.constants)}
-        first_port = {"input": 0, "output": len(plain.inputs)}
+    def _prepare(self, values: Mapping[str, int]) -> Prepared:
+        """The engine for these values of its symbols."""
+        engine = self.engine
+        plain = sizes.at(engine.plain, values)
+        if plain is not engine.plain:
+            check(plain)
+        made = sum(b.size for b in plain.buffers if b.kind in ("strings", "sizes", "iota"))
+        check_memory(plain.name, plain.arena + made, max((s.scratch for s in plain.steps), default=0), self.threads)
+        if plain.arena > self._arena.nbytes:
+            self._known.clear()                                  # they point into the old one
+            self._arena = allocate(plain.arena)
+        return Prepared(engine, plain, self._arena, self.threads, engine.host_steps(plain, values) if values else engine.host)
 
-        def finish() -> None:
-            if rows:
-                parts.append(Program(rows, self.threads, patches))
-                rows.clear()
-                patches.clear()
-
-        for i, step in enumerate(plain.steps):
-            if step.host:
-                finish()
-                parts.append(self.engine.host[i])
-                continue
-            words: list[int] = []
-            for s in step.args:
-                b = plain.buffers[s.buffer]
-                if b.kind in first_port:
-                    patches.append((len(rows), len(words), first_port[b.kind] + b.offset, s.offset))
-                    words.append(0)
-                else:
-                    words.append(bases[b.kind] + b.offset + s.offset)
-            rows.append((self.engine.symbols[step.symbol], [*words, *step.dims], len(words), step.tiles, step.grain, step.wave, step.scratch))
-        finish()
-        return parts
+    def _for(self, inputs: Mapping[str, Any]) -> Prepared:
+        """What is ready for the shapes of these inputs, or is made so now."""
+        if type(inputs) is not dict and not isinstance(inputs, Mapping):
+            refuse_mapping(self.engine.inputs, inputs)
+        if inputs.keys() != self._names:
+            check_names("input", self.engine.inputs, inputs, all_of_them=True)
+        if self._only is not None:
+            return self._only
+        shapes = {p.name: np.shape(inputs[p.name]) for p in self.engine.inputs}
+        key = tuple(shapes.values())
+        found = self._known.get(key)
+        if found is None:
+            for port in self.engine.inputs:
+                if len(shapes[port.name]) != len(port.shape):
+                    fit(port, inputs[port.name])                 # says what is wrong
+            found = self._prepare(sizes.solve(self.engine.plain, shapes))
+            for port, *_ in found.inputs:
+                if port.shape != shapes[port.name]:
+                    fit(port, inputs[port.name])
+            if len(self._known) >= REMEMBERED:
+                self._known.popitem(last=False)
+            self._known[key] = found
+        else:
+            self._known.move_to_end(key)
+        return found
 
     def run(self, inputs: Mapping[str, np.ndarray], out: Mapping[str, np.ndarray] | None = None) -> dict[str, np.ndarray]:
         """Outputs by name, in fresh arrays, or in those that `out` gives for some or all of them.
@@ -97,17 +103,13 @@ class Context:
         else does not fit, other types included, is an InputError.
         """
         with self._lock:
+            ready = self._for(inputs)
             try:
-                results = self._bind(inputs, out)
-                if self._natives is not None:
-                    for function, program in self._natives:
-                        function(program, self._ports)
-                else:
-                    for part in self._parts:
-                        self._run_part(part)
+                results = self._bind(ready, inputs, out)
+                ready.run()
                 return results
             finally:
-                self._bound.clear()
+                ready.bound.clear()
 
     def __call__(self, *arrays: np.ndarray) -> np.ndarray | tuple[np.ndarray, ...]:
         """Inputs in order; gives the output, or a tuple where there are several."""
@@ -118,51 +120,33 @@ class Context:
         return results[0] if len(results) == 1 else results
 
     def warmup(self) -> None:
-        """Runs once on zeros: memory is touched, threads are started, so that the next run takes what runs take."""
-        self.run({p.name: np.full(p.shape, "" if p.dtype == "string" else 0, p.numpy_dtype) for p in self.engine.inputs})
+        """Runs once on zeros of the usual shapes: memory is touched, threads are started, so that the next run takes what runs take."""
+        shapes = self.engine.shapes()
+        self.run({p.name: np.full(shapes[p.name], "" if p.dtype == "string" else 0, p.numpy_dtype) for p in self.engine.inputs})
 
     def profile(self, inputs: Mapping[str, np.ndarray]) -> list[tuple[Step, int]]:
         """Every step with the nanoseconds it took, in a run in which no two steps overlap."""
         with self._lock:
+            ready = self._for(inputs)
             try:
-                self._bind(inputs, None)
+                self._bind(ready, inputs, None)
                 times: list[int] = []
-                for part in self._parts:
+                for part in ready.parts:
                     if isinstance(part, Program):
-                        times += part.profile(self._ports)
+                        times += part.profile(ready.ports)
                     else:
                         begin = time.perf_counter_ns()
-                        self._run_part(part)
+                        ready.run_part(part)
                         times.append(time.perf_counter_ns() - begin)
-                return list(zip(self.engine.steps, times))
+                return list(zip(ready.plain.steps, times))
             finally:
-                self._bound.clear()
+                ready.bound.clear()
 
-    def _run_part(self, part: Program | HostStep) -> None:
-        if isinstance(part, Program):
-            part.run(self._ports)
-        else:
-            part.run(self._memory)
-
-    def _memory(self, buffer: int) -> np.ndarray:
-        """A buffer's bytes, or strings, during a run."""
-        b, plain = self.engine.plain.buffers[buffer], self.engine.plain
-        if b.kind in ("input", "output"):
-            flat = self._bound[b.offset + (len(plain.inputs) if b.kind == "output" else 0)].reshape(-1)
-            return flat if flat.dtype.hasobject else flat.view(np.uint8)
-        if b.kind in ("strings", "text"):
-            return self._strings[buffer] if b.kind == "strings" else self.engine.texts[buffer]
-        return (self._arena if b.kind == "arena" else self.engine.constants)[b.offset:b.offset + b.size]
-
-    def _bind(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
+    def _bind(self, ready: Prepared, inputs: Mapping[str, Any], out: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
         """Puts the addresses of all arrays into the table of ports, and gives the outputs. The common case is one pass without a call per check."""
-        if type(inputs) is not dict and not isinstance(inputs, Mapping):
-            refuse_mapping(self.engine.inputs, inputs)
-        if inputs.keys() != self._names:
-            check_names("input", self.engine.inputs, inputs, all_of_them=True)
-        self._bound = bound = []
+        bound = ready.bound
         places = []
-        for port, name, dtype, shape, alignment in self._inputs:
+        for port, name, dtype, shape, alignment in ready.inputs:
             array = inputs[name]
             if type(array) is not np.ndarray or array.dtype != dtype or array.shape != shape or dtype.hasobject:
                 array = fit(port, array)                         # strings are looked at one by one
@@ -176,7 +160,7 @@ class Context:
         if out is not None and (not isinstance(out, Mapping) or not out.keys() <= self._output_names):
             check_out(self.engine.outputs, out)
         results, own = {}, []
-        for port, name, dtype, shape, alignment in self._outputs:
+        for port, name, dtype, shape, alignment in ready.outputs:
             if out is None or name not in out:
                 array = np.empty(shape, dtype)
                 place = array.__array_interface__["data"][0]
@@ -192,11 +176,11 @@ class Context:
             results[name] = array
             bound.append(array)
             places.append(place)
-        sizes = self._sizes
+        nbytes = ready.sizes
         for one in own:                                          # its memory may be that of no input and of no other output
-            start, end = places[one], places[one] + sizes[one]
+            start, end = places[one], places[one] + nbytes[one]
             for other, place in enumerate(places):
-                if place < end and start < place + sizes[other] and other != one and start < end:
+                if place < end and start < place + nbytes[other] and other != one and start < end:
                     refuse_shared(self.engine.inputs, self.engine.outputs, one, other)
-        self._ports[:] = places
+        ready.ports[:] = places
         return results

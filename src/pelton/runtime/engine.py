@@ -13,9 +13,9 @@ import numpy as np
 from pelton.backends.cpu import load_code
 from pelton.backends.cpu.memory import aligned
 from pelton.engine import engine as plain_engine
-from pelton.engine import file
+from pelton.engine import file, sizes
 from pelton.engine.check import check
-from pelton.engine.engine import Port, Step, strings_in
+from pelton.engine.engine import Port, Step, Symbol, strings_in
 
 from .context import Context
 from .host import HostStep
@@ -36,17 +36,21 @@ class Engine:
         self.plain = plain
         self.constants = aligned(plain.constants)
         self.texts = {i: strings_in(self.constants[b.offset:b.offset + b.size]) for i, b in enumerate(plain.buffers) if b.kind == "text"}
-        self.symbols: dict[str, int] = {}
+        self.addresses: dict[str, int] = {}
         if plain.code:
             code = load_code(plain.code)
             weakref.finalize(self, code.close).atexit = False        # at exit a thread may still be running it
-            self.symbols = {s.symbol: 0 for s in plain.steps if s.symbol}
-            self.symbols = {name: code.symbol(name) for name in self.symbols}
-        self.host = {i: HostStep(s) for i, s in enumerate(plain.steps) if s.host}
+            self.addresses = {s.symbol: 0 for s in plain.steps if s.symbol}
+            self.addresses = {name: code.symbol(name) for name in self.addresses}
+        self.host = self.host_steps(sizes.at(plain, sizes.usual(plain)), sizes.usual(plain))
         if self.host:
             log.warning("engine %r runs %d of its %d steps on the host, by their reference: %s", plain.name, len(self.host), len(plain.steps),
                         ", ".join(plain.steps[i].name for i in self.host))
         self._contexts: deque[Context] = deque()                     # those that no run is using
+
+    def host_steps(self, plain: plain_engine.Engine, values: Mapping[str, int]) -> dict[int, HostStep]:
+        """The steps that the host runs, for these values of the symbols; EngineError where what they need is not installed."""
+        return {i: HostStep(s, values) for i, s in enumerate(plain.steps) if s.host}
 
     @property
     def name(self) -> str:
@@ -59,6 +63,16 @@ class Engine:
     @property
     def outputs(self) -> tuple[Port, ...]:
         return self.plain.outputs
+
+    @property
+    def symbols(self) -> tuple[Symbol, ...]:
+        """The sizes that the inputs of a run decide, with their bounds."""
+        return self.plain.symbols
+
+    def shapes(self, values: Mapping[str, int] | None = None) -> dict[str, tuple[int, ...]]:
+        """Input name → shape, for these values of symbols; the usual one, which the engine was tuned for, where a symbol has none."""
+        plain = sizes.at(self.plain, {**sizes.usual(self.plain), **(values or {})})
+        return {p.name: p.shape for p in plain.inputs}
 
     @property
     def steps(self) -> tuple[Step, ...]:

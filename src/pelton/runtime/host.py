@@ -1,7 +1,7 @@
 """Steps that no kernel takes: a node's text, run by the reference on views of the engine's memory."""
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -10,12 +10,12 @@ from pelton.errors import EngineError
 
 
 class HostStep:
-    """A host step with its function; EngineError where what the function needs is not installed."""
+    """A host step with its function, for these values of symbols; EngineError where what the function needs is not installed."""
 
-    def __init__(self, step: Step):
+    def __init__(self, step: Step, sizes: Mapping[str, int]):
         try:
             from pelton import host  # only engines with host steps need what it imports
-            self._function: Callable[..., Sequence[np.ndarray]] = host.run_text(step.host)
+            self._function: Callable[..., Sequence[np.ndarray]] = host.run_text(step.host, sizes)
         except ImportError as e:
             raise EngineError(f'step {step.name!r} runs on the host, which needs {e.name or "more packages"}: pip install "pelton[build]"') from e
         self.step = step

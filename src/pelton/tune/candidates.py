@@ -4,7 +4,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pelton.ir.dims import Undecided, at
-from pelton.ir.graph import Value, symbols, usual_sizes
+from pelton.ir.graph import Value, symbols
 from pelton.kernels.template import TEMPLATES, Kernel, Layouts, Tactic, Target, Template
 from pelton.plan.region import Region
 
@@ -46,7 +46,7 @@ def chosen(region: Region, strict: bool = False) -> Template:
 
 def candidates(region: Region, layouts: Layouts, target: Target, strict: bool, most: int) -> list[tuple[Template, Tactic]]:
     """Tactics of all templates that can run the region in these layouts, at most `most` of each form. Sizes that vary are taken at their usual values."""
-    sizes, to = usual_sizes(region.body), dict[Value, Value]()
+    sizes, to = region.usual_sizes(layouts), dict[Value, Value]()
     usual = region.sized(sizes, to) if sizes else region
     lies = {to[v]: tuple(at(s, sizes) for s in strides) for v, strides in layouts.items()} if sizes else layouts
     out = []

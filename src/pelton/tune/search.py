@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from pelton.backends.cpu import load_code
-from pelton.ir.graph import Value, usual_sizes
+from pelton.ir.graph import Value
 from pelton.kernels.compile import Compiler
 from pelton.kernels.template import TEMPLATES, Kernel, Tactic, Target, Template
 from pelton.plan.place import Placed, Task
@@ -42,7 +42,7 @@ def task_key(task: Task) -> str:
     region = task.region
     body = region.body
     lies = ";".join(",".join(map(str, task.layouts[v])) for v in (*body.inputs, *body.constants, *body.outputs))
-    tuned = "".join(f"\n{name}={size}" for name, size in usual_sizes(body).items())
+    tuned = "".join(f"\n{name}={size}" for name, size in region.usual_sizes(task.layouts).items())
     return f"{region.key}\n{lies}{tuned}"
 
 
@@ -130,7 +130,7 @@ class _Timing:
 
     def usual(self, task: Task, kernels: list[Kernel]) -> tuple[Task, list[Kernel]]:
         """A task and its kernels with the usual values of sizes that vary."""
-        sizes, to = usual_sizes(task.region.body), dict[Value, Value]()
+        sizes, to = task.region.usual_sizes(task.layouts), dict[Value, Value]()
         return (task.sized(sizes, to), [k.sized(sizes, to) for k in kernels]) if sizes else (task, kernels)
 
     def late(self) -> bool:

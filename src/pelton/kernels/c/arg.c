@@ -5,6 +5,7 @@
 // <region>
 enum : long { ROWS = 2, COLS = 37, N = 49, XN = 37, XC = 1, ALONG = 0 };
 #define X_AT(r) ((r) * N * COLS)
+#define PLACE i32
 #define LAST 0
 #define BEYOND >
 #define REACHES >=
@@ -23,7 +24,7 @@ AI void finish(const tail *t, vi64 x, long b, long r, long c, int n) { stn_i64(t
 enum : long { NV = 2, RB = 1, CB = 37 };
 // </tactic>
 
-enum : long { CBS = (COLS + CB - 1) / CB };
+#define CBS ((COLS + CB - 1) / CB)
 
 // Whether v comes before w, and whether it takes the place of the best before it: for vectors and numbers alike.
 #define AHEAD(v, w) (((v) BEYOND (w)) | (((v) != (v)) & ((w) == (w))))
@@ -33,49 +34,53 @@ enum : long { CBS = (COLS + CB - 1) / CB };
 #define TAKES(v, best) AHEAD(v, best)
 #endif
 
-typedef struct { vec best; vi32 at; } found;
-AI void meet(found *f, vec v, vi32 at, vi32 valid) {
+typedef PASTE_EXPANDED(v, PLACE) places;
+typedef struct { vec best; places at; } found;
+AI void meet(found *f, vec v, places at, vi32 valid) {
     const vi32 takes = CONVERT(TAKES(v, f->best), i32) & valid;
     f->best = SELECT(takes, v, f->best);
-    f->at = takes ? at : f->at;
+    f->at = __builtin_convertvector(takes, places) ? at : f->at;
 }
 
-AI void columns(int vectors, int lanes, const tail *t, const element *x, long r, long c) {
+AI void columns(const args *a, int vectors, int lanes, const tail *t, const element *x, long r, long c) {
     found f[NV];
-    unroll (int j = 0; j < vectors; j++) f[j] = (found){ LOAD(x + c + j * VL, lanes), (vi32)0 };
+    unroll (int j = 0; j < vectors; j++) f[j] = (found){ LOAD(x + c + j * VL, lanes), (places)0 };
     for (long i = 1; i < N; i++)
-        unroll (int j = 0; j < vectors; j++) meet(&f[j], LOAD(x + i * XN + c + j * VL, lanes), bc_i32(i), (vi32)-1);
+        unroll (int j = 0; j < vectors; j++) meet(&f[j], LOAD(x + i * XN + c + j * VL, lanes), (places)(PLACE)i, (vi32)-1);
     unroll (int j = 0; j < vectors; j++) finish(t, CONVERT(f[j].at, i64), 0, r, c + j * VL, lanes);
 }
 
 #if LAST
-enum { NOWHERE = -1 };
-#define NEARER(a, b) i32_maximum(a, b)
-#define NEAREST(v) hmax_i32(v)
+#define NOWHERE (PLACE)-1
+#define NEARER(a, b) __builtin_elementwise_max(a, b)
+#define NEAREST(v) PASTE_EXPANDED(hmax_, PLACE)(v)
 #else
-enum { NOWHERE = 0x7fffffff };
-#define NEARER(a, b) i32_minimum(a, b)
-#define NEAREST(v) hmin_i32(v)
+#define NOWHERE (PLACE)(~0ul >> (65 - 8 * sizeof(PLACE)))
+#define NEARER(a, b) __builtin_elementwise_min(a, b)
+#define NEAREST(v) PASTE_EXPANDED(hmin_, PLACE)(v)
 #endif
 
 // Of the lanes that hold what is best in all: their places.
-AI vi32 places(found f, vec top) { return CONVERT((f.best == top) | ((f.best != f.best) & (top != top)), i32) ? f.at : (vi32)NOWHERE; }
+AI places where(found f, vec top) {
+    return __builtin_convertvector((f.best == top) | ((f.best != f.best) & (top != top)), places) ? f.at : (places)NOWHERE;
+}
 
-AI long along(const element *x) {
-    const vi32 lane = {LANES};
+AI long along(const args *a, const element *x) {
+    const places lane = {LANES};
     const long first = N < VL ? N : VL;
-    found f[2] = {{ first < VL ? KEEP(LOAD(x, first), first, IDENTITY) : LOAD(x, VL), lane < (int)first ? lane : (vi32)NOWHERE }};
+    found f[2] = {{ first < VL ? KEEP(LOAD(x, first), first, IDENTITY) : LOAD(x, VL), lane < (PLACE)first ? lane : (places)NOWHERE }};
     f[1] = f[0];
     long i = VL;
     for (; i + 2 * VL <= N; i += 2 * VL)
-        unroll (int j = 0; j < 2; j++) meet(&f[j], LOAD(x + i + j * VL, VL), lane + (int)(i + j * VL), (vi32)-1);
-    if (i + VL <= N) meet(&f[0], LOAD(x + i, VL), lane + (int)i, (vi32)-1), i += VL;
-    if (i < N) meet(&f[1], LOAD(x + i, N % VL), lane + (int)i, lane < (int)(N % VL));
+        unroll (int j = 0; j < 2; j++) meet(&f[j], LOAD(x + i + j * VL, VL), lane + (PLACE)(i + j * VL), (vi32)-1);
+    if (i + VL <= N) meet(&f[0], LOAD(x + i, VL), lane + (PLACE)i, (vi32)-1), i += VL;
+    if (i < N) meet(&f[1], LOAD(x + i, N % VL), lane + (PLACE)i, (vi32){LANES} < (int)(N % VL));
     const vec top = (vec)WHOLE(JOIN(f[0].best, f[1].best));
-    return NEAREST(NEARER(places(f[0], top), places(f[1], top)));
+    return NEAREST(NEARER(where(f[0], top), where(f[1], top)));
 }
 
-void KERNEL(const args *a, long begin, long end, void *scratch) {
+void KERNEL(const args *table, long begin, long end, void *scratch) {
+    OWN_ARGS(a, table);
     const tail T = tail_open(a);
     for (long t = begin; t < end; t++) {
         const long r0 = t / CBS * RB, r1 = r0 + RB < ROWS ? r0 + RB : ROWS, c0 = t % CBS * CB, c1 = c0 + CB < COLS ? c0 + CB : COLS;
@@ -86,14 +91,14 @@ void KERNEL(const args *a, long begin, long end, void *scratch) {
                 for (; c < c1; c += VL) {
                     const long n = c1 - c < VL ? c1 - c : VL;
                     long at[VL] = {0};
-                    for (long i = 0; i < n; i++) at[i] = along(x + (c + i) * XC);
+                    for (long i = 0; i < n; i++) at[i] = along(a, x + (c + i) * XC);
                     finish(&T, ld_i64(at), 0, r, c, n);
                 }
             } else {
-                for (; c + NV * VL <= c1; c += NV * VL) columns(NV, VL, &T, x, r, c);
+                for (; c + NV * VL <= c1; c += NV * VL) columns(a, NV, VL, &T, x, r, c);
                 if (NV > 1)
-                    for (; c + VL <= c1; c += VL) columns(1, VL, &T, x, r, c);
-                if (COLS % VL && c < c1) columns(1, COLS % VL, &T, x, r, c);
+                    for (; c + VL <= c1; c += VL) columns(a, 1, VL, &T, x, r, c);
+                if (COLS % VL && c < c1) columns(a, 1, COLS % VL, &T, x, r, c);
             }
         }
     }

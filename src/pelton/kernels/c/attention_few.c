@@ -7,7 +7,7 @@ enum : long { SQ = 3, SK = 29, D = 19, DV = 21, QR = 19, KR = 19, VR = 21, CAUSA
 #define Q_AT(b) ((b) * SQ * D)
 #define K_AT(b) ((b) * SK * D)
 #define V_AT(b) ((b) * SK * DV)
-AI vf32 mask_at(const float *mask, long b, long r, long c, int n) { return ldn_f32(mask + r * SK + c, n); }
+AI vf32 mask_at(const args *a, const float *mask, long b, long r, long c, int n) { return ldn_f32(mask + r * SK + c, n); }
 typedef struct { float *y; } tail;
 AI tail tail_open(const args *a) { return (tail){ a[4].p }; }
 AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t->y + (b * SQ + r) * DV + c, x, n); }
@@ -19,7 +19,7 @@ enum : long { NV = 3, PARTS = 2 };
 enum : long { NR = NV * VL };
 
 // VL scores; keys past the last one are read as the last one.
-AI vf32 score(const float *q, const float *k, long left) {
+AI vf32 score(const args *a, const float *q, const float *k, long left) {
     vf32 acc[VL];
     const float *at[VL];
     unroll (int i = 0; i < VL; i++) acc[i] = bc_f32(0), at[i] = k + (i < left ? i : left - 1) * KR;
@@ -38,7 +38,7 @@ AI vf32 score(const float *q, const float *k, long left) {
 }
 
 // `width` columns of the result; the sum over keys in PARTS, enough of them to keep the multipliers busy.
-AI void weigh(int width, const tail *t, const float *e, const float *v, float scale, long n, long b, long r, long c) {
+AI void weigh(int width, const args *a, const tail *t, const float *e, const float *v, float scale, long n, long b, long r, long c) {
     vf32 acc[PARTS][NV];
     unroll (int p = 0; p < PARTS; p++)
         unroll (int j = 0; j * VL < width; j++) acc[p][j] = bc_f32(0);
@@ -55,7 +55,8 @@ AI void weigh(int width, const tail *t, const float *e, const float *v, float sc
     }
 }
 
-void KERNEL(const args *a, long begin, long end, void *scratch) {
+void KERNEL(const args *table, long begin, long end, void *scratch) {
+    OWN_ARGS(a, table);
     const tail T = tail_open(a);
     const float *mask = MASKED ? a[3].p : 0;
     float *s = scratch;
@@ -63,14 +64,14 @@ void KERNEL(const args *a, long begin, long end, void *scratch) {
         const long b = t / SQ, r = t % SQ, n = CAUSAL && r + 1 < SK ? r + 1 : SK;
         const float *q = (const float *)a[0].p + Q_AT(b) + r * QR, *k = (const float *)a[1].p + K_AT(b), *v = (const float *)a[2].p + V_AT(b);
         for (long c = 0; c < n; c += VL) {
-            vf32 x = score(q, k + c * KR, n - c);
-            if (MASKED) x += mask_at(mask, b, r, c, n - c < VL ? n - c : VL);
+            vf32 x = score(a, q, k + c * KR, n - c);
+            if (MASKED) x += mask_at(a, mask, b, r, c, n - c < VL ? n - c : VL);
             st_f32(s + c, c + VL <= n ? x : hide(x, c, n));
         }
         float top = -__FLT_MAX__;
         const float scale = 1 / exponentials(s, (n + VL - 1) / VL, &top);
         long c = 0;
-        for (; c + NR <= DV; c += NR) weigh(NR, &T, s, v + c, scale, n, b, r, c);
-        if (DV % NR) weigh(DV % NR, &T, s, v + c, scale, n, b, r, c);
+        for (; c + NR <= DV; c += NR) weigh(NR, a, &T, s, v + c, scale, n, b, r, c);
+        if (DV % NR) weigh(DV % NR, a, &T, s, v + c, scale, n, b, r, c);
     }
 }

@@ -13,9 +13,11 @@ AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t
 enum : long { MR = 6, NV = 2, MB = 48, NB = 32 };
 // </tactic>
 
-enum : long { NR = NV * VL, PIXELS = OH * OW, PANELS = (OC + NR - 1) / NR, MBS = (PIXELS + MB - 1) / MB, NBS = (PANELS * NR + NB - 1) / NB,
-              LONG = KH * KW * C > CHAIN,                                    // the sum is made of partial sums, one or more for each kernel row
-              JOINED = DW == 1 && XW == C };                               // the taps of a row lie next to each other in memory
+enum : long { NR = NV * VL, PANELS = (OC + NR - 1) / NR, NBS = (PANELS * NR + NB - 1) / NB,
+              LONG = KH * KW * C > CHAIN };                                // the sum is made of partial sums, one or more for each kernel row
+#define PIXELS (OH * OW)
+#define MBS ((PIXELS + MB - 1) / MB)
+#define JOINED (DW == 1 && XW == C)                                       // the taps of a row lie next to each other in memory
 static const float zeros[C];
 
 AI void sum(int rows, long n, const float *const *at, const float *w, vf32 (*acc)[NV]) {
@@ -47,7 +49,7 @@ AI void long_sum(int rows, long n, const float *const *at, const float *w, vf32 
     }
 }
 
-AI void tile(int rows, bool edge, const tail *t, const float *x, const float *w, long b, long p, long g, long n) {
+AI void tile(int rows, bool edge, const args *a, const tail *t, const float *x, const float *w, long b, long p, long g, long n) {
     vf32 acc[MR][NV], total[MR][NV];
     const float *at[MR];
     long top[MR], left[MR];
@@ -83,7 +85,8 @@ AI void tile(int rows, bool edge, const tail *t, const float *x, const float *w,
         }
 }
 
-void KERNEL(const args *a, long begin, long end, void *scratch) {
+void KERNEL(const args *table, long begin, long end, void *scratch) {
+    OWN_ARGS(a, table);
     const tail T = tail_open(a);
     for (long t = begin; t < end; t++) {
         const long mb = t % MBS, nb = t / MBS % NBS, g = t / (MBS * NBS) % GROUPS, b = t / (MBS * NBS * GROUPS);
@@ -93,11 +96,11 @@ void KERNEL(const args *a, long begin, long end, void *scratch) {
             const float *w = (const float *)a[1].p + (g * PANELS * NR + n) * (KH * KW * C);
             long p = p0;
             if (n + NR <= OC) {
-                for (; p + MR <= p1; p += MR) tile(MR, false, &T, x, w, b, p, g, n);
-                if (PIXELS % MR && p < p1) tile(PIXELS % MR, false, &T, x, w, b, p, g, n);
+                for (; p + MR <= p1; p += MR) tile(MR, false, a, &T, x, w, b, p, g, n);
+                if (p < p1) COUNTED(PIXELS % MR, MR, tile(COUNT, false, a, &T, x, w, b, p, g, n));
             } else {
-                for (; p + MR <= p1; p += MR) tile(MR, true, &T, x, w, b, p, g, n);
-                if (PIXELS % MR && p < p1) tile(PIXELS % MR, true, &T, x, w, b, p, g, n);
+                for (; p + MR <= p1; p += MR) tile(MR, true, a, &T, x, w, b, p, g, n);
+                if (p < p1) COUNTED(PIXELS % MR, MR, tile(COUNT, true, a, &T, x, w, b, p, g, n));
             }
         }
     }

@@ -13,18 +13,19 @@ AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t
 enum : long { MR = 6, NV = 2, MB = 48, NB = 32 };
 // </tactic>
 
-enum : long { NR = NV * VL, PANELS = (OC + NR - 1) / NR, PHASES = SH * SW, MOST = ((OH + SH - 1) / SH) * ((OW + SW - 1) / SW), MBS = (MOST + MB - 1) / MB,
-              NBS = (PANELS * NR + NB - 1) / NB };
+enum : long { NR = NV * VL, PANELS = (OC + NR - 1) / NR, PHASES = SH * SW, NBS = (PANELS * NR + NB - 1) / NB };
+#define MOST (((OH + SH - 1) / SH) * ((OW + SW - 1) / SW))                 // pixels of a phase
+#define MBS ((MOST + MB - 1) / MB)
 static const float zeros[C];
 
 // The pixels of a phase: rows first, first + stride …; so many of them in each of so many rows.
 typedef struct { long top, left, rows, columns; } phase;
-AI phase phase_of(long k) {
+AI phase phase_of(const args *a, long k) {
     const long top = k / SW, left = k % SW;
     return (phase){ top, left, (OH - top + SH - 1) / SH, (OW - left + SW - 1) / SW };
 }
 
-AI void tile(bool edge, const tail *t, const float *x, const float *w, phase f, long b, long p, long end, long g, long n) {
+AI void tile(bool edge, const args *a, const tail *t, const float *x, const float *w, phase f, long b, long p, long end, long g, long n) {
     vf32 acc[MR][NV];
     long row[MR], column[MR];
     unroll (int i = 0; i < MR; i++) {
@@ -63,19 +64,20 @@ AI void tile(bool edge, const tail *t, const float *x, const float *w, phase f, 
     }
 }
 
-void KERNEL(const args *a, long begin, long end, void *scratch) {
+void KERNEL(const args *table, long begin, long end, void *scratch) {
+    OWN_ARGS(a, table);
     const tail T = tail_open(a);
     for (long t = begin; t < end; t++) {
         const long mb = t % MBS, nb = t / MBS % NBS, k = t / (MBS * NBS) % PHASES, g = t / (MBS * NBS * PHASES) % GROUPS, b = t / (MBS * NBS * PHASES * GROUPS);
-        const phase f = phase_of(k);
+        const phase f = phase_of(a, k);
         const long pixels = f.rows * f.columns, p0 = mb * MB, p1 = p0 + MB < pixels ? p0 + MB : pixels, n0 = nb * NB, n1 = n0 + NB < OC ? n0 + NB : OC;
         const float *x = (const float *)a[0].p + b * XN + g * C;
         for (long n = n0; n < n1; n += NR) {
             const float *w = (const float *)a[1].p + (g * PANELS * NR + n) * (KH * KW * C);
             if (n + NR <= OC)
-                for (long p = p0; p < p1; p += MR) tile(false, &T, x, w, f, b, p, p1, g, n);
+                for (long p = p0; p < p1; p += MR) tile(false, a, &T, x, w, f, b, p, p1, g, n);
             else
-                for (long p = p0; p < p1; p += MR) tile(true, &T, x, w, f, b, p, p1, g, n);
+                for (long p = p0; p < p1; p += MR) tile(true, a, &T, x, w, f, b, p, p1, g, n);
         }
     }
 }

@@ -17,9 +17,9 @@ AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t
 enum : long { NV = 2, CB = 37 };
 // </tactic>
 
-enum : long { CBS = (COLS + CB - 1) / CB };
+#define CBS (ALONG ? 1 : (COLS + CB - 1) / CB)
 
-AI void columns(int vectors, int lanes, const tail *t, const element *x, long b, long c) {
+AI void columns(const args *a, int vectors, int lanes, const tail *t, const element *x, long b, long c) {
     vec sum[NV];
     unroll (int j = 0; j < vectors; j++) sum[j] = (vec)0;
     for (long i = 0; i < N; i++) {
@@ -48,26 +48,27 @@ AI scalar some(const tail *t, const element *x, scalar sum, long b, long c, long
     return sum;
 }
 
-AI void along(const tail *t, const element *x, long b) {
+AI void along(const args *a, const tail *t, const element *x, long b) {
     scalar sum = 0;
     if (REVERSE && N % VL) sum = some(t, x, sum, b, N - N % VL, N % VL);
     for (long i = 0; i < N / VL; i++) sum = some(t, x, sum, b, (REVERSE ? N / VL - 1 - i : i) * VL, VL);
     if (!REVERSE && N % VL) some(t, x, sum, b, N - N % VL, N % VL);
 }
 
-void KERNEL(const args *a, long begin, long end, void *scratch) {
+void KERNEL(const args *table, long begin, long end, void *scratch) {
+    OWN_ARGS(a, table);
     const tail T = tail_open(a);
     for (long t = begin; t < end; t++) {
         const long b = t / CBS, c0 = t % CBS * CB, c1 = c0 + CB < COLS ? c0 + CB : COLS;
         const element *x = (const element *)a[0].p + X_AT(b);
         long c = c0;
         if (ALONG) {
-            along(&T, x, b);
+            along(a, &T, x, b);
             continue;
         }
-        for (; c + NV * VL <= c1; c += NV * VL) columns(NV, VL, &T, x, b, c);
+        for (; c + NV * VL <= c1; c += NV * VL) columns(a, NV, VL, &T, x, b, c);
         if (NV > 1)
-            for (; c + VL <= c1; c += VL) columns(1, VL, &T, x, b, c);
-        if (COLS % VL && c < c1) columns(1, COLS % VL, &T, x, b, c);
+            for (; c + VL <= c1; c += VL) columns(a, 1, VL, &T, x, b, c);
+        if (COLS % VL && c < c1) columns(a, 1, COLS % VL, &T, x, b, c);
     }
 }

@@ -11,10 +11,11 @@ AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t
 enum : long { TW = 6, RB = 1 };
 // </tactic>
 
-enum : long { CP = (C + VL - 1) / VL * VL, RBS = (OH + RB - 1) / RB };
+enum : long { CP = (C + VL - 1) / VL * VL };
+#define RBS ((OH + RB - 1) / RB)
 
 // Pixels q … q + count of row p, whose taps all lie inside of the row's width.
-AI void inner(int count, const tail *t, const float *x, const float *w, long b, long p, long q, long c, int lanes) {
+AI void inner(int count, const args *a, const tail *t, const float *x, const float *w, long b, long p, long q, long c, int lanes) {
     vf32 acc[TW];
     unroll (int i = 0; i < count; i++) acc[i] = bc_f32(0);
     const long top = p * SH - PT;
@@ -30,7 +31,7 @@ AI void inner(int count, const tail *t, const float *x, const float *w, long b, 
 }
 
 // One pixel, its taps clipped to the picture.
-AI void border(const tail *t, const float *x, const float *w, long b, long p, long q, long c, int lanes) {
+AI void border(const args *a, const tail *t, const float *x, const float *w, long b, long p, long q, long c, int lanes) {
     vf32 acc = bc_f32(0);
     const long top = p * SH - PT, left = q * SW - PL;
     for (long kh = 0; kh < KH; kh++) {
@@ -43,30 +44,30 @@ AI void border(const tail *t, const float *x, const float *w, long b, long p, lo
     finish(t, acc, b, p * OW + q, c, lanes);
 }
 
-enum : long { Q0 = (PL + SW - 1) / SW < OW ? (PL + SW - 1) / SW : OW,                   // first pixel that reads nothing left of the picture
-              LAST = W - 1 - (KW - 1) * DW + PL, Q2 = LAST < 0 ? 0 : LAST / SW + 1, Q1 = Q2 < Q0 ? Q0 : Q2 < OW ? Q2 : OW,   // first that reads past the right edge
-              REST = (Q1 - Q0) % TW };
+#define Q0 ((PL + SW - 1) / SW < OW ? (PL + SW - 1) / SW : OW)             // first pixel that reads nothing left of the picture
+#define LAST (W - 1 - (KW - 1) * DW + PL)
+#define Q2 (LAST < 0 ? 0 : LAST / SW + 1)
+#define Q1 (Q2 < Q0 ? Q0 : Q2 < OW ? Q2 : OW)                             // first that reads past the right edge
 
-AI void row(const tail *t, const float *x, const float *w, long b, long p, long c, int lanes) {
-    for (long q = 0; q < Q0; q++) border(t, x, w, b, p, q, c, lanes);
-    long q = Q0;
-    for (; q + TW <= Q1; q += TW) inner(TW, t, x, w, b, p, q, c, lanes);
-    if (REST) {
-        inner(REST, t, x, w, b, p, q, c, lanes);
-        q += REST;
-    }
-    for (; q < OW; q++) border(t, x, w, b, p, q, c, lanes);
+AI void row(const args *a, const tail *t, const float *x, const float *w, long b, long p, long c, int lanes) {
+    const long q0 = Q0, q1 = Q1;
+    for (long q = 0; q < q0; q++) border(a, t, x, w, b, p, q, c, lanes);
+    long q = q0;
+    for (; q + TW <= q1; q += TW) inner(TW, a, t, x, w, b, p, q, c, lanes);
+    COUNTED((Q1 - Q0) % TW, TW, inner(COUNT, a, t, x, w, b, p, q, c, lanes));
+    for (q += (Q1 - Q0) % TW; q < OW; q++) border(a, t, x, w, b, p, q, c, lanes);
 }
 
-void KERNEL(const args *a, long begin, long end, void *scratch) {
+void KERNEL(const args *table, long begin, long end, void *scratch) {
+    OWN_ARGS(a, table);
     const tail T = tail_open(a);
     for (long t = begin; t < end; t++) {
         const long b = t / RBS, p0 = t % RBS * RB, p1 = p0 + RB < OH ? p0 + RB : OH;
         const float *x = (const float *)a[0].p + b * XN, *w = a[1].p;
         for (long p = p0; p < p1; p++) {
             long c = 0;
-            for (; c + VL <= C; c += VL) row(&T, x, w, b, p, c, VL);
-            if (C % VL) row(&T, x, w, b, p, c, C % VL);
+            for (; c + VL <= C; c += VL) row(a, &T, x, w, b, p, c, VL);
+            if (C % VL) row(a, &T, x, w, b, p, c, C % VL);
         }
     }
 }

@@ -11,9 +11,10 @@ AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t
 enum : long { NV = 2, RB = 1 };
 // </tactic>
 
-enum : long { CP = (C + VL - 1) / VL * VL, RBS = (OH + RB - 1) / RB };
+enum : long { CP = (C + VL - 1) / VL * VL };
+#define RBS ((OH + RB - 1) / RB)
 
-AI void channels(int vectors, int lanes, const tail *t, const float *x, const float *w, long b, long p, long q, long c) {
+AI void channels(int vectors, int lanes, const args *a, const tail *t, const float *x, const float *w, long b, long p, long q, long c) {
     vf32 acc[NV];
     unroll (int j = 0; j < vectors; j++) acc[j] = bc_f32(0);
     for (long kh = 0; kh < KH; kh++) {
@@ -29,7 +30,8 @@ AI void channels(int vectors, int lanes, const tail *t, const float *x, const fl
     unroll (int j = 0; j < vectors; j++) finish(t, acc[j], b, p * OW + q, c + j * VL, lanes);
 }
 
-void KERNEL(const args *a, long begin, long end, void *scratch) {
+void KERNEL(const args *table, long begin, long end, void *scratch) {
+    OWN_ARGS(a, table);
     const tail T = tail_open(a);
     for (long t = begin; t < end; t++) {
         const long b = t / RBS, p0 = t % RBS * RB, p1 = p0 + RB < OH ? p0 + RB : OH;
@@ -37,10 +39,10 @@ void KERNEL(const args *a, long begin, long end, void *scratch) {
         for (long p = p0; p < p1; p++)
             for (long q = 0; q < OW; q++) {
                 long c = 0;
-                for (; c + NV * VL <= C; c += NV * VL) channels(NV, VL, &T, x, w, b, p, q, c);
+                for (; c + NV * VL <= C; c += NV * VL) channels(NV, VL, a, &T, x, w, b, p, q, c);
                 if (NV > 1)
-                    for (; c + VL <= C; c += VL) channels(1, VL, &T, x, w, b, p, q, c);
-                if (C % VL) channels(1, C % VL, &T, x, w, b, p, q, c);
+                    for (; c + VL <= C; c += VL) channels(1, VL, a, &T, x, w, b, p, q, c);
+                if (C % VL) channels(1, C % VL, a, &T, x, w, b, p, q, c);
             }
     }
 }

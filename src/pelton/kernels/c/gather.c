@@ -6,7 +6,8 @@
 enum : long { ROWS = 6, COLS = 37, DEPTH = 1, IK = 0, PICK = 0, XC = 1, IC = 0 };
 #define X_AT(r) 0
 #define I_AT(r) (r)
-static const long sizes[] = {10}, steps[] = {37};
+#define SIZES {10}
+#define STEPS {37}
 typedef i64 index;
 typedef f32 element;
 #define LOAD(p, n) ldn_f32(p, n)
@@ -18,9 +19,10 @@ AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t
 enum : long { RB = 1, CB = 37 };
 // </tactic>
 
-enum : long { CBS = (COLS + CB - 1) / CB };
+#define CBS ((COLS + CB - 1) / CB)
 
-AI long place(const index *i) {
+AI long place(const args *a, const index *i) {
+    const long sizes[DEPTH] = SIZES, steps[DEPTH] = STEPS;
     long at = 0;
     unroll (long k = 0; k < DEPTH; k++) {
         long v = i[k * IK];
@@ -31,13 +33,15 @@ AI long place(const index *i) {
     return at;
 }
 
-AI void picked(int n, const tail *t, const element *x, const index *i, long r, long c) {
+AI void picked(const args *a, int n, const tail *t, const element *x, const index *i, long r, long c) {
     element part[VL] = {0};
-    unroll (int l = 0; l < n; l++) part[l] = x[(c + l) * XC + place(i + (c + l) * IC)];
+    unroll (int l = 0; l < VL; l++)
+        if (l < n) part[l] = x[(c + l) * XC + place(a, i + (c + l) * IC)];
     finish(t, LOAD(part, n), 0, r, c, n);
 }
 
-void KERNEL(const args *a, long begin, long end, void *scratch) {
+void KERNEL(const args *table, long begin, long end, void *scratch) {
+    OWN_ARGS(a, table);
     const tail T = tail_open(a);
     for (long t = begin; t < end; t++) {
         const long r0 = t / CBS * RB, r1 = r0 + RB < ROWS ? r0 + RB : ROWS, c0 = t % CBS * CB, c1 = c0 + CB < COLS ? c0 + CB : COLS;
@@ -46,10 +50,10 @@ void KERNEL(const args *a, long begin, long end, void *scratch) {
             const index *i = (const index *)a[1].p + I_AT(r);
             long c = c0;
             if (PICK) {
-                for (; c + VL <= c1; c += VL) picked(VL, &T, x, i, r, c);
-                if (COLS % VL && c < c1) picked(COLS % VL, &T, x, i, r, c);
+                for (; c + VL <= c1; c += VL) picked(a, VL, &T, x, i, r, c);
+                if (COLS % VL && c < c1) picked(a, COLS % VL, &T, x, i, r, c);
             } else {
-                x += place(i);
+                x += place(a, i);
                 for (; c + VL <= c1; c += VL) finish(&T, LOAD(x + c, VL), 0, r, c, VL);
                 if (COLS % VL && c < c1) finish(&T, LOAD(x + c, COLS % VL), 0, r, c, COLS % VL);
             }

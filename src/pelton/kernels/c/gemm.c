@@ -14,16 +14,21 @@ AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t
 enum : long { MR = 6, NV = 2, MB = 48, NB = 32, KC = 384 };
 // </tactic>
 
-enum : long { NR = NV * VL, PANELS = (N + NR - 1) / NR, MBS = (M + MB - 1) / MB, NBS = (N + NB - 1) / NB, BLOCKED = K > KC,
-              DEPTH = K < KC ? K : KC, HEIGHT = M < MB ? M : MB, STREAMED = PACKED && K * N >= 1 << 19 && M >= 64,
-              LINES = DEPTH * NR / 16, TILES = (HEIGHT + MR - 1) / MR, AHEAD = (LINES + TILES - 1) / TILES };   // lines of the next panel, asked for by each tile
+enum : long { NR = NV * VL };
+#define MBS ((M + MB - 1) / MB)
+#define NBS ((N + NB - 1) / NB)
+#define BLOCKED (K > KC)
+#define STREAMED (PACKED && K * N >= 1 << 19 && M >= 64)
+#define LINES ((K < KC ? K : KC) * NR / 16)                               // of a panel
+#define TILES (((M < MB ? M : MB) + MR - 1) / MR)                         // of a block
 
 // One tile of `rows` × NR: its part of the sum from k0 on, `kn` long; the last part goes through the tail.
-AI void tile(int rows, bool edge, const tail *t, const float *a, const float *p, float *part, long kn, bool first, bool last, long b, long m, long n) {
+AI void tile(int rows, bool edge, const args *a, const tail *t, const float *A, const float *p, float *part, long kn, bool first, bool last,
+             long b, long m, long n) {
     vf32 acc[MR * NV];
     unroll (int i = 0; i < rows * NV; i++) acc[i] = bc_f32(0);
-    if (KC <= CHAIN + CHAIN / 2 || K <= CHAIN) product(rows, NV, a, AR, p, kn, acc);
-    else long_product(rows, NV, a, AR, p, kn, acc);
+    if (KC <= CHAIN + CHAIN / 2 || K <= CHAIN) product(rows, NV, A, AR, p, kn, acc);
+    else long_product(rows, NV, A, AR, p, kn, acc);
     unroll (int i = 0; i < rows; i++)
         unroll (int j = 0; j < NV; j++) {
             vf32 x = acc[i * NV + j];
@@ -41,13 +46,13 @@ AI void tile(int rows, bool edge, const tail *t, const float *a, const float *p,
 
 // A panel comes from memory once and is used by all tiles of a block: unless it is asked for meanwhile, the first of them waits for it.
 // BERT base (340 MB of weights): 2.5 to 6 % faster. ResNet-50 with this for every product: 1.5 to 3 % slower, so small and low ones go without.
-AI void ask(const float *next, long i) {
+AI void ask(const args *a, const float *next, long i, long ahead) {
     if (STREAMED)
-        for (long j = i * AHEAD; j < (i + 1) * AHEAD && j < LINES; j++) __builtin_prefetch(next + j * 16, 0, 2);
+        for (long j = i * ahead; j < (i + 1) * ahead && j < LINES; j++) __builtin_prefetch(next + j * 16, 0, 2);
 }
 
 // B as [panel][k][NR], columns past N zero.
-AI void pack(const float *B, float *to, long n0, long n1) {
+AI void pack(const args *a, const float *B, float *to, long n0, long n1) {
     for (long n = n0; n < n1; n += NR)
         for (long k = 0; k < K; k++) {
             float *row = to + (n - n0) * K + k * NR;
@@ -60,16 +65,18 @@ AI void pack(const float *B, float *to, long n0, long n1) {
         }
 }
 
-void KERNEL(const args *a, long begin, long end, void *scratch) {
+void KERNEL(const args *table, long begin, long end, void *scratch) {
+    OWN_ARGS(a, table);
     const tail T = tail_open(a);
     float *part = scratch, *packed = part + (BLOCKED ? MB * NB : 0);
+    const long ahead = (LINES + TILES - 1) / TILES;                       // lines of the next panel, asked for by each tile
     long held = -1;
     for (long t = begin; t < end; t++) {
         const long mb = t % MBS, nb = t / MBS % NBS, b = t / (MBS * NBS);
         const long m0 = mb * MB, m1 = m0 + MB < M ? m0 + MB : M, n0 = nb * NB, n1 = n0 + NB < N ? n0 + NB : N;
         const float *A = (const float *)a[0].p + A_AT(b), *B = (const float *)a[1].p + B_AT(b);
         if (!PACKED) {
-            if (held != t / MBS) pack(B, packed, n0, n1);                 // consecutive tiles share their columns
+            if (held != t / MBS) pack(a, B, packed, n0, n1);                 // consecutive tiles share their columns
             held = t / MBS;
             B = packed - n0 * K;
         }
@@ -83,13 +90,13 @@ void KERNEL(const args *a, long begin, long end, void *scratch) {
                 long m = m0;
                 if (n + NR <= N) {
                     for (; m + MR <= m1; m += MR) {
-                        ask(next, (m - m0) / MR);
-                        tile(MR, false, &T, A + m * AR + k0, p, row + (m - m0) * NR, kn, first, last, b, m, n);
+                        ask(a, next, (m - m0) / MR, ahead);
+                        tile(MR, false, a, &T, A + m * AR + k0, p, row + (m - m0) * NR, kn, first, last, b, m, n);
                     }
-                    if (M % MR && m < m1) tile(M % MR, false, &T, A + m * AR + k0, p, row + (m - m0) * NR, kn, first, last, b, m, n);
+                    if (m < m1) COUNTED(M % MR, MR, tile(COUNT, false, a, &T, A + m * AR + k0, p, row + (m - m0) * NR, kn, first, last, b, m, n));
                 } else {
-                    for (; m + MR <= m1; m += MR) tile(MR, true, &T, A + m * AR + k0, p, row + (m - m0) * NR, kn, first, last, b, m, n);
-                    if (M % MR && m < m1) tile(M % MR, true, &T, A + m * AR + k0, p, row + (m - m0) * NR, kn, first, last, b, m, n);
+                    for (; m + MR <= m1; m += MR) tile(MR, true, a, &T, A + m * AR + k0, p, row + (m - m0) * NR, kn, first, last, b, m, n);
+                    if (m < m1) COUNTED(M % MR, MR, tile(COUNT, true, a, &T, A + m * AR + k0, p, row + (m - m0) * NR, kn, first, last, b, m, n));
                 }
             }
         }

@@ -6,7 +6,9 @@
 enum : long { TIME = 5, BATCH = 4, H = 19, REVERSE = 0, LINEAR_BEFORE_RESET = 0, GATES_T = 456, GATES_B = 114, B_D = 19, H_D = 76, H_B = 19,
               Y_T = 152, Y_D = 76, Y_B = 19, LAST_H_D = 76, LAST_H_B = 19 };
 #define CLIP 0.f
-typedef struct { const float *r, *gates, *b, *h; float *y, *last_h; } operands;
+#define HALF 0
+typedef float weight;
+typedef struct { const weight *r; const float *gates, *b, *h; float *y, *last_h; } operands;
 AI operands open(const args *a) { return (operands){ .r = a[0].p, .gates = a[1].p, .b = a[2].p, .h = a[3].p, .y = a[4].p, .last_h = a[5].p }; }
 // </region>
 // <tactic>
@@ -15,25 +17,25 @@ enum : long { MR = 1, UV = 2, BB = 4 };
 
 // A pass makes GATES gates of blocks of UNITS units; the second one has twice the units for its one gate.
 enum : long { LINEAR = LINEAR_BEFORE_RESET, GATES = LINEAR ? 3 : 2, UNITS = UV * VL, BLOCKS = (H + UNITS - 1) / UNITS, NEW = 2 * UNITS,
-              NEW_BLOCKS = (H + NEW - 1) / NEW, HP = NEW_BLOCKS * NEW, FIRST = BLOCKS * UNITS * H * GATES, WEIGHTS = FIRST + (LINEAR ? 0 : HP * H),
-              BBS = (BATCH + BB - 1) / BB };
+              NEW_BLOCKS = (H + NEW - 1) / NEW, HP = NEW_BLOCKS * NEW, FIRST = BLOCKS * UNITS * H * GATES, WEIGHTS = FIRST + (LINEAR ? 0 : HP * H) };
+#define BBS ((BATCH + BB - 1) / BB)
 
 typedef struct { const float *gates, *b, *h; float *next, *z, *reset, *y; } rows_of;                // of one time step, from some row of the batch on
 
-AI rows_of from(rows_of o, long m) {
+AI rows_of from(const args *a, rows_of o, long m) {
     o.gates += m * GATES_B, o.h += m * HP, o.next += m * HP, o.z += m * HP, o.reset += m * HP;
     o.y += o.y ? m * Y_B : 0;
     return o;
 }
 
-AI void finish(const rows_of *o, long i, long u, int left, vf32 z, vf32 fresh) {
+AI void finish(const args *a, const rows_of *o, long i, long u, int left, vf32 z, vf32 fresh) {
     const vf32 old = ld_f32(o->h + i * HP + u), now = vec_fma(z, old - fresh, fresh);
     st_f32(o->next + i * HP + u, now);
     if (o->y) stn_f32(o->y + i * Y_B + u, now, left < VL ? left : VL);
 }
 
 // The first pass: z and r, and where the reset comes after the product, all.
-AI void step(int rows, int width, rows_of o, const float *w, long u) {
+AI void step(const args *a, int rows, int width, rows_of o, const weight *w, long u) {
     vf32 acc[MR][GATES * UV];
     unroll (int i = 0; i < rows; i++)
         unroll (int j = 0; j < UV; j++) {
@@ -41,7 +43,7 @@ AI void step(int rows, int width, rows_of o, const float *w, long u) {
             acc[i][j] = piece(g, width - j * VL), acc[i][UV + j] = piece(g + H, width - j * VL);
             if (LINEAR) acc[i][2 * UV + j] = piece(o.b + u + j * VL, width - j * VL);
         }
-    product(rows, GATES * UV, o.h, HP, w, H, &acc[0][0]);
+    product_of(HALF, rows, GATES * UV, o.h, HP, w, H, &acc[0][0]);
     unroll (int i = 0; i < rows; i++)
         unroll (int j = 0; j < UV; j++) {
             const int left = width - j * VL;
@@ -50,7 +52,7 @@ AI void step(int rows, int width, rows_of o, const float *w, long u) {
             const vf32 z = f32_sigmoid(limited(acc[i][j], CLIP)), reset = f32_sigmoid(limited(acc[i][UV + j], CLIP));
             if (LINEAR) {
                 const vf32 fresh = vec_fma(reset, acc[i][2 * UV + j], piece(o.gates + i * GATES_B + 2 * H + at, left));
-                finish(&o, i, at, left, z, f32_tanh(limited(fresh, CLIP)));
+                finish(a, &o, i, at, left, z, f32_tanh(limited(fresh, CLIP)));
             } else {
                 st_f32(o.z + i * HP + at, z);
                 st_f32(o.reset + i * HP + at, reset * ld_f32(o.h + i * HP + at));
@@ -59,30 +61,31 @@ AI void step(int rows, int width, rows_of o, const float *w, long u) {
 }
 
 // The second pass: n from the reset state.
-AI void renew(int rows, int width, rows_of o, const float *w, long u) {
+AI void renew(const args *a, int rows, int width, rows_of o, const weight *w, long u) {
     vf32 acc[MR][2 * UV];
     unroll (int i = 0; i < rows; i++)
         unroll (int j = 0; j < 2 * UV; j++)
             acc[i][j] = piece(o.gates + i * GATES_B + 2 * H + u + j * VL, width - j * VL) + piece(o.b + u + j * VL, width - j * VL);
-    product(rows, 2 * UV, o.reset, HP, w, H, &acc[0][0]);
+    product_of(HALF, rows, 2 * UV, o.reset, HP, w, H, &acc[0][0]);
     unroll (int i = 0; i < rows; i++)
         unroll (int j = 0; j < 2 * UV; j++) {
             const int left = width - j * VL;
-            if (left > 0) finish(&o, i, u + j * VL, left, ld_f32(o.z + i * HP + u + j * VL), f32_tanh(limited(acc[i][j], CLIP)));
+            if (left > 0) finish(a, &o, i, u + j * VL, left, ld_f32(o.z + i * HP + u + j * VL), f32_tanh(limited(acc[i][j], CLIP)));
         }
 }
 
-AI void steps(bool second, int width, long rows, rows_of o, const float *w, long u) {
+AI void steps(const args *a, bool second, int width, long rows, rows_of o, const weight *w, long u) {
     long m = 0;
-    for (; m + MR <= rows; m += MR) second ? renew(MR, width, from(o, m), w, u) : step(MR, width, from(o, m), w, u);
-    if (BATCH % MR && m < rows) second ? renew(BATCH % MR, width, from(o, m), w, u) : step(BATCH % MR, width, from(o, m), w, u);
+    for (; m + MR <= rows; m += MR) second ? renew(a, MR, width, from(a, o, m), w, u) : step(a, MR, width, from(a, o, m), w, u);
+    if (m < rows) COUNTED(BATCH % MR, MR, second ? renew(a, COUNT, width, from(a, o, m), w, u) : step(a, COUNT, width, from(a, o, m), w, u));
 }
 
-void KERNEL(const args *a, long begin, long end, void *scratch) {
+void KERNEL(const args *table, long begin, long end, void *scratch) {
+    OWN_ARGS(a, table);
     const operands all = open(a);
     for (long t = begin; t < end; t++) {
         const long d = t / BBS, b = t % BBS * BB, rows = b + BB < BATCH ? BB : BATCH - b;
-        const float *w = all.r + d * WEIGHTS;
+        const weight *w = all.r + d * WEIGHTS;
         float *h = scratch, *next = h + BB * HP, *z = next + BB * HP, *reset = z + (LINEAR ? 0 : BB * HP);
         load_state(h, HP, all.h + d * H_D + b * H_B, H_B, rows, H);
         for (long s = 0; s < TIME; s++) {
@@ -91,12 +94,12 @@ void KERNEL(const args *a, long begin, long end, void *scratch) {
                                 .y = all.y ? all.y + at * Y_T + d * Y_D + b * Y_B : 0 };
             for (long k = 0; k < BLOCKS; k++) {
                 const long block = s & 1 ? BLOCKS - 1 - k : k;            // to and fro: what was read last is still in L2
-                if (H % UNITS && block == BLOCKS - 1) steps(false, H % UNITS, rows, o, w + block * UNITS * H * GATES, block * UNITS);
-                else steps(false, UNITS, rows, o, w + block * UNITS * H * GATES, block * UNITS);
+                if (H % UNITS && block == BLOCKS - 1) steps(a, false, H % UNITS, rows, o, w + block * UNITS * H * GATES, block * UNITS);
+                else steps(a, false, UNITS, rows, o, w + block * UNITS * H * GATES, block * UNITS);
             }
             for (long block = 0; block < (LINEAR ? 0 : NEW_BLOCKS); block++) {
-                if (H % NEW && block == NEW_BLOCKS - 1) steps(true, H % NEW, rows, o, w + FIRST + block * NEW * H, block * NEW);
-                else steps(true, NEW, rows, o, w + FIRST + block * NEW * H, block * NEW);
+                if (H % NEW && block == NEW_BLOCKS - 1) steps(a, true, H % NEW, rows, o, w + FIRST + block * NEW * H, block * NEW);
+                else steps(a, true, NEW, rows, o, w + FIRST + block * NEW * H, block * NEW);
             }
             float *old = h;
             h = next, next = old;

@@ -22,7 +22,7 @@ enum : long { RB = 1, NV = 2 };
 enum : long { BEFORE = (SIZE - 1) / 2 };
 
 // Lanes c + k …, zero past the last channel.
-AI vec shifted(const element *x, long c, long k) {
+AI vec shifted(const args *a, const element *x, long c, long k) {
     const long left = C - c - k;
     return left >= VL ? LOAD(x + c + k, VL) : left > 0 ? LOAD(x + c + k, left) : (vec)0;
 }
@@ -30,20 +30,21 @@ AI vec shifted(const element *x, long c, long k) {
 // Vectors of channels from c on. Those whose windows begin before the first channel (HEAD) read a copy, those whose windows end past the last
 // (FOOT) load in part.
 enum { INNER, HEAD, FOOT };
-AI void channels(int where, int vectors, int lanes, const tail *t, const element *x, const element *first, long r, long c) {
+AI void channels(const args *a, int where, int vectors, int lanes, const tail *t, const element *x, const element *first, long r, long c) {
     vf32 v[NV];
     unroll (int j = 0; j < vectors; j++) v[j] = bc_f32(0);
     unroll (long k = 0; k < SIZE; k++)
         unroll (int j = 0; j < vectors; j++) {
             const long at = c + j * VL;
-            const vf32 w = where == HEAD ? LOAD(first + at + k, VL) : where == FOOT ? shifted(x, at, k - BEFORE) : LOAD(x + at + k - BEFORE, VL);
+            const vf32 w = where == HEAD ? LOAD(first + at + k, VL) : where == FOOT ? shifted(a, x, at, k - BEFORE) : LOAD(x + at + k - BEFORE, VL);
             v[j] = vec_fma(w, w, v[j]);
         }
     unroll (int j = 0; j < vectors; j++) v[j] = INVERSE_POWER(vec_fma(v[j], bc_f32(ALPHA), bc_f32(BIAS)));
     unroll (int j = 0; j < vectors; j++) finish(t, LOAD(x + c + j * VL, lanes) * v[j], 0, r, c + j * VL, lanes);
 }
 
-void KERNEL(const args *a, long begin, long end, void *scratch) {
+void KERNEL(const args *table, long begin, long end, void *scratch) {
+    OWN_ARGS(a, table);
     const tail T = tail_open(a);
     enum : long { HELD = 2 * (BEFORE + VL) + SIZE };                       // zeros, then the first channels of a pixel: what vectors at the head read
     element *first = scratch;
@@ -52,9 +53,9 @@ void KERNEL(const args *a, long begin, long end, void *scratch) {
         const element *x = (const element *)a[0].p + X_AT(r);
         for (long i = 0; i < (HELD - BEFORE < C ? HELD - BEFORE : C); i++) first[BEFORE + i] = x[i];
         long c = 0;
-        for (; c < BEFORE && c + VL <= C; c += VL) channels(HEAD, 1, VL, &T, x, first, r, c);
-        for (; c + (NV + 1) * VL + SIZE <= C; c += NV * VL) channels(INNER, NV, VL, &T, x, first, r, c);
-        for (; c + VL <= C; c += VL) channels(FOOT, 1, VL, &T, x, first, r, c);
-        if (C % VL) channels(c < BEFORE ? HEAD : FOOT, 1, C % VL, &T, x, first, r, c);
+        for (; c < BEFORE && c + VL <= C; c += VL) channels(a, HEAD, 1, VL, &T, x, first, r, c);
+        for (; c + (NV + 1) * VL + SIZE <= C; c += NV * VL) channels(a, INNER, NV, VL, &T, x, first, r, c);
+        for (; c + VL <= C; c += VL) channels(a, FOOT, 1, VL, &T, x, first, r, c);
+        if (C % VL) channels(a, c < BEFORE ? HEAD : FOOT, 1, C % VL, &T, x, first, r, c);
     }
 }

@@ -17,7 +17,7 @@ enum : long { NOWHERE = -1L << 62 };
 
 // <region>
 enum : long { ROWS = 6, COLS = 37, XC = 1, STEADY = 1, FILLED = 0 };
-AI line row(long r) { return (line){ r * 33, 0, COLS }; }
+AI line row(const args *a, long r) { return (line){ r * 33, 0, COLS }; }
 #define COLUMN(l, o) within((o) - 2, 33)
 typedef f32 element;
 typedef vf32 vec;
@@ -30,9 +30,9 @@ AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t
 enum : long { RB = 1, CB = 37 };
 // </tactic>
 
-enum : long { CBS = (COLS + CB - 1) / CB };
+#define CBS ((COLS + CB - 1) / CB)
 
-AI void some(int n, const tail *t, const element *x, element fill, line l, long r, long c) {
+AI void some(const args *a, int n, const tail *t, const element *x, element fill, line l, long r, long c) {
     const long from = l.at == NOWHERE ? -1 : COLUMN(l, c), to = l.at == NOWHERE ? -1 : COLUMN(l, c + n - 1);
     if (STEADY && from >= 0 && to == from + n - 1) {
         finish(t, LOAD(x + l.at + from, n), 0, r, c, n);
@@ -46,16 +46,17 @@ AI void some(int n, const tail *t, const element *x, element fill, line l, long 
     finish(t, LOAD(part, n), 0, r, c, n);
 }
 
-void KERNEL(const args *a, long begin, long end, void *scratch) {
+void KERNEL(const args *table, long begin, long end, void *scratch) {
+    OWN_ARGS(a, table);
     const tail T = tail_open(a);
     const element *x = a[0].p, fill = FILLED ? *(const element *)a[1].p : (element)0;
     for (long t = begin; t < end; t++) {
         const long r0 = t / CBS * RB, r1 = r0 + RB < ROWS ? r0 + RB : ROWS, c0 = t % CBS * CB, c1 = c0 + CB < COLS ? c0 + CB : COLS;
         for (long r = r0; r < r1; r++) {
-            const line l = row(r);
+            const line l = row(a, r);
             long c = c0;
-            for (; c + VL <= c1; c += VL) some(VL, &T, x, fill, l, r, c);
-            if (COLS % VL && c < c1) some(COLS % VL, &T, x, fill, l, r, c);
+            for (; c + VL <= c1; c += VL) some(a, VL, &T, x, fill, l, r, c);
+            if (COLS % VL && c < c1) some(a, COLS % VL, &T, x, fill, l, r, c);
         }
     }
 }

@@ -17,7 +17,7 @@ AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t
 enum : long { RB = 1 };
 // </tactic>
 
-AI void row(const tail *t, const element *x, long b) {
+AI void row(const args *a, const tail *t, const element *x, long b) {
     vf32 sum = bc_f32(0), squares = bc_f32(0);
 #define ELEMENT(c, lanes) LOAD(x + (c), lanes)
     if (CENTRED) JOIN_ROW(sum, N, SUM, ELEMENT);
@@ -33,7 +33,8 @@ AI void row(const tail *t, const element *x, long b) {
     if (N % VL) finish(t, (LOAD(x + c, N % VL) - mean) * by, b, 0, c, N % VL);
 }
 
-void KERNEL(const args *a, long begin, long end, void *scratch) {
+void KERNEL(const args *table, long begin, long end, void *scratch) {
+    OWN_ARGS(a, table);
     const tail T = tail_open(a);
-    for (long b = begin * RB; b < (end * RB < BATCH ? end * RB : BATCH); b++) row(&T, (const element *)a[0].p + X_AT(b), b);
+    for (long b = begin * RB; b < (end * RB < BATCH ? end * RB : BATCH); b++) row(a, &T, (const element *)a[0].p + X_AT(b), b);
 }

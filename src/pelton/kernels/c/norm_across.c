@@ -17,13 +17,14 @@ AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t
 enum : long { NV = 4, CB = 36 };
 // </tactic>
 
-enum : long { CBS = (C + CB - 1) / CB, BLOCK = 512 };
+#define CBS ((C + CB - 1) / CB)
+enum : long { BLOCK = 512 };
 
 // What is known of the channels of a task, from c0 on: both CB floats and a vector more.
 typedef struct { float *mean, *by; long c0; } known;
 
 // total = the sums over the pixels of (x - mean)^power, in blocks, of some vectors of channels.
-AI void moment(int power, int vectors, int lanes, const element *x, known k, float *total, long c) {
+AI void moment(const args *a, int power, int vectors, int lanes, const element *x, known k, float *total, long c) {
     vf32 mean[NV], sum[NV];
     unroll (int j = 0; j < vectors; j++) sum[j] = bc_f32(0), mean[j] = power == 1 ? bc_f32(0) : ld_f32(k.mean + c - k.c0 + j * VL);
     for (long p0 = 0; p0 < PIXELS; p0 += BLOCK) {
@@ -39,7 +40,7 @@ AI void moment(int power, int vectors, int lanes, const element *x, known k, flo
     unroll (int j = 0; j < vectors; j++) st_f32(total + c - k.c0 + j * VL, sum[j]);
 }
 
-AI void write(int vectors, int lanes, const tail *t, const element *x, known k, long b, long c) {
+AI void write(const args *a, int vectors, int lanes, const tail *t, const element *x, known k, long b, long c) {
     vf32 mean[NV], by[NV];
     unroll (int j = 0; j < vectors; j++) mean[j] = ld_f32(k.mean + c - k.c0 + j * VL), by[j] = ld_f32(k.by + c - k.c0 + j * VL);
     for (long p = 0; p < PIXELS; p++)
@@ -47,7 +48,7 @@ AI void write(int vectors, int lanes, const tail *t, const element *x, known k, 
 }
 
 // Every channel of a group gets the mean over all of the group.
-AI void join(float *sums, long channels) {
+AI void join(const args *a, float *sums, long channels) {
     for (long g = 0; g < channels; g += GROUP) {
         float sum = 0;
         for (long i = 0; i < GROUP; i++) sum += sums[g + i];
@@ -63,20 +64,21 @@ AI void join(float *sums, long channels) {
     if (C % VL && c < c1) { DO(1, C % VL); } \
 } while (0)
 
-void KERNEL(const args *a, long begin, long end, void *scratch) {
+void KERNEL(const args *table, long begin, long end, void *scratch) {
+    OWN_ARGS(a, table);
     const tail T = tail_open(a);
     for (long t = begin; t < end; t++) {
         const long b = t / CBS, c0 = t % CBS * CB, c1 = c0 + CB < C ? c0 + CB : C;
         const element *x = (const element *)a[0].p + X_AT(b);
         const known k = { scratch, (float *)scratch + CB + VL, c0 };
-#define SUMS(vectors, lanes) moment(1, vectors, lanes, x, k, k.mean, c)
+#define SUMS(vectors, lanes) moment(a, 1, vectors, lanes, x, k, k.mean, c)
         EACH(c0, c1, SUMS);
-        join(k.mean, c1 - c0);
-#define SQUARES(vectors, lanes) moment(2, vectors, lanes, x, k, k.by, c)
+        join(a, k.mean, c1 - c0);
+#define SQUARES(vectors, lanes) moment(a, 2, vectors, lanes, x, k, k.by, c)
         EACH(c0, c1, SQUARES);
-        join(k.by, c1 - c0);
+        join(a, k.by, c1 - c0);
         for (long i = 0; i < c1 - c0; i += VL) st_f32(k.by + i, 1 / f32_sqrt(ld_f32(k.by + i) + EPSILON));
-#define WRITE(vectors, lanes) write(vectors, lanes, &T, x, k, b, c)
+#define WRITE(vectors, lanes) write(a, vectors, lanes, &T, x, k, b, c)
         EACH(c0, c1, WRITE);
     }
 }

@@ -20,9 +20,13 @@ AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t
 enum : long { TW = 2, NV = 2, RB = 1, CB = 13 };
 // </tactic>
 
-enum : long { AT_ONCE = TW ? TW : 1, RBS = (OH + RB - 1) / RB, CBS = (C + CB - 1) / CB,
-              Q0 = (PL + SW - 1) / SW < OW ? (PL + SW - 1) / SW : OW,                   // first window that reads nothing left of the picture
-              LAST = W - 1 - (KW - 1) * DW + PL, Q2 = LAST < 0 ? 0 : LAST / SW + 1, Q1 = Q2 < Q0 ? Q0 : Q2 < OW ? Q2 : OW };   // first that reads past the right edge
+enum : long { AT_ONCE = TW ? TW : 1 };
+#define RBS ((OH + RB - 1) / RB)
+#define CBS ((C + CB - 1) / CB)
+#define Q0 ((PL + SW - 1) / SW < OW ? (PL + SW - 1) / SW : OW)             // first window that reads nothing left of the picture
+#define LAST (W - 1 - (KW - 1) * DW + PL)
+#define Q2 (LAST < 0 ? 0 : LAST / SW + 1)
+#define Q1 (Q2 < Q0 ? Q0 : Q2 < OW ? Q2 : OW)                             // first that reads past the right edge
 
 // The taps of a window that lie in [first, end), given where tap 0 lies.
 typedef struct { long from, to; } taps;
@@ -33,13 +37,13 @@ AI taps inside(long at, long first, long end, long count, long step) {
 
 #if MEANS
 // A mean counts the taps inside of the picture, or of its padding where that counts: [FIRST, END).
-AI float share(long top, long left) {
+AI float share(const args *a, long top, long left) {
     const taps h = inside(top, FIRST_ROW, END_ROW, KH, DH), w = inside(left, FIRST_COLUMN, END_COLUMN, KW, DW);
     return 1.0f / (float)((h.to - h.from) * (w.to - w.from));
 }
 #define SCALED(v, by) ((v) * bc_f32(by))
 #else
-AI float share(long top, long left) { return 1; }
+AI float share(const args *a, long top, long left) { return 1; }
 #define SCALED(v, by) (v)
 #endif
 
@@ -53,7 +57,8 @@ AI float share(long top, long left) { return 1; }
 
 // `count` windows of row p from q on, some vectors of channels; false where that has to be done with exact joins. At an edge columns
 // outside of the picture are left out.
-AI bool windows(bool exact, bool edge, int count, int vectors, int lanes, const tail *t, const element *x, taps h, const float *by, long b, long p, long q, long c) {
+AI bool windows(bool exact, bool edge, int count, int vectors, int lanes, const args *a, const tail *t, const element *x, taps h, const float *by,
+                long b, long p, long q, long c) {
     vec column[NV][(AT_ONCE - 1) * SW + (KW - 1) * DW + 1], all[2] = {(vec)0, (vec)0};
     const long columns = (count - 1) * SW + (KW - 1) * DW + 1, left = q * SW - PL;
     unroll (int i = 0; i < vectors; i++)
@@ -78,15 +83,17 @@ AI bool windows(bool exact, bool edge, int count, int vectors, int lanes, const 
         }
     return true;
 }
-COLD void windows_exact(int count, int vectors, int lanes, const tail *t, const element *x, taps h, const float *by, long b, long p, long q, long c) {
+COLD void windows_exact(int count, int vectors, int lanes, const args *a, const tail *t, const element *x, taps h, const float *by, long b, long p, long q, long c) {
     for (int j = 0; j < count; j++)
-        for (int i = 0; i < vectors; i++) windows(true, true, 1, 1, lanes, t, x, h, by + j, b, p, q + j, c + i * VL);
+        for (int i = 0; i < vectors; i++) windows(true, true, 1, 1, lanes, a, t, x, h, by + j, b, p, q + j, c + i * VL);
 }
 
-AI void row(bool edge, int count, const tail *t, const element *x, taps h, const float *by, long b, long p, long q, long c0, long c1) {
+AI void row(bool edge, int count, const args *a, const tail *t, const element *x, taps h, long b, long p, long q, long c0, long c1) {
+    float by[AT_ONCE];
+    unroll (int i = 0; i < count; i++) by[i] = share(a, p * SH - PT, (q + i) * SW - PL);
     long c = c0;
 #define SOME(vectors, lanes) \
-    if (!windows(!QUICK, edge, count, vectors, lanes, t, x, h, by, b, p, q, c)) windows_exact(count, vectors, lanes, t, x, h, by, b, p, q, c)
+    if (!windows(!QUICK, edge, count, vectors, lanes, a, t, x, h, by, b, p, q, c)) windows_exact(count, vectors, lanes, a, t, x, h, by, b, p, q, c)
     for (; c + NV * VL <= c1; c += NV * VL) SOME(NV, VL);
     if (NV > 1)
         for (; c + VL <= c1; c += VL) SOME(1, VL);
@@ -95,7 +102,7 @@ AI void row(bool edge, int count, const tail *t, const element *x, taps h, const
 }
 
 // One window of any size, several vectors of channels at a time.
-AI void window(int vectors, int lanes, const tail *t, const element *x, taps h, float by, long b, long p, long q, long c) {
+AI void window(int vectors, int lanes, const args *a, const tail *t, const element *x, taps h, float by, long b, long p, long q, long c) {
     const taps w = inside(q * SW - PL, 0, W, KW, DW);
     vec v[NV];
     unroll (int j = 0; j < vectors; j++) v[j] = IDENTITY;
@@ -107,15 +114,17 @@ AI void window(int vectors, int lanes, const tail *t, const element *x, taps h, 
     unroll (int j = 0; j < vectors; j++) finish(t, SCALED(v[j], by), b, p * OW + q, c + j * VL, lanes);
 }
 
-AI void wide(const tail *t, const element *x, taps h, float by, long b, long p, long q, long c0, long c1) {
+AI void wide(const args *a, const tail *t, const element *x, taps h, long b, long p, long q, long c0, long c1) {
+    const float by = share(a, p * SH - PT, q * SW - PL);
     long c = c0;
-    for (; c + NV * VL <= c1; c += NV * VL) window(NV, VL, t, x, h, by, b, p, q, c);
+    for (; c + NV * VL <= c1; c += NV * VL) window(NV, VL, a, t, x, h, by, b, p, q, c);
     if (NV > 1)
-        for (; c + VL <= c1; c += VL) window(1, VL, t, x, h, by, b, p, q, c);
-    if (C % VL && c < c1) window(1, C % VL, t, x, h, by, b, p, q, c);
+        for (; c + VL <= c1; c += VL) window(1, VL, a, t, x, h, by, b, p, q, c);
+    if (C % VL && c < c1) window(1, C % VL, a, t, x, h, by, b, p, q, c);
 }
 
-void KERNEL(const args *a, long begin, long end, void *scratch) {
+void KERNEL(const args *table, long begin, long end, void *scratch) {
+    OWN_ARGS(a, table);
     const tail T = tail_open(a);
     for (long t = begin; t < end; t++) {
         const long cb = t % CBS, rb = t / CBS % RBS, b = t / (CBS * RBS);
@@ -123,18 +132,13 @@ void KERNEL(const args *a, long begin, long end, void *scratch) {
         const element *x = (const element *)a[0].p + b * XN;
         for (long p = p0; p < p1; p++) {
             const taps h = inside(p * SH - PT, 0, H, KH, DH);
-            float by[AT_ONCE];
             long q = 0;
             for (; q + AT_ONCE <= OW; q += AT_ONCE) {
-                unroll (int i = 0; i < AT_ONCE; i++) by[i] = share(p * SH - PT, (q + i) * SW - PL);
-                if (!TW) wide(&T, x, h, by[0], b, p, q, c0, c1);
-                else if (q >= Q0 && q + TW <= Q1) row(false, TW, &T, x, h, by, b, p, q, c0, c1);
-                else row(true, TW, &T, x, h, by, b, p, q, c0, c1);
+                if (!TW) wide(a, &T, x, h, b, p, q, c0, c1);
+                else if (q >= Q0 && q + TW <= Q1) row(false, TW, a, &T, x, h, b, p, q, c0, c1);
+                else row(true, TW, a, &T, x, h, b, p, q, c0, c1);
             }
-            if (OW % AT_ONCE) {
-                unroll (int i = 0; i < OW % AT_ONCE; i++) by[i] = share(p * SH - PT, (q + i) * SW - PL);
-                row(true, OW % AT_ONCE, &T, x, h, by, b, p, q, c0, c1);
-            }
+            COUNTED(OW % AT_ONCE, AT_ONCE, row(true, COUNT, a, &T, x, h, b, p, q, c0, c1));
         }
     }
 }

@@ -24,10 +24,11 @@ AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t
 enum : long { NV = 4, RB = 1, CB = 37 };
 // </tactic>
 
-enum : long { CBS = (COLS + CB - 1) / CB, CHAINS = 8 / NV, BLOCK = 512 };
+#define CBS ((COLS + CB - 1) / CB)
+enum : long { CHAINS = 8 / NV, BLOCK = 512 };
 
 // Columns c … of a row: `vectors` of them side by side, CHAINS elements of each at a time.
-AI void columns(int vectors, int lanes, const tail *t, const element *x, long r, long c) {
+AI void columns(const args *a, int vectors, int lanes, const tail *t, const element *x, long r, long c) {
     vec total[NV];
     unroll (int j = 0; j < vectors; j++) total[j] = IDENTITY;
     for (long o = 0; o < OUTER; o++)
@@ -50,7 +51,7 @@ AI void columns(int vectors, int lanes, const tail *t, const element *x, long r,
 }
 
 // What one output element joins, where the input's unit stride is reduced.
-AI scalar along(const element *x) {
+AI scalar along(const args *a, const element *x) {
     vec total = IDENTITY;
     for (long o = 0; o < OUTER; o++)
         for (long i0 = 0; i0 < N; i0 += 8 * BLOCK) {
@@ -64,7 +65,8 @@ AI scalar along(const element *x) {
     return WHOLE(total);
 }
 
-void KERNEL(const args *a, long begin, long end, void *scratch) {
+void KERNEL(const args *table, long begin, long end, void *scratch) {
+    OWN_ARGS(a, table);
     const tail T = tail_open(a);
     for (long t = begin; t < end; t++) {
         const long r0 = t / CBS * RB, r1 = r0 + RB < ROWS ? r0 + RB : ROWS, c0 = t % CBS * CB, c1 = c0 + CB < COLS ? c0 + CB : COLS;
@@ -75,14 +77,14 @@ void KERNEL(const args *a, long begin, long end, void *scratch) {
                 for (; c < c1; c += VL) {
                     const long n = c1 - c < VL ? c1 - c : VL;
                     scalar part[VL] = {0};
-                    for (long i = 0; i < n; i++) part[i] = along(x + (c + i) * XC);
+                    for (long i = 0; i < n; i++) part[i] = along(a, x + (c + i) * XC);
                     finish(&T, RESULT(LANES_FROM(part)), 0, r, c, n);
                 }
             } else {
-                for (; c + NV * VL <= c1; c += NV * VL) columns(NV, VL, &T, x, r, c);
+                for (; c + NV * VL <= c1; c += NV * VL) columns(a, NV, VL, &T, x, r, c);
                 if (NV > 1)
-                    for (; c + VL <= c1; c += VL) columns(1, VL, &T, x, r, c);
-                if (COLS % VL && c < c1) columns(1, COLS % VL, &T, x, r, c);
+                    for (; c + VL <= c1; c += VL) columns(a, 1, VL, &T, x, r, c);
+                if (COLS % VL && c < c1) columns(a, 1, COLS % VL, &T, x, r, c);
             }
         }
     }

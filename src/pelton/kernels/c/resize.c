@@ -17,7 +17,7 @@ AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t
 enum : long { RB = 1 };
 // </tactic>
 
-enum : long { RBS = (OH + RB - 1) / RB };
+#define RBS ((OH + RB - 1) / RB)
 
 AI void channels(int lanes, const tail *t, const element *const *from, const vf32 *by, const vf32 *along, const long *at, long b, long r, long c) {
     vf32 sum = bc_f32(0);
@@ -29,7 +29,8 @@ AI void channels(int lanes, const tail *t, const element *const *from, const vf3
     finish(t, sum, b, r, c, lanes);
 }
 
-void KERNEL(const args *a, long begin, long end, void *scratch) {
+void KERNEL(const args *table, long begin, long end, void *scratch) {
+    OWN_ARGS(a, table);
     const tail T = tail_open(a);
     for (long t = begin; t < end; t++) {
         const long b = t / RBS, p0 = t % RBS * RB, p1 = p0 + RB < OH ? p0 + RB : OH;

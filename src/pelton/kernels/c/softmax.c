@@ -16,7 +16,7 @@ AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t
 enum : long { RB = 1 };
 // </tactic>
 
-AI void row(const tail *t, const element *x, float *e, long b) {
+AI void row(const args *a, const tail *t, const element *x, float *e, long b) {
     vf32 top = bc_f32(-INFINITY), sum = bc_f32(0);
 #define ELEMENT(c, lanes) ((lanes) == VL ? LOAD(x + (c), VL) : KEEP(LOAD(x + (c), lanes), lanes, bc_f32(-INFINITY)))
     JOIN_ROW(top, N, f32_maximum, ELEMENT);
@@ -34,7 +34,8 @@ AI void row(const tail *t, const element *x, float *e, long b) {
     if (N % VL) finish(t, LOG ? LOAD(x + c, N % VL) - less : ld_f32(e + c) * by, b, 0, c, N % VL);
 }
 
-void KERNEL(const args *a, long begin, long end, void *scratch) {
+void KERNEL(const args *table, long begin, long end, void *scratch) {
+    OWN_ARGS(a, table);
     const tail T = tail_open(a);
-    for (long b = begin * RB; b < (end * RB < BATCH ? end * RB : BATCH); b++) row(&T, (const element *)a[0].p + X_AT(b), scratch, b);
+    for (long b = begin * RB; b < (end * RB < BATCH ? end * RB : BATCH); b++) row(a, &T, (const element *)a[0].p + X_AT(b), scratch, b);
 }

@@ -15,9 +15,9 @@ AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t
 enum : long { NV = 2, CB = 37 };
 // </tactic>
 
-enum : long { CBS = (COLS + CB - 1) / CB };
+#define CBS ((COLS + CB - 1) / CB)
 
-AI void columns(int vectors, int lanes, const tail *t, const element *x, vf32 (*e)[NV], long b, long c) {
+AI void columns(const args *a, int vectors, int lanes, const tail *t, const element *x, vf32 (*e)[NV], long b, long c) {
     vf32 top[NV], sum[NV];
     x += c;
     unroll (int j = 0; j < vectors; j++) top[j] = LOAD(x + j * VL, lanes), sum[j] = bc_f32(0);
@@ -34,15 +34,16 @@ AI void columns(int vectors, int lanes, const tail *t, const element *x, vf32 (*
         unroll (int j = 0; j < vectors; j++) finish(t, LOG ? LOAD(x + i * XN + j * VL, lanes) - sum[j] : e[i][j] * sum[j], b, i, c + j * VL, lanes);
 }
 
-void KERNEL(const args *a, long begin, long end, void *scratch) {
+void KERNEL(const args *table, long begin, long end, void *scratch) {
+    OWN_ARGS(a, table);
     const tail T = tail_open(a);
     for (long t = begin; t < end; t++) {
         const long b = t / CBS, c0 = t % CBS * CB, c1 = c0 + CB < COLS ? c0 + CB : COLS;
         const element *x = (const element *)a[0].p + X_AT(b);
         long c = c0;
-        for (; c + NV * VL <= c1; c += NV * VL) columns(NV, VL, &T, x, scratch, b, c);
+        for (; c + NV * VL <= c1; c += NV * VL) columns(a, NV, VL, &T, x, scratch, b, c);
         if (NV > 1)
-            for (; c + VL <= c1; c += VL) columns(1, VL, &T, x, scratch, b, c);
-        if (COLS % VL && c < c1) columns(1, COLS % VL, &T, x, scratch, b, c);
+            for (; c + VL <= c1; c += VL) columns(a, 1, VL, &T, x, scratch, b, c);
+        if (COLS % VL && c < c1) columns(a, 1, COLS % VL, &T, x, scratch, b, c);
     }
 }

@@ -7,13 +7,14 @@ enum : long { ROWS = 3, N = 19, K = 4, XN = 1, VALUES_N = 1, INDICES_N = 1, VALU
 #define VALUES_AT(r) ((r) * K)
 #define INDICES_AT(r) ((r) * K)
 #define BEYOND >
+#define PLACE i32
 typedef f32 element;
 // </region>
 // <tactic>
 enum : long { RB = 1 };
 // </tactic>
 
-typedef struct { element value; int at; } item;
+typedef struct { element value; PLACE at; } item;
 
 // Whether one comes before the other in the result: NaN counts as largest, equals keep their order.
 AI bool before(item a, item b) {
@@ -39,12 +40,13 @@ AI void rise(item *heap, long i, item rising) {
     heap[i] = rising;
 }
 
-void KERNEL(const args *a, long begin, long end, void *scratch) {
+void KERNEL(const args *table, long begin, long end, void *scratch) {
+    OWN_ARGS(a, table);
     item *heap = scratch;
     for (long r = begin * RB; r < (end * RB < ROWS ? end * RB : ROWS); r++) {
         const element *x = (const element *)a[0].p + X_AT(r);
         for (long i = 0; i < N; i++) {
-            const item next = { x[i * XN], (int)i };
+            const item next = { x[i * XN], (PLACE)i };
             if (i < K) rise(heap, i, next);
             else if (before(next, heap[0])) heap[0] = next, sink(heap, K);
         }

@@ -15,7 +15,8 @@ enum : long { JB = 64 };
 #define JBS ((J + JB - 1) / JB)
 
 // x has unit stride along i, y along j
-void KERNEL(const args *a, long begin, long end, void *scratch) {
+void KERNEL(const args *table, long begin, long end, void *scratch) {
+    OWN_ARGS(a, table);
     for (long t = begin; t < end; t++) {
         const long o = t / JBS, j0 = t % JBS * JB, j1 = j0 + JB < J ? j0 + JB : J;
         const element *x = (const element *)a[0].p + X_AT(o);

@@ -12,9 +12,13 @@ AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t
 enum : long { F = 4, MR = 6, NV = 2, TB = 12, NB = 1 << 20 };
 // </tactic>
 
-enum : long { NR = NV * VL, E = F + 2, POINTS = E * E, TH = (OH + F - 1) / F, TW = (OW + F - 1) / F, TILES = TH * TW, PANELS = (OC + NR - 1) / NR, OCP = PANELS * NR,
-              WIDTH = NB < OCP ? NB : OCP, NBS = (OCP + WIDTH - 1) / WIDTH, TBS = (TILES + TB - 1) / TB, CP = (C + VL - 1) / VL * VL,
+enum : long { NR = NV * VL, E = F + 2, POINTS = E * E, PANELS = (OC + NR - 1) / NR, OCP = PANELS * NR,
+              WIDTH = NB < OCP ? NB : OCP, NBS = (OCP + WIDTH - 1) / WIDTH, CP = (C + VL - 1) / VL * VL,
               VS = CP % 256 ? CP : CP + VL };                              // a row of V; off powers of two, whose lines would fall into the same cache sets
+#define TH ((OH + F - 1) / F)
+#define TW ((OW + F - 1) / F)
+#define TILES (TH * TW)
+#define TBS ((TILES + TB - 1) / TB)
 
 // F(4×4) evaluates at 0, ±√½, ±√2, ∞, whose rounding error is a third of that of 0, ±1, ±2, ∞; F(2×2) at 0, ±1, ∞; F(6×6) at 0, ±1, ±2, ±½, ∞.
 #define ROOT_HALF bc_f32(0.70710678f)
@@ -72,7 +76,7 @@ static __attribute__((noinline)) void transform_input(const float *x, long down,
 }
 
 // The pixels of a tile that reaches over an edge, or of a last part of a vector, zeros in place of what is not there.
-AI void gather_input(const float *x, long top, long left, int lanes, float *patch) {
+AI void gather_input(const args *a, const float *x, long top, long left, int lanes, float *patch) {
     for (long i = 0; i < E; i++)
         for (long j = 0; j < E; j++) {
             const bool in = (unsigned long)(top + i) < H && (unsigned long)(left + j) < W;
@@ -80,7 +84,7 @@ AI void gather_input(const float *x, long top, long left, int lanes, float *patc
         }
 }
 
-AI void spread(const float *x, float *v, long ty, long tx) {
+AI void spread(const args *a, const float *x, float *v, long ty, long tx) {
     const long top = ty * F - PT, left = tx * F - PL;
     const bool inside = top >= 0 && left >= 0 && top + E <= H && left + E <= W;
     float patch[POINTS * VL];
@@ -89,12 +93,12 @@ AI void spread(const float *x, float *v, long ty, long tx) {
         if (inside) {
             transform_input(x + top * XH + left * XW + c, XH, XW, v + c, TB * VS);
         } else {
-            gather_input(x + c, top, left, VL, patch);
+            gather_input(a, x + c, top, left, VL, patch);
             transform_input(patch, E * VL, VL, v + c, TB * VS);
         }
     }
     if (C % VL) {
-        gather_input(x + c, top, left, C % VL, patch);
+        gather_input(a, x + c, top, left, C % VL, patch);
         transform_input(patch, E * VL, VL, v + c, TB * VS);
     }
 }
@@ -112,13 +116,7 @@ AI void products(long n, const float *v, const float *u, float *m, long panels) 
     for (long j = 0; j < panels; j++, u += C * NR, m += NR) {
         long i = 0;
         for (; i + MR <= n; i += MR) tile(MR, v + i * VS, u, m + i * WIDTH);
-        switch (n - i) {
-        case 1: tile(1, v + i * VS, u, m + i * WIDTH); break;
-        case 2: tile(2, v + i * VS, u, m + i * WIDTH); break;
-        case 3: tile(3, v + i * VS, u, m + i * WIDTH); break;
-        case 4: tile(MR > 4 ? 4 : 0, v + i * VS, u, m + i * WIDTH); break;
-        case 5: tile(MR > 5 ? 5 : 0, v + i * VS, u, m + i * WIDTH); break;
-        }
+        COUNTED(n - i, MR, tile(COUNT, v + i * VS, u, m + i * WIDTH));
     }
 }
 
@@ -130,7 +128,7 @@ static __attribute__((noinline)) void transform_output(const float *m, float *pi
     unroll (int i = 0; i < F * F; i++) st_f32(pixels + i * VL, o[i]);
 }
 
-AI void gather(const tail *t, const float *m, long b, long ty, long tx, long c, int lanes) {
+AI void gather(const args *a, const tail *t, const float *m, long b, long ty, long tx, long c, int lanes) {
     float pixels[F * F * VL];
     transform_output(m, pixels);
     const long y = ty * F, x = tx * F, rows = y + F <= OH ? F : OH - y, columns = x + F <= OW ? F : OW - x;
@@ -138,20 +136,22 @@ AI void gather(const tail *t, const float *m, long b, long ty, long tx, long c, 
         for (long j = 0; j < columns; j++) finish(t, ld_f32(pixels + (i * F + j) * VL), b, (y + i) * OW + x + j, c, lanes);
 }
 
-void KERNEL(const args *a, long begin, long end, void *scratch) {
+void KERNEL(const args *table, long begin, long end, void *scratch) {
+    OWN_ARGS(a, table);
     const tail T = tail_open(a);
     float *v = scratch, *m = v + POINTS * TB * VS;
     for (long t = begin; t < end; t++) {
         const long nb = t % NBS, block = t / NBS % TBS, b = t / (NBS * TBS);
         const long t0 = block * TB, n = t0 + TB < TILES ? TB : TILES - t0, c0 = nb * WIDTH, c1 = c0 + WIDTH < OCP ? c0 + WIDTH : OCP;
         const float *x = (const float *)a[0].p + b * XN, *u = a[1].p;
-        for (long i = 0; i < n; i++) spread(x, v + i * VS, (t0 + i) / TW, (t0 + i) % TW);
+        for (long i = 0; i < n; i++) spread(a, x, v + i * VS, (t0 + i) / TW, (t0 + i) % TW);
         for (long i = 0; i < POINTS; i++) products(n, v + i * TB * VS, u + (i * OCP + c0) * C, m + i * TB * WIDTH, (c1 - c0) / NR);
         for (long i = 0; i < n; i++) {
             const float *from = m + i * WIDTH;
+            const long ty = (t0 + i) / TW, tx = (t0 + i) % TW;
             long c = c0;
-            for (; c + VL <= c1 && c + VL <= OC; c += VL) gather(&T, from + c - c0, b, (t0 + i) / TW, (t0 + i) % TW, c, VL);
-            if (OC % VL && c < c1 && c < OC) gather(&T, from + c - c0, b, (t0 + i) / TW, (t0 + i) % TW, c, OC % VL);
+            for (; c + VL <= c1 && c + VL <= OC; c += VL) gather(a, &T, from + c - c0, b, (t0 + i) / TW, (t0 + i) % TW, c, VL);
+            if (OC % VL && c < c1 && c < OC) gather(a, &T, from + c - c0, b, (t0 + i) / TW, (t0 + i) % TW, c, OC % VL);
         }
     }
 }

@@ -1,0 +1,108 @@
+"""Engines whose sizes a run decides: the numbers of a plan for one set of sizes.
+
+Wherever a number of the plan depends on the sizes of the inputs, its place holds a text, and `Engine.sizes` says what the text stands for: a tree of whole
+numbers, names of symbols, and ["+", …], ["*", …], ["//", a, b], ["%", a, b], ["max", …], ["min", …].
+"""
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from pelton.errors import InputError
+
+from .engine import Buffer, Engine, Number, Port, Slice, Step, Tensor
+from .memory import Lifetime, assign
+
+_FUNCTIONS: dict[str, Callable[[list[int]], int]] = {
+    "+": sum, "*": math.prod, "max": max, "min": min, "//": lambda ab: ab[0] // ab[1], "%": lambda ab: ab[0] % ab[1]}
+DEEPEST = 200                                      # levels of a tree
+
+
+def evaluate(tree: Any, sizes: Mapping[str, int]) -> int:
+    """The number that a tree stands for; KeyError for a symbol without a value, ZeroDivisionError for a quotient by nothing."""
+    if isinstance(tree, int):
+        return tree
+    if isinstance(tree, str):
+        return sizes[tree]
+    return _FUNCTIONS[tree[0]]([evaluate(t, sizes) for t in tree[1:]])
+
+
+def well_formed(tree: Any, names: set[str], depth: int = 0) -> bool:
+    """Whether a tree is one, over these symbols."""
+    if type(tree) is int:
+        return True
+    if isinstance(tree, str):
+        return tree in names
+    if not isinstance(tree, (list, tuple)) or len(tree) < 2 or tree[0] not in _FUNCTIONS or depth > DEEPEST or (tree[0] in ("//", "%") and len(tree) != 3):
+        return False
+    return all(well_formed(t, names, depth + 1) for t in tree[1:])
+
+
+def solve(engine: Engine, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+    """Symbol → its value for inputs of these shapes, all of the right rank; InputError where a size is out of its bounds.
+
+    Sizes that are no lone symbols are not looked at: the shapes that `at` gives then say what the inputs should have been.
+    """
+    found: dict[str, int] = {}
+    for port in engine.inputs:
+        for d, size in zip(port.shape, shapes[port.name]):
+            if isinstance(d, str):
+                found.setdefault(d, size)
+    sizes = {}
+    for s in engine.symbols:
+        size = found.get(s.name, s.usual)
+        if not s.least <= size <= s.most:
+            where = next(f"axis {p.shape.index(s.name)} of input {p.name!r}" for p in engine.inputs if s.name in p.shape)
+            raise InputError(f"{where} ({s.name}) may have {s.range()}, given {size}; build the engine for another range with shapes=")
+        sizes[s.name] = size
+    return sizes
+
+
+def usual(engine: Engine) -> dict[str, int]:
+    """The sizes that the engine was tuned for."""
+    return {s.name: s.usual for s in engine.symbols}
+
+
+def at(engine: Engine, sizes: Mapping[str, int]) -> Engine:
+    """The engine for these values of its symbols: every number in place, memory laid out. An engine without symbols is that already."""
+    if not engine.symbols:
+        return engine
+    numbers = {text: evaluate(tree, sizes) for text, tree in engine.sizes.items()}
+
+    def number(n: Number) -> int:
+        return numbers[n] if isinstance(n, str) else n
+
+    def shape(ns: tuple[Number, ...]) -> tuple[int, ...]:
+        return tuple(map(number, ns))
+
+    def port(p: Port) -> Port:
+        return replace(p, shape=shape(p.shape))
+
+    def tensor(t: Tensor) -> Tensor:
+        return Tensor(Slice(t.slice.buffer, number(t.slice.offset)), t.dtype, shape(t.shape), shape(t.strides))
+
+    def step(s: Step) -> Step:
+        if s.host:
+            return replace(s, inputs=tuple(map(tensor, s.inputs)), outputs=tuple(map(tensor, s.outputs)))
+        return Step(s.name, s.symbol, tuple(Slice(a.buffer, number(a.offset)) for a in s.args), shape(s.dims), number(s.tiles), s.grain, s.wave,
+                    number(s.scratch), info={**s.info, **{k: numbers[s.info[k]] for k in ("flops", "bytes") if isinstance(s.info.get(k), str)}})
+
+    steps = tuple(map(step, engine.steps))
+    buffers = [replace(b, offset=number(b.offset), size=number(b.size), values=shape(b.values)) for b in engine.buffers]
+    offsets, arena = assign(lifetimes(steps, buffers))
+    for i, offset in offsets.items():
+        buffers[i] = replace(buffers[i], offset=offset)
+    return replace(engine, inputs=tuple(map(port, engine.inputs)), outputs=tuple(map(port, engine.outputs)), buffers=tuple(buffers), steps=steps, arena=arena,
+                   symbols=(), sizes={})
+
+
+def lifetimes(steps: tuple[Step, ...], buffers: list[Buffer]) -> dict[int, Lifetime]:
+    """Buffer in the arena → bytes, and the waves from the first step that names it to the last."""
+    lives: dict[int, Lifetime] = {}
+    for s in steps:
+        for i in {*(a.buffer for a in s.args), *(t.slice.buffer for t in (*s.inputs, *s.outputs))}:
+            if buffers[i].kind == "arena":
+                lives[i] = Lifetime(int(buffers[i].size), lives[i].first if i in lives else s.wave, s.wave)
+    return lives

@@ -1,0 +1,152 @@
+"""Sizes that a run decides, from a graph to the arrays: one engine, many shapes, each as the reference has it."""
+import dataclasses
+import importlib
+import threading
+
+import numpy as np
+import pytest
+from compare import assert_close
+from test_kernels_together import Layers
+
+import pelton
+from pelton.engine import sizes
+from pelton.engine.check import check
+from pelton.errors import EngineError, InputError
+from pelton.importers.imported import Imported, Info
+from pelton.ir import text
+from pelton.ir.evaluate import evaluate
+from pelton.ir.graph import Graph
+from pelton.runtime import context as runtime_context
+
+building = importlib.import_module("pelton.build")      # the package offers the function `build` under the same name
+
+LINES = """graph main[batch: 1..4..32, length: 1..50..](%x: f32[batch, length, 12], %z: f32[length, 12]) {
+  %b = constant f32[12] 0.5
+  %sum = add(%x, %z)
+  %turned = transpose(%sum) {perm=(0, 2, 1)}
+  %pos = relu(%turned)
+  %scaled = mul(%sum, %b)
+  %joined = concat(%scaled, %x) {axis=1}
+  %flat: f32[2*batch*length, 12] = reshape(%joined) {shape=([2*batch*length], 12)}
+  return %pos, %flat
+}"""
+
+
+@pytest.fixture
+def built(monkeypatch, tmp_path):
+    """Builds an engine from a graph, whatever model it may have come from."""
+    def build(graph: Graph, **options) -> pelton.Engine:
+        monkeypatch.setattr(building.importer, "load", lambda *a, **k: Imported(graph, Info()))
+        return pelton.build(b"", cache_dir=tmp_path / "cache", **{"level": 0, "threads": 2, **options})
+    return build
+
+
+def drawn(shapes: dict, seed: int = 0) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+
+
+def agree(engine: pelton.Engine, graph: Graph, inputs: dict[str, np.ndarray]) -> None:
+    want = evaluate(graph, inputs)
+    got = engine.run(inputs)
+    for name, array in want.items():
+        assert_close(got[name], array, about=f"{name} for {[a.shape for a in inputs.values()]}")
+
+
+def test_one_engine_runs_every_shape(built):
+    graph = text.parse(LINES)
+    engine = built(graph, check=True)
+    assert [str(p) for p in engine.inputs] == ["f32[batch, length, 12]", "f32[length, 12]"]
+    assert [str(p) for p in engine.outputs] == ["f32[batch, 12, length]", "f32[2*batch*length, 12]"]
+    assert [(s.name, s.least, s.usual) for s in engine.symbols] == [("batch", 1, 4), ("length", 1, 50)]
+    assert engine.shapes() == {"x": (4, 50, 12), "z": (50, 12)} and engine.shapes({"length": 3})["x"] == (4, 3, 12)
+    for again in (engine, pelton.load(engine.tobytes())):
+        for batch, length in ((4, 50), (1, 1), (3, 17), (32, 400), (4, 50), (2, 1)):
+            agree(again, graph, drawn({"x": (batch, length, 12), "z": (length, 12)}, batch))
+    assert again.tobytes() == engine.tobytes()
+    engine.context().warmup()
+    assert [s.info["flops"] for s, _ in engine.context().profile(drawn(engine.shapes({"batch": 1, "length": 10})))] != [
+        s.info["flops"] for s, _ in engine.context().profile(drawn(engine.shapes()))]
+
+
+def test_what_does_not_fit_is_refused(built):
+    engine = built(text.parse(LINES))
+    for shapes, why in (({"x": (2, 3, 12), "z": (4, 12)}, r"input 'z' needs f32\[3, 12\], given shape \[4, 12\]"),
+                        ({"x": (33, 3, 12), "z": (3, 12)}, r"axis 0 of input 'x' \(batch\) may have 1 to 32, given 33"),
+                        ({"x": (2, 0, 12), "z": (0, 12)}, "may have 1 and more, given 0"), ({"x": (3, 12), "z": (3, 12)}, "2 dimensions instead of 3"),
+                        ({"x": (2, 3, 13), "z": (3, 12)}, "has 13 instead of 12")):
+        with pytest.raises(InputError, match=why):
+            engine.run(drawn(shapes))
+    with pytest.raises(InputError, match="as a numpy array"):
+        engine.run({"x": [[1.0]], "z": np.zeros((3, 12), np.float32)})
+    with pytest.raises(InputError, match="float64"):
+        engine.run({"x": np.zeros((2, 3, 12)), "z": np.zeros((3, 12), np.float32)})
+    with pytest.raises(InputError, match=r"out\['pos'\] needs f32\[2, 12, 3\]"):
+        engine.run(drawn({"x": (2, 3, 12), "z": (3, 12)}), out={"pos": np.zeros((2, 3, 12), np.float32)})
+    agree(engine, text.parse(LINES), drawn({"x": (2, 3, 12), "z": (3, 12)}))
+
+
+def test_shapes_met_before_are_ready_and_the_oldest_go(built, monkeypatch):
+    monkeypatch.setattr(runtime_context, "REMEMBERED", 3)
+    made = []
+    plan = sizes.at
+    monkeypatch.setattr(runtime_context.sizes, "at", lambda e, values: made.append(dict(values)) or plan(e, values))
+    graph = text.parse(LINES)
+    context = built(graph).context()
+    def run(length: int) -> int:
+        before = len(made)
+        context.run(drawn({"x": (1, length, 12), "z": (length, 12)}))
+        return len(made) - before
+    assert run(100) == 1                                  # the largest first: the arena stays where it is
+    assert [run(n) for n in (100, 5, 6, 5, 6)] == [0, 1, 1, 0, 0]
+    assert run(7) == 1 and run(5) == 0 and run(100) == 1
+    assert run(200) == 1 and run(200) == 0 and run(5) == 1       # a larger arena: the tables that pointed into the old one are gone
+
+
+def test_contexts_of_one_engine_run_different_shapes_side_by_side(built):
+    graph = text.parse(LINES)
+    engine = built(graph)
+    wrong = []
+    def work(seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        for _ in range(20):
+            batch, length = int(rng.integers(1, 9)), int(rng.integers(1, 60))
+            try:
+                agree(engine, graph, drawn({"x": (batch, length, 12), "z": (length, 12)}, seed))
+            except Exception as e:       # of another thread: kept, and raised below
+                wrong.append(e)
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong, wrong[0]
+
+
+DAMAGE = {
+    "does not say what the size '2\\*batch\\*length'": lambda e: dict(sizes={**e.sizes, "2*batch*length": ["*", "batch", "width"]}),
+    "uses a size that it does not explain": lambda e: dict(sizes={k: v for k, v in e.sizes.items() if k != "2*batch*length"}),
+    "has the bounds 1, 64, 32": lambda e: dict(symbols=(dataclasses.replace(e.symbols[0], usual=64), e.symbols[1])),
+    "have one name": lambda e: dict(symbols=(e.symbols[0], e.symbols[0])),
+    "no input has the size 'other'": lambda e: dict(symbols=(*e.symbols, dataclasses.replace(e.symbols[0], name="other"))),
+    "constant whose size varies": lambda e: dict(buffers=(*e.buffers, dataclasses.replace(e.buffers[0], kind="constant", size="batch"))),
+    "ends at byte|uses byte|bytes, input": lambda e: dict(sizes={**e.sizes, "48*length": ["*", 4800, "length"]}),
+}
+
+
+@pytest.mark.parametrize("why", DAMAGE)
+def test_damaged_tables_of_sizes_are_refused(built, why):
+    plain = built(text.parse(LINES)).plain
+    bad = dataclasses.replace(plain, **DAMAGE[why](plain))
+    with pytest.raises(EngineError, match=why):
+        check(bad)
+
+
+@pytest.mark.parametrize("seed", [*range(12), *(pytest.param(s, marks=pytest.mark.slow) for s in range(12, 120))])
+def test_random_layers_at_many_shapes(built, seed):
+    graph = Layers(seed, varying=True).graph(10)
+    engine = built(graph)
+    rng = np.random.default_rng(seed)
+    for turn in range(4):
+        values = {s.name: int(rng.integers(s.least, 2 * s.usual + 12)) for s in engine.symbols} if turn else {}
+        agree(engine, graph, drawn(engine.shapes(values), turn))
