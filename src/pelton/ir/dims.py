@@ -368,7 +368,7 @@ def _by_extremes(x: Dim) -> tuple[int, int]:
     if extreme is None:
         return -_FAR, _FAR
     uses = [(m, c) for m, c in x.terms if extreme in m]
-    each = [bounds(_sum([_made({m: c}) if extreme not in m else math.prod((part if a == extreme else _of(a) for a in m), start=c)
+    each = [bounds(_sum([_made({m: c}) if extreme not in m else math.prod((part if a == extreme else _made({(a,): 1}) for a in m), start=c)
                          for m, c in x.terms])) for part in extreme.args]
     low, high = min(a for a, _ in each), max(b for _, b in each)
     if len(uses) == 1 and uses[0][0].count(extreme) == 1 and _product_bounds(_without(uses[0][0], (extreme,)) or ())[0] >= 0:
@@ -377,10 +377,6 @@ def _by_extremes(x: Dim) -> tuple[int, int]:
         else:
             high = min(b for _, b in each)
     return low, high
-
-
-def _of(atom: Atom) -> Size:
-    return Dim((((atom,), 1),))
 
 
 def _atom_bounds(atom: Atom) -> tuple[int, int]:

@@ -237,7 +237,7 @@ def gather_iota(x, size, axis):
     require(size <= x.type.shape[axis], "it reads behind the end")
     taken = [Cut(0, d) for d in x.type.shape]
     taken[axis] = Cut(0, size)
-    return _sliced(x, taken)
+    return sliced(x, taken)
 
 
 @rule(lambda x, i, *, shape: gather(x, expand(i, shape=shape), axis=ANY), shared=True, examples=[
