@@ -80,6 +80,8 @@ def test_rule_for_sizes_that_a_run_decides(r, k):
 @pytest.mark.parametrize("name, text", [
     ("reshape_same", "%a = neg(%x)  %y = reshape(%a) {shape=([n], 6)}"),
     ("reshape_reshape", "%a = reshape(%x) {shape=([2*n], 3)}  %y = reshape(%a) {shape=(3, [2*n])}"),
+    ("transpose_of_joined", "%a = reshape(%x) {shape=([n], 2, 3)}  %b = tanh(%a)  %c = reshape(%b) {shape=([2*n], 3)}  %d = transpose(%c) {perm=(1, 0)}"
+                            "  %y = reshape(%d) {shape=(3, [n], 2)}"),
     ("expand_expand", "%a = expand(%x) {shape=([m], [n], 6)}  %y = expand(%a) {shape=(5, [m], [n], 6)}"),
     ("expand_ones", "%y = expand(%x) {shape=(1, [n], 6)}"),
     ("unneeded_expand", "%c = constant f64[] 2  %a = expand(%c) {shape=([n], 6)}  %y = add(%x, %a)"),
@@ -99,6 +101,25 @@ def test_views_of_sizes_that_a_run_decides(name, text):
     for sizes in ({"n": 3, "m": 1}, {"n": 7, "m": 5}):
         assert_same(sized(before, sizes)[0], sized(after, sizes)[0], 0)
     assert rewrite(after, [RULES[name]]) is after
+
+
+@pytest.mark.parametrize("mask", [
+    "%t = constant bool[] true  %e = expand(%t) {shape=([n], [n])}  %l = trilu(%e) {upper=false}  %m = where(%l, %zero, %low)",
+    "%t = constant bool[] true  %e = expand(%t) {shape=([n], [n])}  %l = trilu(%e) {k=1}  %h = reshape(%l) {shape=(1, [n], [n])}  %m = where(%h, %low, %zero)",
+    "%e = expand(%low) {shape=([n], [n])}  %l = trilu(%e) {k=1}  %m = reshape(%l) {shape=(1, [n], [n])}",
+    "%i = iota() {size=[n]}  %r = reshape(%i) {shape=([n], 1)}  %l = less_equal(%i, %r)  %m = where(%l, %zero, %low)",
+    "%i = iota() {size=[n]}  %r = reshape(%i) {shape=([n], 1)}  %l = less(%r, %i)  %m = where(%l, %low, %zero)"])
+def test_masks_of_any_size_that_hide_what_lies_ahead(mask):
+    text = (f"graph main[n: 2..4..9](%q: f64[3, n, 8], %k: f64[3, n, 8], %v: f64[3, n, 5]) {{ %zero = constant f64[] 0  %low = constant f64[] -1e9  {mask}"
+            "  %y = attention(%q, %k, %v, %m) {scale=0.5}  return %y }")
+    before = parse(text)
+    after = rewrite(before, [RULES["attention_causal"]])
+    assert [n.op.name for n in after.nodes] == ["attention"] and after.nodes[0].attrs["causal"]
+    assert_same(sized(before, {"n": 6})[0], sized(after, {"n": 6})[0], 1e-13)
+    for wrong in (("k=1", "k=2"), ("upper=false", "upper=true"), ("-1e9", "-3.0"), ("less_equal(%i, %r)", "less_equal(%r, %i)"),
+                  ("less(%r, %i)", "less(%i, %r)")):
+        other = parse(text.replace(*wrong))
+        assert text == text.replace(*wrong) or rewrite(other, [RULES["attention_causal"]]) is other
 
 
 def test_what_a_rule_would_have_to_know_of_a_size_is_its_refusal():

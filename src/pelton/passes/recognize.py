@@ -12,10 +12,10 @@ from pelton.ir.types import broadcast_shapes
 from pelton.ops.op import Term
 
 from .pattern import ANY
-from .rewrite import array, constant, elements, everywhere, require, rule, scalar, when
-from .words import (add, attention, clip, div, erf, exp, expand, gelu, gelu_tanh, group_norm, hard_sigmoid, hard_swish, instance_norm, layer_norm,
-                    leaky_relu, log, log_softmax, matmul, maximum, mish, mul, neg, pow_, prelu, reciprocal, reduce_max, reduce_mean, reduce_sum,
-                    reshape, rms_norm, sigmoid, softmax, softplus, sqrt, sub, swish, tanh, transpose, where)
+from .rewrite import array, constant, elements, everywhere, made_by, require, rule, scalar, when
+from .words import (add, attention, clip, div, erf, exp, expand, gelu, gelu_tanh, greater, greater_equal, group_norm, hard_sigmoid, hard_swish, instance_norm,
+                    iota, layer_norm, leaky_relu, less, less_equal, log, log_softmax, matmul, maximum, mish, mul, neg, pow_, prelu, reciprocal, reduce_max,
+                    reduce_mean, reduce_sum, reshape, rms_norm, sigmoid, softmax, softplus, sqrt, sub, swish, tanh, transpose, trilu, where)
 
 X, ROW, IMAGE = "f32[2, 3, 8]", "=f32[8]", "f32[2, 4, 3, 5]"
 LITTLE = -1e4            # e to the power of this is 0, even where scores differ by thousands
@@ -324,12 +324,70 @@ def attention_scale(q, k, v, m, c, scale, causal, perm=None):
     return attention(q, transpose(k, perm=perm) if perm else k, v, m, scale=scale * float(scalar(c)), causal=causal)
 
 
-@rule(lambda q, k, v, m, *, scale: attention(q, k, v, m, scale=scale), inexact=True,
-      examples=[dict(_READY, k="f32[2, 3, 5, 8]", v="f32[2, 3, 5, 4]", m=np.triu(np.full((1, 5, 5), -1e9, np.float32), 1))])
+def _number(v: Value) -> float | None:
+    """What all elements of a value are, where that is seen."""
+    maker = made_by(v)
+    held = maker.inputs[0] if maker is not None and maker.op in (expand, reshape) else v
+    return array(held).flat[0].item() if constant(held) and held.type.size != 0 and everywhere(held, array(held).flat[0]) else None
+
+
+def _places(v: Value, axis: int) -> bool:
+    """Whether a value is 0, 1, … along an axis."""
+    maker = made_by(v)
+    if maker is not None and maker.op is reshape:
+        return v.type.shape[axis] == v.type.size and _places(maker.inputs[0], -1)
+    return maker is not None and maker.op is iota and axis == -1
+
+
+_AHEAD, _BEHIND = {greater: 0, less: 1}, {less_equal: 0, greater_equal: 1}          # op → which operand has the columns; the other one has the rows
+
+
+def _tells(v: Value, ahead: bool) -> bool:
+    """Whether a choice is true for what lies ahead of each row, or for the rest."""
+    maker = made_by(v)
+    if maker is None:
+        return False
+    if maker.op in (reshape, expand):
+        return maker.inputs[0].type.shape[-2:] == v.type.shape[-2:] and _tells(maker.inputs[0], ahead)
+    if maker.op is trilu:
+        return maker.attrs == ({"k": 1, "upper": True} if ahead else {"k": 0, "upper": False}) and _number(maker.inputs[0]) == 1
+    columns = (_AHEAD if ahead else _BEHIND).get(maker.op)
+    return columns is not None and _places(maker.inputs[columns], -1) and _places(maker.inputs[1 - columns], -2)
+
+
+def _hides_ahead(v: Value, rows: int, columns: int) -> bool:
+    """Whether a mask hides what lies ahead of each row, and nothing else."""
+    if v.type.shape[-2:] != (rows, columns) or rows != columns or rows == 1:
+        return False
+    if constant(v):
+        mask, behind = array(v), np.tri(rows, columns, dtype=bool)
+        return bool((mask[..., behind] == 0).all() and (mask[..., ~behind] <= LITTLE).all())
+    maker = made_by(v)
+    if maker is None:
+        return False
+    if maker.op in (reshape, expand):
+        return _hides_ahead(maker.inputs[0], rows, columns)
+    if maker.op is trilu:
+        filled = _number(maker.inputs[0])
+        return maker.attrs == {"k": 1, "upper": True} and filled is not None and filled <= LITTLE
+    if maker.op is not where or maker.inputs[0].type.shape[-2:] != (rows, columns):
+        return False
+    low, high = map(_number, maker.inputs[1:])
+    return low is not None and high is not None and (_tells(maker.inputs[0], True) and low <= LITTLE and high == 0
+                                                    or _tells(maker.inputs[0], False) and low == 0 and high <= LITTLE)
+
+
+_SQUARE = dict(_READY, k="f32[2, 3, 5, 8]", v="f32[2, 3, 5, 4]")
+_ZERO, _LOW = np.array(0, np.float32), np.array(-1e9, np.float32)
+_ALL_LOW = expand(_LOW, shape=(5, 5))
+_MAY = reshape(trilu(expand(np.array(True), shape=(5, 5)), k=0, upper=False), shape=(1, 1, 5, 5))
+_MAY_NOT = greater(iota(size=5), reshape(iota(size=5), shape=(5, 1)))
+
+
+@rule(lambda q, k, v, m, *, scale: attention(q, k, v, m, scale=scale), inexact=True, examples=[
+    dict(_SQUARE, m=np.triu(np.full((1, 5, 5), -1e9, np.float32), 1)), dict(_SQUARE, m=trilu(_ALL_LOW, k=1)),
+    dict(_SQUARE, m=where(_MAY, _ZERO, _LOW)), dict(_SQUARE, m=where(_MAY_NOT, _LOW, _ZERO))])
 def attention_causal(q, k, v, m, scale):
-    """A constant mask that hides what lies ahead, and nothing else."""
-    rows, columns = q.type.shape[-2], k.type.shape[-2]
-    when(constant(m) and m.type.shape[-2:] == (rows, columns) and rows == columns > 1)
-    mask, behind = array(m), np.tri(rows, columns, dtype=bool)
-    when((mask[..., behind] == 0).all() and (mask[..., ~behind] <= LITTLE).all())
+    """A mask that hides what lies ahead, and nothing else."""
+    when(_hides_ahead(m, q.type.shape[-2], k.type.shape[-2]))
     return attention(q, k, v, 0.0, scale=scale, causal=True)

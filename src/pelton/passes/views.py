@@ -74,6 +74,29 @@ def transpose_transpose(x, first, perm):
     return transpose(x, perm=tuple(first[p] for p in perm))
 
 
+def _groups(shape: Ints, joined: Ints) -> list[list[int]]:
+    """The axes that make up each axis of a shape that joins neighbours; has nothing to do where it does anything else."""
+    groups, axis = list[list[int]](), 0
+    for size in joined:
+        groups.append([])
+        while not groups[-1] or math.prod(shape[a] for a in groups[-1]) != size:
+            when(axis < len(shape))
+            groups[-1].append(axis)
+            axis += 1
+    when(axis == len(shape))
+    return groups
+
+
+@rule(lambda x, *, joined, perm, shape: reshape(transpose(reshape(x, shape=joined), perm=perm), shape=shape), examples=[
+    dict(x="f32[2, 3, 4, 5]", joined=(6, 4, 5), perm=(0, 2, 1), shape=(2, 3, 5, 4)), dict(x="f32[2, 3, 4]", joined=(6, 4), perm=(1, 0), shape=(4, 2, 3))])
+def transpose_of_joined(x, joined, perm, shape):
+    """Axes that are joined for a transpose, and taken apart after it, may stay apart."""
+    groups = _groups(x.type.shape, joined)
+    flat = tuple(axis for p in perm for axis in groups[p])
+    when(shape == tuple(x.type.shape[axis] for axis in flat))
+    return transpose(x, perm=flat)
+
+
 @rule(lambda *xs, **attrs: POINTWISE(*xs, **attrs), shared=True, examples=[dict(xs=(expand("f32[3, 1]", shape=(2, 3, 4)), "f32[2, 1, 4]"))])
 def unneeded_expand(*xs, node, **attrs):
     """Pointwise ops broadcast by themselves."""
