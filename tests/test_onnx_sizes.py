@@ -300,6 +300,15 @@ def test_open_sizes_that_meet_are_one():
     assert [s for s in found.graph.inputs[1].type.shape] == [symbol("b", 1, 128), symbol("d", 1, 128)]
 
 
+@pytest.mark.parametrize("to", [[9, -1, 32], [9, 4, 32], [0, 4, 32]])
+def test_sizes_that_an_exporter_left_in_a_shape_are_those_of_the_inputs(to):
+    m = model([node("Mul", "x z", "p"), node("Reshape", "p to", "y")], {"x": "f32[frames, batch, 2, 16]", "z": "f32[batch, 1, 1]"}, ["y"], {"to": np.array(to)})
+    found = load(m)
+    fixed = {name: size for name, size in (("frames", to[0]), ("batch", to[1])) if size > 0}
+    assert set(found.info.symbols) == {"frames", "batch"} - set(fixed)
+    assert all(any(f"({name}): it has to be {size} (node 'Reshape" in w for w in found.info.warnings) for name, size in fixed.items())
+
+
 def test_what_cannot_be_read_for_any_size_is_read_for_one_and_says_so():
     m = model([node("Shape", "x", "s"), node("Cast", "s", "f", to=F32), node("Sqrt", "f", "r"), node("Cast", "r", "i", to=I64),
                node("ReduceSum", "i", "j", keepdims=1),

@@ -202,14 +202,12 @@ def settle(stuck: Sequence[Stuck], open: Mapping[str, str]) -> dict[str, Settled
 def _solved(difference: Size, asked: Sequence[Symbol]) -> dict[str, int | str]:
     """A symbol, and what it has to be for the difference to be nothing: a number before other sizes, later symbols before earlier ones."""
     found: dict[str, int | str] = {}
-    for x in reversed(asked):
-        terms = dict(difference.terms) if isinstance(difference, Dim) else {}
-        c = terms.pop((x,), 0)
-        if not c or any(x in dims.symbols(Dim([(m, 1)])) for m in terms):
-            continue
-        rest = difference - c * dims.symbol(x.name, x.least, x.usual, x.most)
-        size = -rest // abs(c) if c > 0 else rest // abs(c)
-        if size * c + rest == 0 and dims.bounds(size)[0] >= 0:
+    terms = difference.terms if isinstance(difference, Dim) else ()
+    for x in reversed(asked):                              # a · x + b = 0
+        a = sum(Dim([(tuple(y for y in m if y != x), c)]) if len(m) > 1 else c for m, c in terms if m.count(x) == 1)
+        b = difference - a * dims.symbol(x.name, x.least, x.usual, x.most)
+        size = None if x in dims.symbols((a, b)) or not a else dims.exact(-b, a)
+        if size is not None and dims.bounds(size)[0] >= 0:
             if isinstance(size, int):
                 return {x.name: size}
             found = found or {x.name: str(size)}

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -111,12 +112,22 @@ def reshape(n: Reading) -> Thing:
         rest = math.prod(d for d in sizes if isinstance(d, Dim) or d != -1)
         left = exact(x.type.size, rest) if rest else None
         if left is None:
+            _left(x.type.shape, sizes)
             equal(x.type.size // rest * rest if rest else 0, x.type.size)                  # says what it depends on, if it does
             raise n.refuse(f"Reshape of {x.type} to {list(wanted)} leaves no whole size for -1")
         sizes[sizes.index(-1)] = left
+    elif math.prod(sizes) != x.type.size:
+        _left(x.type.shape, sizes)
     if any(d < 0 for d in sizes):
         raise n.refuse(f"Reshape needs sizes of at least 0 and at most one -1, got {list(wanted)}")
     return n.reshape(x, sizes)
+
+
+def _left(shape: Sequence[Size], wanted: Sequence[Size]) -> None:
+    """Where an exporter left a number in a shape, the size that it had in the place of a symbol: asks whether it is that."""
+    for d, size in zip(shape, wanted):
+        if isinstance(d, Dim) and not isinstance(size, Dim) and size > 0:
+            equal(d, size)
 
 
 @reads("Flatten")
