@@ -140,13 +140,14 @@ CHAINS = [
                         node("Slice", "x zeros h ones", "y")], ["slice"]),
     ("x: f32[b, n]", [node("Shape", "x", "s"), node("Gather", "s one", "n"), node("Cast", "n", "f", to=F32), node("Mul", "f half", "h"),
                       node("Floor", "h", "g"), node("Cast", "g", "i", to=I64),
-                        node("Unsqueeze", "i zeros", "e"), node("Slice", "x zeros e ones", "y")], ["slice"]),
+                      node("Unsqueeze", "i zeros", "e"), node("Slice", "x zeros e ones", "y")], ["slice"]),
     ("x: f32[b, n]", [node("Shape", "x", "s"), node("Gather", "s one", "n"), node("Cast", "n", "f", to=F32), node("Div", "f f2", "h"),
                       node("Ceil", "h", "g"), node("Cast", "g", "i", to=I64),
-                        node("Unsqueeze", "i zeros", "e"), node("Slice", "x zeros e ones", "y")], ["slice"]),
+                      node("Unsqueeze", "i zeros", "e"), node("Slice", "x zeros e ones", "y")], ["slice"]),
     # expansions, with -1 left as it is
     ("x: f32[b, 1, n]", [node("Shape", "x", "s"), node("ConstantOfShape", "three", "o", value=helper.make_tensor("", I64, [1], [1])),
-                         node("Mul", "o minus", "m"), node("Equal", "s m", "e"), node("Where", "e o s", "t"), node("Expand", "x t", "v"), node("Expand", "v wide", "y")], ["expand"]),
+                         node("Mul", "o minus", "m"), node("Equal", "s m", "e"), node("Where", "e o s", "t"), node("Expand", "x t", "v"),
+                         node("Expand", "v wide", "y")], ["expand"]),
     ("x: f32[b, n]", [node("Shape", "x", "s"), node("ConstantOfShape", "s", "o", value=helper.make_tensor("", F32, [1], [2.5])), node("Mul", "x o", "y")],
      ["expand", "mul"]),
     ("x: f32[b, n]", [node("Shape", "x", "s"), node("Expand", "half s", "o"), node("Add", "x o", "y")], ["expand", "add"]),
@@ -322,6 +323,12 @@ def test_foreign_steps_keep_sizes_by_name():
     assert found.info.foreign and list(map(str, found.graph.outputs[0].type.shape)) == ["n", "3", "g", "v"]
     feeds = {"x0": np.random.default_rng(0).random((2, 3, 4, 5)).astype(np.float32), "x1": np.zeros((2, 6, 7, 2), np.float32)}
     assert evaluate(found.graph, feeds)["y0"].shape == (2, 3, 6, 7)
+
+
+def test_nothing_at_all_may_be_the_least():
+    m = model([node("Reshape", "x to", "r"), node("MatMul", "r w", "p"), node("Reshape", "p back", "y")], {"x": "f32[b, n, 12]"}, ["y"],
+              {"to": np.array([-1, 12]), "back": np.array([-1, 5]), "w": np.ones((12, 5), np.float32)})
+    assert check(m, {"b": 2, "n": 3}, {"b": 0, "n": 4}, shapes={"x": "0..2..8x1..3..8x12"}).info.symbols["b"] == (0, 2, 8)
 
 
 def test_no_upper_bound_is_not_a_number():

@@ -129,6 +129,11 @@ def _reduced(fn: Callable, x: np.ndarray, attrs: Mapping[str, Any]) -> np.ndarra
     return x
 
 
+def whole(array: np.ndarray) -> bool:
+    """Whether an array of objects has integers and sizes alone."""
+    return all(isinstance(x, (int, Dim)) for x in array.flat)
+
+
 def numbers(array: np.ndarray) -> bool:
     """Whether an array of objects has no sizes in it that a run decides."""
     return not any(isinstance(x, (Dim, Part)) for x in array.flat)

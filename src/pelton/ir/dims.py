@@ -228,7 +228,7 @@ def _split(a: Size, b: Size) -> tuple[Size, Size]:
     """(quotient, rest): the terms of a that b divides, divided; and the others. b is an int or a monomial, else only its own multiples are found."""
     parts = list(_terms(b))
     if len(parts) > 1:
-        quotient = _multiple(a, b)
+        quotient = exact(a, b)
         return (0, a) if quotient is None else (quotient, 0)
     ((by, k),) = parts
     even: dict[Monomial, int] = {}
@@ -242,7 +242,7 @@ def _split(a: Size, b: Size) -> tuple[Size, Size]:
     return _made(even), _made(rest)
 
 
-def _multiple(a: Size, b: Size) -> Size | None:
+def exact(a: Size, b: Size) -> Size | None:
     """q with q · b = a, by long division; None where there is none."""
     lead, k = list(_terms(b))[-1]
     q: Size = 0
@@ -368,7 +368,7 @@ def _by_extremes(x: Dim) -> tuple[int, int]:
     if extreme is None:
         return -_FAR, _FAR
     uses = [(m, c) for m, c in x.terms if extreme in m]
-    each = [bounds(_sum([_made({m: c}) if extreme not in m else math.prod((part if a == extreme else _of(a) for a in m), start=c)
+    each = [bounds(_sum([_made({m: c}) if extreme not in m else math.prod((part if a == extreme else _made({(a,): 1}) for a in m), start=c)
                          for m, c in x.terms])) for part in extreme.args]
     low, high = min(a for a, _ in each), max(b for _, b in each)
     if len(uses) == 1 and uses[0][0].count(extreme) == 1 and _product_bounds(_without(uses[0][0], (extreme,)) or ())[0] >= 0:
@@ -377,10 +377,6 @@ def _by_extremes(x: Dim) -> tuple[int, int]:
         else:
             high = min(b for _, b in each)
     return low, high
-
-
-def _of(atom: Atom) -> Size:
-    return Dim((((atom,), 1),))
 
 
 def _atom_bounds(atom: Atom) -> tuple[int, int]:
