@@ -17,7 +17,8 @@ class Options:
     shapes: input name → sizes, e.g. {"x": (1, 3, 224, 224)}, {"x": "1x3x224x224"}, or {"x": "1..8..32x3x224x224"} where a run decides one
     (minimum..optimum..maximum; engines are tuned for the optimum). outputs: names of (inner) tensors to return.
     level: 0 (no timing) to 5 (every candidate); budget: seconds for timing, then the best guess is taken; threads: what the engine is tuned for.
-    strict: only arithmetic that differs from the model's by the order of sums (no Winograd, no recurrent weights in half). check: run every region beside its reference.
+    strict: only arithmetic that differs from the model's by the order of sums (no Winograd, no recurrent weights in half).
+    check: run every region beside its reference.
     image, labels: how pictures become inputs and outputs become words, kept in the engine. cc: another clang than the ziglang wheel's.
     """
 
