@@ -1,8 +1,11 @@
 """Random programs out of the pieces that networks are made of and that the rules are about, to compare meanings on."""
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 
+from pelton.ir.dims import Dim, Undecided, bounds, symbol
 from pelton.ir.graph import Graph, Value
 from pelton.ir.types import F64, TensorType
 from pelton.passes.draft import Draft
@@ -12,13 +15,17 @@ from pelton.passes.words import (abs_, add, batch_norm, clip, concat, convolutio
 
 class Programs:
     """Makes a program of one seed, in float64, with all that can go wrong around a rule: other readers, outputs in the middle, odd shapes,
-    operands in either order.
+    operands in either order, and, if asked for, sizes that a run decides.
     """
 
-    def __init__(self, seed: int):
+    def __init__(self, seed: int, dynamic: bool = False):
         self.rng = np.random.default_rng(seed)
         self.draft = Draft(Graph((), {}, (), ()))
-        self.inputs = [Value(TensorType(F64, (1, 4, 6, 6)), "image"), Value(TensorType(F64, (2, 5, 8)), "rows")]
+        image, rows = (1, 4, 6, 6), (2, 5, 8)
+        if dynamic:
+            image = (symbol("batch", 1, 2), 4, symbol("height", 4, 6), symbol("width", 4, 7))
+            rows = (symbol("batch", 1, 2), symbol("sequence", 1, 5), 8)
+        self.inputs = [Value(TensorType(F64, image), "image"), Value(TensorType(F64, rows), "rows")]
         self.values = list(self.inputs)
 
     def pick(self, rank: int | None = None) -> Value:
@@ -26,7 +33,7 @@ class Programs:
         return fitting[self.rng.integers(len(fitting))]
 
     def random(self, *shape: int) -> np.ndarray:
-        return self.rng.uniform(-1, 1, shape)
+        return self.rng.uniform(-1, 1, tuple(1 if isinstance(d, Dim) else d for d in shape))
 
     def either(self, *choices):
         return choices[self.rng.integers(len(choices))]
@@ -56,7 +63,7 @@ class Programs:
         x = self.pick()
         shape, perm = x.type.shape, tuple(map(int, self.rng.permutation(x.type.rank)))
         axis = int(self.rng.integers(x.type.rank))
-        ends = (int(self.rng.integers(1, shape[axis] + 1)),)
+        ends = (int(self.rng.integers(1, max(1, bounds(shape[axis])[0]) + 1)),)
         cut = slice_(x, starts=(0,), ends=ends, axes=(axis,), steps=(1,))
         return self.either(transpose(x, perm=perm), transpose(transpose(x, perm=perm), perm=tuple(map(int, np.argsort(perm)))),
                            reshape(reshape(x, shape=(x.type.size,)), shape=shape), concat(cut, x, axis=axis), concat(x, axis=axis), cut,
@@ -93,7 +100,8 @@ class Programs:
 
     def graph(self, steps: int) -> Graph:
         for _ in range(steps):
-            self.values.extend(self.draft.build(self.either(self.unary, self.binary, self.view, self.image, self.rows)()))
+            with contextlib.suppress(Undecided):
+                self.values.extend(self.draft.build(self.either(self.unary, self.binary, self.view, self.image, self.rows)()))
         made = [v for v in self.values if v not in self.inputs]
         outputs = [made[-1], *{made[i] for i in self.rng.integers(0, len(made) - 1, 2)} - {made[-1]}] if len(made) > 1 else made
         return Graph(tuple(self.inputs), self.draft.constants, self.draft.nodes, tuple(sorted(outputs, key=lambda v: v.name)))

@@ -1,5 +1,5 @@
 """Kernels of recurrent layers."""
-from kernel_harness import Case, check, declare, program, region_of, varying, walk
+from kernel_harness import CASES, Case, check, declare, program, region_of, varying, walk
 import numpy as np
 import pytest
 
@@ -8,12 +8,17 @@ from pelton.kernels.template import TEMPLATES
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
 
 
+def halves(r: np.ndarray) -> np.ndarray:
+    """Weights that are what they are in half precision, too."""
+    return r.astype(np.float16).astype(np.float32)
+
+
 def steps(op, time, batch, hidden, direction="forward", keep=("y", "last_h", "last_c"), orders=None, peepholes=False, **attrs):
     """A case of <op>_steps; of its outputs only those in `keep` are read."""
     rng = np.random.default_rng(0)
     d, width = 2 if direction == "bidirectional" else 1, GATES[op] * hidden
     state = f"f32[{d}, {batch}, {hidden}]"
-    operands = dict(g=f"f32[{time}, {batch}, {d * width}]", r=(rng.standard_normal((d, width, hidden)) / np.sqrt(hidden)).astype(np.float32))
+    operands = dict(g=f"f32[{time}, {batch}, {d * width}]", r=halves(rng.standard_normal((d, width, hidden)) / np.sqrt(hidden)))
     if op == "gru":
         operands["b"] = rng.standard_normal((d, hidden)).astype(np.float32)
     operands["h"] = state
@@ -36,7 +41,7 @@ def cases(op, *variants):
 
 def of_any_length(op, inputs, operands, outputs):
     """A case of <op>_steps whose time and batch a run decides."""
-    r = np.random.default_rng(0).standard_normal((2, GATES[op] * 19, 19)).astype(np.float32) / 4
+    r = halves(np.random.default_rng(0).standard_normal((2, GATES[op] * 19, 19)) / 4)
     body = f"%r = constant f32{list(r.shape)}", f'{outputs} = {op}_steps(%g, %r, {operands}) {{direction="bidirectional"}}'
     return [varying(f"%g: f32[{time}, {batch}, {2 * r.shape[1]}], %h: f32[2, {batch}, 19]{inputs.format(batch)}", *body, r=r)
             for time, batch in (("n", "m"), ("m", "n"))]
@@ -48,16 +53,18 @@ declare("gru", *of_any_length("gru", ", %b: f32[2, 19]", "%b, %h", "%y, %last_h"
         *cases("gru", dict(linear_before_reset=True), dict(linear_before_reset=True, clip=0.3)), steps("gru", 2, 1, 150, linear_before_reset=True),
         steps("gru", 3, 2, 70, linear_before_reset=True))
 declare("rnn", *of_any_length("rnn", "", "%h", "%y, %last_h"), *cases("rnn", dict(activation="Relu")))
+for op in GATES:
+    declare(f"{op}_half", *CASES[op][::3])
 
 
-@pytest.mark.parametrize("template, case", walk("lstm", "gru", "rnn"))
+@pytest.mark.parametrize("template, case", walk("lstm", "gru", "rnn", "lstm_half", "gru_half", "rnn_half"))
 def test_steps(template, case):
     check(template, case, most=2)
 
 
 @pytest.mark.parametrize("reason, r, tail", [
     ("the recurrent weights are not constant", "f32[1, 5, 5]", ()),
-    ("no pointwise operations after a recurrence", np.ones((1, 5, 5), np.float32), [("z", "relu", "y")]),
+    ("no pointwise operations and no slices after a recurrence", np.ones((1, 5, 5), np.float32), [("z", "relu", "y")]),
     ("nothing to compute", np.ones((1, 5, 5), np.float32), ())])
 def test_refusals_say_why(reason, r, tail):
     time = 0 if reason.startswith("nothing") else 3

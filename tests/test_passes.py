@@ -9,7 +9,7 @@ import pytest
 from random_programs import Programs
 
 from pelton.ir.evaluate import evaluate
-from pelton.ir.graph import Graph
+from pelton.ir.graph import Graph, sized, symbols
 from pelton.ir.text import key, parse, to_text
 from pelton.ir.verify import verify
 from pelton.passes.decompose import decompose
@@ -381,3 +381,17 @@ def test_random_programs_keep_their_meaning(seed):
     again, report = run(after)
     assert not report.fired(), f"seed {seed}: the second run still does something: {report}"
     assert to_text(again) == to_text(after)
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_random_programs_keep_their_meaning_for_all_sizes(seed):
+    graph = Programs(seed, dynamic=True).graph(6 + seed % 20)
+    verify(graph)
+    assert symbols(graph)
+    after, _ = run(graph)
+    verify(after)
+    for more in (0, 1, 4):
+        sizes = {s.name: s.usual + more for s in symbols(graph)}
+        assert_same(sized(graph, sizes)[0], sized(after, sizes)[0], 1e-9)
+    again, report = run(after)
+    assert not report.fired(), f"seed {seed}: the second run still does something: {report}"

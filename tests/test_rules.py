@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from kernel_harness import symbolic
 
 from pelton.errors import BuildError
 from pelton.ir.evaluate import evaluate
-from pelton.ir.graph import Graph, Node, Value
+from pelton.ir.graph import Graph, Node, Value, sized, usual_sizes
 from pelton.ir.text import parse, to_text
 from pelton.ir.types import F64, TensorType
 from pelton.ir.verify import verify
@@ -62,6 +63,50 @@ def test_rule(r, k, dtype, tolerance):
         assert rewrite(after, [r]) is after, f"does not come to rest\n{to_text(after)}"
         names = {n.name for n in before.nodes}
         assert all(part in names for name in report.fired[r.name] for part in name.split("+")), report.fired
+
+
+@pytest.mark.parametrize("r, k", SPELLINGS, ids=_name)
+def test_rule_for_sizes_that_a_run_decides(r, k):
+    """With symbols for sizes wherever the ops of an example can do with them, a rule applies or refuses, and what it makes is right for all sizes."""
+    for given in suited(r, k):
+        before = symbolic(program(r.patterns[k], given, dtype=F64))
+        after = rewrite(before, [r])
+        verify(after)
+        for more in (0, 1, 5):
+            sizes = {name: size + more for name, size in usual_sizes(before).items()}
+            assert_same(sized(before, sizes)[0], sized(after, sizes)[0], 1e-13)
+
+
+@pytest.mark.parametrize("name, text", [
+    ("reshape_same", "%a = neg(%x)  %y = reshape(%a) {shape=([n], 6)}"),
+    ("reshape_reshape", "%a = reshape(%x) {shape=([2*n], 3)}  %y = reshape(%a) {shape=(3, [2*n])}"),
+    ("expand_expand", "%a = expand(%x) {shape=([m], [n], 6)}  %y = expand(%a) {shape=(5, [m], [n], 6)}"),
+    ("expand_ones", "%y = expand(%x) {shape=(1, [n], 6)}"),
+    ("unneeded_expand", "%c = constant f64[] 2  %a = expand(%c) {shape=([n], 6)}  %y = add(%x, %a)"),
+    ("slice_whole", "%y = slice(%x) {starts=(0, 1), ends=([n], 3), axes=(0, 1), steps=(1, 1)}"),
+    ("slice_slice", "%a = slice(%x) {starts=(1,), ends=([n],), axes=(0,), steps=(1,)}"
+                    "  %y = slice(%a) {starts=(0, 1), ends=([n - 2], 5), axes=(0, 1), steps=(1, 2)}"),
+    ("slice_concat", "%a = concat(%x, %x) {axis=0}  %y = slice(%a) {starts=([n],), ends=([2*n - 1],), axes=(0,), steps=(1,)}"),
+    ("concat_slices", "%a = slice(%x) {starts=(1,), ends=(2,), axes=(0,), steps=(1,)}  %b = slice(%x) {starts=(2,), ends=([n],), axes=(0,), steps=(1,)}"
+                      "  %y = concat(%a, %b) {axis=0}"),
+    ("gather_known", "%i = constant i64[] -1  %y = gather(%x, %i) {axis=0}"),
+    ("tile_ones", "%a = reshape(%x) {shape=([n], 1, 6)}  %y = tile(%a) {repeats=(1, [n], 1)}")])
+def test_views_of_sizes_that_a_run_decides(name, text):
+    before, report = parse(f"graph main[n: 3..4..9, m: 1..2..8](%x: f64[n, 6], %z: f64[m]) {{ {text}  return %y }}"), PassReport("")
+    verify(before)
+    after = rewrite(before, [RULES[name]], report)
+    assert list(report.fired) == [name]
+    for sizes in ({"n": 3, "m": 1}, {"n": 7, "m": 5}):
+        assert_same(sized(before, sizes)[0], sized(after, sizes)[0], 0)
+    assert rewrite(after, [RULES[name]]) is after
+
+
+def test_what_a_rule_would_have_to_know_of_a_size_is_its_refusal():
+    report = PassReport("")
+    before = parse('graph main[n: 1..4..9](%x: f64[n], %z: f64[3]) { %a = concat(%x, %z) {axis=0}'
+                   '  %y = slice(%a) {starts=(2,), ends=(3,), axes=(0,), steps=(1,)} "cut"  return %y }')
+    assert rewrite(before, [RULES["slice_concat"]], report) is before
+    assert "depends on sizes that only a run decides" in report.refused["slice_concat"]["cut"]
 
 
 def _inner(r: Rule, k: int) -> int | None:

@@ -14,13 +14,14 @@ Progress = Callable[[str, int, int], "bool | None"]
 class Options:
     """Build options.
 
-    shapes: input name → sizes, e.g. {"x": (1, 3, 224, 224)} or {"x": "1x3x224x224"}; outputs: names of (inner) tensors to return.
+    shapes: input name → sizes, e.g. {"x": (1, 3, 224, 224)}, {"x": "1x3x224x224"}, or {"x": "1..8..32x3x224x224"} where a run decides one
+    (minimum..optimum..maximum; engines are tuned for the optimum). outputs: names of (inner) tensors to return.
     level: 0 (no timing) to 5 (every candidate); budget: seconds for timing, then the best guess is taken; threads: what the engine is tuned for.
     strict: only arithmetic that differs from the model's by the order of sums (no Winograd). check: run every region beside its reference.
     image, labels: how pictures become inputs and outputs become words, kept in the engine. cc: another clang than the ziglang wheel's.
     """
 
-    shapes: Mapping[str, str | Sequence[int]] | None = None
+    shapes: Mapping[str, str | Sequence[int | str | tuple[int, int, int]]] | None = None
     level: int = 3
     budget: float | None = None
     threads: int | None = None

@@ -46,6 +46,12 @@ def load(source: str | os.PathLike | bytes | onnx.ModelProto, shapes: Mapping[st
             _log(program)
             raise ModelError(_listed(program.problems, found.name))
         settled.update(further)
+    for name in [name for name, s in settled.items() if s.given_up][:-1]:                     # what was given up before it was known to help
+        others = {k: s for k, s in settled.items() if k != name}
+        again = Program(found, arrays)
+        kept = _read(again, given, others, outputs)
+        if not again.problems:
+            program, (inputs, results), settled = again, kept, others
     for text in inputs.told(settled, found.name):
         program.warn(text)
     _log(program)

@@ -4,7 +4,7 @@ from __future__ import annotations
 import difflib
 import keyword
 import re
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx
@@ -20,6 +20,7 @@ from pelton.ops.foreign import DTYPES
 from .imported import Range
 from .onnx_program import BROKEN, Program, Scope, Stuck
 
+FAR = 1024                      # what no such size has to be larger than for a model to be read
 USUAL = 128                     # what programs are tuned for along axes that nobody gave sizes for, the first one aside
 
 
@@ -29,6 +30,7 @@ class Settled:
 
     size: Range | int | str
     why: str
+    given_up: bool = False                                 # whether any other size might have done, had it been known
 
 
 class Inputs:
@@ -61,10 +63,10 @@ class Inputs:
                  f"give a number or a range like 1..8..32 with shapes= ({model})"] if free else []
         for name, s in settled.items():
             label = self._labels[name]
-            if isinstance(s.size, int):
-                found.append(f"nobody gave the size {label}: {s.size} is taken, because others cannot be read for any ({s.why}); give it with shapes=")
-            elif isinstance(s.size, str):
-                found.append(f"nobody gave the size {label}: it is taken to be {s.size} ({s.why})")
+            if s.given_up:
+                found.append(f"nobody gave the size {label}, and the model cannot be read for any ({s.why}): {s.size} is taken; give it with shapes=")
+            elif not isinstance(s.size, Range):
+                found.append(f"nobody gave the size {label}: it has to be {s.size} ({s.why})")
             elif name in self.open:
                 found.append(f"the size {label} is taken from {s.size.least} to {s.size.most if s.size.most < dims.UNBOUNDED else 'any'} ({s.why})")
         return found
@@ -180,24 +182,26 @@ def _identifier(text: str, taken: Container[str]) -> str:
 
 # --- where a model cannot be read for any sizes
 
-def settle(stuck: Iterable[Stuck], open: Mapping[str, str]) -> dict[str, Settled]:
+def settle(stuck: Sequence[Stuck], open: Mapping[str, str]) -> dict[str, Settled]:
     """What is to become of sizes that nobody gave, so that an import gets further than where it was stuck: bounds that decide the question, what makes
     two sizes equal, else 1. Nothing where it would not help."""
     for s in stuck:
-        q = s.question
-        asked = sorted((x for x in dims.symbols(q.difference) if x.name in open), key=lambda x: [*open].index(x.name)) if q is not None else []
-        found = _solved(q.difference, asked) if q is not None and q.equal else _narrowed(q.difference, asked) if q is not None else None
-        if found is not None:
-            return {found[0]: Settled(found[1], s.where)}
+        q, asked = s.question, list[Symbol]()
+        found: Mapping[str, Range | int | str] = {}
+        if q is not None:
+            asked = sorted((x for x in dims.symbols(q.difference) if x.name in open), key=lambda x: [*open].index(x.name))
+            found = _solved(q.difference, asked) if q.wanted == "=" else _narrowed(q.difference, asked, q.wanted)
+        if found:
+            return {name: Settled(size, s.where) for name, size in found.items()}
         met = [x.name for x in asked or s.met if x.name in open]
         if met:
-            return {name: Settled(1, s.where) for name in met}
-    return {name: Settled(1, s.where) for name in open for s in list(stuck)[:1]}
+            return {name: Settled(1, s.where, given_up=True) for name in met}
+    return {name: Settled(1, stuck[0].where, given_up=True) for name in open} if stuck else {}
 
 
-def _solved(difference: Size, asked: Sequence[Symbol]) -> tuple[str, int | str] | None:
+def _solved(difference: Size, asked: Sequence[Symbol]) -> dict[str, int | str]:
     """A symbol, and what it has to be for the difference to be nothing: a number before other sizes, later symbols before earlier ones."""
-    found: list[tuple[str, int | str]] = []
+    found: dict[str, int | str] = {}
     for x in reversed(asked):
         terms = dict(difference.terms) if isinstance(difference, Dim) else {}
         c = terms.pop((x,), 0)
@@ -207,30 +211,38 @@ def _solved(difference: Size, asked: Sequence[Symbol]) -> tuple[str, int | str] 
         size = -rest // abs(c) if c > 0 else rest // abs(c)
         if size * c + rest == 0 and dims.bounds(size)[0] >= 0:
             if isinstance(size, int):
-                return x.name, size
-            found.append((x.name, str(size)))
-    return found[0] if found else None
+                return {x.name: size}
+            found = found or {x.name: str(size)}
+    return found
 
 
-def _narrowed(difference: Size, asked: Sequence[Symbol]) -> tuple[str, Range] | None:
-    """A symbol, and bounds of it around the usual size within which the difference has one sign."""
-    def decided(x: Symbol, least: int, most: int) -> bool:
-        known = {y.name: dims.symbol(y.name, y.least, y.usual, y.most) for y in dims.symbols(difference)} | {x.name: dims.symbol(x.name, least, x.usual, most)}
-        low, high = dims.bounds(parse_size(str(difference), known))
-        return low > 0 or high <= 0
+def _narrowed(difference: Size, asked: Sequence[Symbol], wanted: str) -> dict[str, Range]:
+    """Bounds of a symbol, else of all together, within which the difference has the sign wanted; around the usual sizes where that can be."""
+    known = {x.name: dims.symbol(x.name, x.least, x.usual, x.most) for x in dims.symbols(difference)}
 
-    for x in asked:
-        if decided(x, x.usual, x.most):
-            low, high = x.least, x.usual                   # low is not enough, high is
-            while high - low > 1:
-                middle = (low + high) // 2
-                low, high = (low, middle) if decided(x, middle, x.most) else (middle, high)
-            return x.name, Range(high, x.usual, x.most)
-    for x in asked:
-        if decided(x, x.least, x.usual):
-            low, high = x.usual, x.most                    # low is small enough, high is not
-            while high - low > 1:
-                middle = (low + high) // 2
-                low, high = (middle, high) if decided(x, x.least, middle) else (low, middle)
-            return x.name, Range(x.least, x.usual, low)
-    return None
+    def decided(bounds: Mapping[str, Range]) -> bool:
+        low, high = dims.bounds(parse_size(str(difference), {**known, **{name: dims.symbol(name, *r) for name, r in bounds.items()}}))
+        return low >= 0 if wanted else low > 0 or high <= 0
+
+    def raised(xs: Sequence[Symbol], n: int) -> dict[str, Range]:
+        return {x.name: Range(max(n, x.least), max(n, x.usual), max(n, x.most)) for x in xs}
+
+    def lowered(xs: Sequence[Symbol], n: int) -> dict[str, Range]:
+        return {x.name: Range(min(n, x.least), min(n, x.usual), min(n, x.most)) for x in xs}
+
+    each = [[x] for x in asked] + ([list(asked)] if len(asked) > 1 else [])
+    for xs, far in [*((xs, max(x.usual for x in xs)) for xs in each), *((xs, FAR) for xs in each)]:
+        if decided(raised(xs, far)):
+            return raised(xs, _first(lambda n, xs=xs: decided(raised(xs, n)), 0, far))                    # type: ignore[misc]
+    for xs, far in [*((xs, max(x.usual for x in xs)) for xs in each), *((xs, max(x.least for x in xs)) for xs in each)]:
+        if decided(lowered(xs, far)):
+            return lowered(xs, -_first(lambda n, xs=xs: decided(lowered(xs, -n)), -dims.UNBOUNDED, -far))  # type: ignore[misc]
+    return {}
+
+
+def _first(holds: Callable[[int], bool], low: int, high: int) -> int:
+    """The first number for which something holds that does not for `low`, but does for `high` and all between."""
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high

@@ -3,10 +3,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from pelton.ir.dims import Size, is_known
+from pelton.ir import dims
+from pelton.ir.dims import Size, Undecided, is_known
 from pelton.ir.graph import Value
 from pelton.ir.types import I64
 
+from . import onnx_sizes
 from .onnx_reading import Reading, Thing, reads
 
 
@@ -19,7 +21,23 @@ def gather(n: Reading) -> Thing:
     if at is not None and at.size == 1 and not is_known(size, at.item()):          # one place on an axis of any size is a slice
         start = at.item() if at.item() >= 0 else at.item() + size
         return n.reshape(n.slice(x, axis, start, start + 1), (*x.type.shape[:axis], *indices.type.shape, *x.type.shape[axis + 1:]))
+    end = _end(n, indices)
+    if end is not None and not is_known(end) and dims.bounds(size - end)[0] < 0:
+        raise Undecided(f"whether {end} elements can be taken of {size}", size - end, ">=")
     return n.emit("gather", x, indices, axis=axis)
+
+
+def _end(n: Reading, indices: Value) -> Size | None:
+    """What indices stay below that are made of 0, 1, … and sizes; None for others."""
+    known, maker = n.program.sizes.get(indices), n.program.makers.get(indices)
+    if known is not None:
+        return dims.maximum(*known.flat) + 1 if known.size and onnx_sizes.whole(known) else None
+    if maker is None or maker.op.name not in ("iota", "reshape", "expand", "cast", "add"):
+        return None
+    if maker.op.name == "iota":
+        return maker.attrs["size"]
+    ends = [_end(n, v) for v in maker.inputs]
+    return None if any(e is None for e in ends) else sum(e for e in ends if e is not None) - len(ends) + 1
 
 
 def _positive(n: Reading, indices: Value, size: Size) -> Value:

@@ -1,6 +1,7 @@
 """Readers of quantized models: conversions spelled out as arithmetic, so that any precision can be built from them."""
 from __future__ import annotations
 
+from pelton.ir.dims import equal
 from pelton.ir.graph import Value
 from pelton.ir.types import F32, I32, DType
 
@@ -20,7 +21,7 @@ def _spread(n: Reading, v: Value, x: Value, axis: int, block: int) -> Value:
         apart = n.reshape(v, (*v.type.shape[:axis + 1], 1, *v.type.shape[axis + 1:]))
         apart = n.expand(apart, (*v.type.shape[:axis + 1], block, *v.type.shape[axis + 1:]))
         return n.slice(n.reshape(apart, (*v.type.shape[:axis], rows * block, *v.type.shape[axis + 1:])), axis, 0, x.type.shape[axis])
-    if v.type.rank != 1 or v.type.size != x.type.shape[axis]:
+    if v.type.rank != 1 or not equal(v.type.size, x.type.shape[axis]):
         raise n.refuse(f"{n.op} needs one scale or {x.type.shape[axis]} for axis {axis} of {x.type}, got {v.type}")
     return n.reshape(v, (v.type.size, *[1] * (x.type.rank - axis - 1)))
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pelton.ir import dims
-from pelton.ir.dims import Dim, Size, Undecided, equal, is_known, maximum, minimum
+from pelton.ir.dims import Dim, Size, Undecided, equal, exact, is_known, maximum, minimum
 from pelton.ir.types import I64, broadcast_shapes
 from pelton.ops.shape import length
 
@@ -109,22 +109,14 @@ def reshape(n: Reading) -> Thing:
             sizes[i] = x.type.shape[i]
     if sizes.count(-1) == 1:
         rest = math.prod(d for d in sizes if isinstance(d, Dim) or d != -1)
-        if is_known(*sizes, *x.type.shape) and (rest == 0 or x.type.size % rest):
+        left = exact(x.type.size, rest) if rest else None
+        if left is None:
+            equal(x.type.size // rest * rest if rest else 0, x.type.size)                  # says what it depends on, if it does
             raise n.refuse(f"Reshape of {x.type} to {list(wanted)} leaves no whole size for -1")
-        sizes[sizes.index(-1)] = quotient(n, x.type.size, rest)
+        sizes[sizes.index(-1)] = left
     if any(d < 0 for d in sizes):
         raise n.refuse(f"Reshape needs sizes of at least 0 and at most one -1, got {list(wanted)}")
     return n.reshape(x, sizes)
-
-
-def quotient(n: Reading, whole: Size, part: Size) -> Size:
-    """What is left for a -1: refuses where it does not come out even for all sizes."""
-    if part >= 1:
-        found = whole // part
-        if found * part == whole:
-            return found
-        equal(found * part, whole)                         # says what it depends on
-    raise n.refuse(f"{n.op} leaves no whole size for -1: {whole} elements by {part}")
 
 
 @reads("Flatten")
@@ -240,8 +232,8 @@ def _within(n: Reading, start: Size, end: Size, step: int, size: Size) -> tuple[
         if not isinstance(at, Dim) and abs(at) >= END:     # the end, from whichever side
             return high if at > 0 else low
         at = at if at >= 0 else at + size
-        if any(s.name in n.program.open for s in dims.symbols(at - high)) and not isinstance(size, Dim):
-            at = at if at <= high else high                # nobody said how large it may be: as large as there is something to take
+        if dims.bounds(at - high)[1] > 0 and not isinstance(size, Dim) and any(s.name in n.program.open for s in dims.symbols(at)):
+            raise Undecided(f"whether there are {at} elements to take of {size}", high - at, ">=")        # nobody said how large it may be
         return minimum(maximum(at, low), high)
     return place(start), place(end), step
 

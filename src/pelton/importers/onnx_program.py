@@ -24,6 +24,7 @@ from .onnx_reading import READERS, OnData, Reader, Reading, Reported, Thing, sch
 
 SMALL = 1 << 20                        # constants up to this many elements may grow out of smaller ones
 FEW = 1 << 12                          # sizes that are reckoned with one by one
+ADVICE = "give numbers, or ranges that decide it, with shapes="
 DEEPEST = 64                           # functions within functions
 _MOVES = {"reshape", "transpose", "slice", "concat", "gather", "expand", "tile", "pad", "gather_elements", "gather_nd"}
 _HEAVY = {"matmul", "convolution", "conv_transpose", "attention", "lstm", "gru", "rnn"}      # left to the build: slow by reference
@@ -84,6 +85,7 @@ class Program:
         self.functions = {(domain_of(f.domain), f.name, f.overload): f for f in source.model.functions}
         self.constants: dict[Value, np.ndarray] = {}
         self.nodes: list[Node] = []
+        self.makers: dict[Value, Node] = {}                # value → the node that makes it
         self.names: dict[Value, str] = {}                  # value → what the model calls it, names of the main graph first
         self._named_in_main: set[Value] = set()
         self.problems: list[str] = []
@@ -114,6 +116,8 @@ class Program:
             raise ModelError(f"{e} ({', '.join(p for p in (scope.title, self.source.name) if p)})") from None
         scope.wanted = frozenset(outputs).union(*map(onnx_names.read_by, ordered))
         for node in ordered:
+            if scope.main and self.stuck and self.open:     # it will be tried again, with less left open
+                return
             things = self._node(node, scope)
             for name, thing in zip(node.output, things):
                 if name:
@@ -221,7 +225,7 @@ class Program:
             pass
         except Undecided as e:
             self._is_stuck(node, scope, e)
-            self.problems.append(f"{node.op_type}: {e} ({self.where(node, scope)})")
+            self.problems.append(f"{node.op_type}: {e}; {ADVICE} ({self.where(node, scope)})")
         except _RAISED as e:                                # attributes that fit the schema, but not each other
             self._is_stuck(node, scope)
             self.problems.append(f"{node.op_type} cannot be read: {type(e).__name__}: {e} ({self.where(node, scope)})")
@@ -308,8 +312,10 @@ class Program:
         try:
             complete = op.complete(attrs)
             types = op.infer_types(tuple(v.type for v in inputs), complete)
+        except Undecided as e:
+            raise n.refuse(f"{e}; {ADVICE}") from e
         except (TypeError, ValueError) as e:
-            raise n.refuse(str(e)) from (e if isinstance(e, Undecided) else None)
+            raise n.refuse(str(e)) from None
         constants = self.constants
         depends = bool(dims.symbols((*complete.values(), *(t.shape for t in types))))
         if (depends or op.name in _HEAVY or onnx_foreign.is_random(n) or any(v not in constants for v in inputs)
@@ -319,6 +325,7 @@ class Program:
                 return (self.sized(sizes, types[0].dtype, n.node),)
             outputs = tuple(Value(t, hint) for t in types)
             self.nodes.append(Node(op, inputs, complete, outputs, name))
+            self.makers.update((v, self.nodes[-1]) for v in outputs)
             if sizes is not None:
                 self.sizes[outputs[0]] = sizes              # floats of sizes are sizes again when they are rounded
             return outputs

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from fractions import Fraction
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,47 +15,40 @@ from pelton.ops import get
 _MOVES = {"reshape", "transpose", "slice", "concat", "gather", "expand", "tile", "gather_elements", "gather_nd", "scatter_elements", "scatter_nd", "copy"}
 
 
+@dataclass(frozen=True)
 class Part:
     """A size that is no whole number: a whole one by a number. Floats of sizes are these until they are rounded."""
 
-    def __init__(self, over: Size, under: int):
-        self.over, self.under = over, under
-
-    def __add__(self, other: Any) -> Any:
-        over, under = _parts(other)
-        return _part(self.over * under + over * self.under, self.under * under)
-
-    def __mul__(self, other: Any) -> Any:
-        over, under = _parts(other)
-        return _part(self.over * over, self.under * under)
-
-    def __neg__(self) -> Any:
-        return _part(-self.over, self.under)
-
-    def __sub__(self, other: Any) -> Any:
-        return self + -_part(*_parts(other))
-
-    def __rsub__(self, other: Any) -> Any:
-        return -self + other
-
-    __radd__, __rmul__ = __add__, __mul__
+    over: Size
+    under: int
 
 
 def _parts(x: Any) -> tuple[Size, int]:
     if isinstance(x, Part):
         return x.over, x.under
-    if isinstance(x, float):
-        return Fraction(x).as_integer_ratio()             # inf and nan raise OverflowError and ValueError
-    return x, 1
+    return x.as_integer_ratio() if isinstance(x, float) else (x, 1)           # inf and nan raise OverflowError and ValueError
 
 
 def _part(over: Size, under: int) -> Any:
     if under < 0:
         over, under = -over, -under
-    if under == 0:
-        raise Undecided("a division by zero")
     whole = over // under
     return whole if whole * under == over else Part(over, under)
+
+
+def _sum(a: Any, b: Any) -> Any:
+    (a, c), (b, d) = _parts(a), _parts(b)
+    return _part(a * d + b * c, c * d)
+
+
+def _product(a: Any, b: Any) -> Any:
+    (a, c), (b, d) = _parts(a), _parts(b)
+    return _part(a * b, c * d)
+
+
+def _negative(x: Any) -> Any:
+    over, under = _parts(x)
+    return _part(-over, under)
 
 
 def _divided(a: Any, b: Any) -> Any:
@@ -96,14 +89,13 @@ def _below(a: Any, b: Any) -> bool:
 
 
 _POINTWISE: dict[str, Callable] = {
-    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b, "neg": lambda a: -a, "abs": lambda a: a if not _below(a, 0) else -a,
+    "add": _sum, "sub": lambda a, b: _sum(a, _negative(b)), "mul": _product, "neg": _negative, "abs": lambda a: _negative(a) if _below(a, 0) else a,
     "minimum": minimum, "maximum": maximum, "clip": lambda x, low, high: minimum(maximum(x, low), high),
     "mod": lambda a, b: a % b if b >= 1 else -(-a % -b), "fmod": lambda a, b: a - _quotient(a, b) * b,
     "equal": _is, "less": _below, "greater": lambda a, b: _below(b, a), "less_equal": lambda a, b: not _below(b, a),
     "greater_equal": lambda a, b: not _below(a, b), "where": lambda c, a, b: a if c else b,
-    "floor": _floor, "ceil": lambda x: -_floor(-x), "sign": lambda x: 0 if _is(x, 0) else -1 if _below(x, 0) else 1}
-_REDUCTIONS: dict[str, Callable] = {"reduce_sum": lambda a, b: a + b, "reduce_prod": lambda a, b: a * b, "reduce_max": maximum, "reduce_min": minimum}
-_START = {"reduce_sum": 0, "reduce_prod": 1}
+    "floor": _floor, "ceil": lambda x: -_floor(_negative(x)), "sign": lambda x: 0 if _is(x, 0) else -1 if _below(x, 0) else 1}
+_REDUCTIONS: dict[str, Callable] = {"reduce_sum": _sum, "reduce_prod": _product, "reduce_max": maximum, "reduce_min": minimum}
 
 
 def folded(op: str, arrays: Sequence[np.ndarray], attrs: Mapping[str, Any], to: DType) -> np.ndarray | None:
@@ -122,7 +114,7 @@ def folded(op: str, arrays: Sequence[np.ndarray], attrs: Mapping[str, Any], to: 
             return _each(_POINTWISE[op], objects)
         if op in _REDUCTIONS and math.prod(objects[0].shape):
             return _reduced(_REDUCTIONS[op], objects[0], attrs)
-    except (Undecided, TypeError, OverflowError, ZeroDivisionError, IndexError):
+    except (ValueError, TypeError, OverflowError, ZeroDivisionError, IndexError):
         pass
     return None
 
@@ -135,6 +127,11 @@ def _reduced(fn: Callable, x: np.ndarray, attrs: Mapping[str, Any]) -> np.ndarra
     for axis in sorted(attrs["axes"], reverse=True):
         x = np.asarray(np.frompyfunc(fn, 2, 1).reduce(x, axis, keepdims=attrs["keepdims"]), object)
     return x
+
+
+def whole(array: np.ndarray) -> bool:
+    """Whether an array of objects has integers and sizes alone."""
+    return all(isinstance(x, (int, Dim)) for x in array.flat)
 
 
 def numbers(array: np.ndarray) -> bool:

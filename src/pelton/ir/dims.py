@@ -17,11 +17,11 @@ _FAR = 1 << 400                                # beyond what bounds come to
 
 
 class Undecided(ValueError):
-    """A question whose answer depends on sizes that a run decides: the sign of a difference, or (`equal`) whether it is nothing."""
+    """A question whose answer depends on sizes that a run decides: the sign of a difference. `wanted` is what would help: "=", ">=" (than 0), or any."""
 
-    def __init__(self, message: str, difference: Size = 0, equal: bool = False):
+    def __init__(self, message: str, difference: Size = 0, wanted: str = ""):
         super().__init__(message)
-        self.difference, self.equal = difference, equal
+        self.difference, self.wanted = difference, wanted
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,10 @@ class Dim(Whole):
     def __int__(self) -> int:
         raise Undecided(f"the size {self} is known only when the program runs")
 
-    __index__ = __int__
+    def __truediv__(self, other: object) -> float:
+        raise Undecided(f"the size {self}, of which a part is asked for, is known only when the program runs")
+
+    __index__, __rtruediv__ = __int__, __truediv__
 
     def __abs__(self) -> Size:
         return self if self >= 0 else -self
@@ -207,7 +210,7 @@ def equal(a: Size, b: Size) -> bool:
     """Whether two sizes are the same; Undecided where that depends (`==` says no there)."""
     low, high = bounds(a - b)
     if low <= 0 <= high and low < high:
-        raise Undecided(f"whether {a} = {b} depends on sizes that only a run decides", a - b, equal=True)
+        raise Undecided(f"whether {a} = {b} depends on sizes that only a run decides", a - b, "=")
     return low == high == 0
 
 
@@ -225,7 +228,7 @@ def _split(a: Size, b: Size) -> tuple[Size, Size]:
     """(quotient, rest): the terms of a that b divides, divided; and the others. b is an int or a monomial, else only its own multiples are found."""
     parts = list(_terms(b))
     if len(parts) > 1:
-        quotient = _multiple(a, b)
+        quotient = exact(a, b)
         return (0, a) if quotient is None else (quotient, 0)
     ((by, k),) = parts
     even: dict[Monomial, int] = {}
@@ -239,7 +242,7 @@ def _split(a: Size, b: Size) -> tuple[Size, Size]:
     return _made(even), _made(rest)
 
 
-def _multiple(a: Size, b: Size) -> Size | None:
+def exact(a: Size, b: Size) -> Size | None:
     """q with q · b = a, by long division; None where there is none."""
     lead, k = list(_terms(b))[-1]
     q: Size = 0
@@ -365,7 +368,7 @@ def _by_extremes(x: Dim) -> tuple[int, int]:
     if extreme is None:
         return -_FAR, _FAR
     uses = [(m, c) for m, c in x.terms if extreme in m]
-    each = [bounds(_sum([_made({m: c}) if extreme not in m else math.prod((part if a == extreme else _of(a) for a in m), start=c)
+    each = [bounds(_sum([_made({m: c}) if extreme not in m else math.prod((part if a == extreme else _made({(a,): 1}) for a in m), start=c)
                          for m, c in x.terms])) for part in extreme.args]
     low, high = min(a for a, _ in each), max(b for _, b in each)
     if len(uses) == 1 and uses[0][0].count(extreme) == 1 and _product_bounds(_without(uses[0][0], (extreme,)) or ())[0] >= 0:
@@ -374,10 +377,6 @@ def _by_extremes(x: Dim) -> tuple[int, int]:
         else:
             high = min(b for _, b in each)
     return low, high
-
-
-def _of(atom: Atom) -> Size:
-    return Dim((((atom,), 1),))
 
 
 def _atom_bounds(atom: Atom) -> tuple[int, int]:

@@ -146,8 +146,8 @@ def broadcast_shapes(*shapes: tuple[Size, ...]) -> tuple[Size, ...]:
     rank = max(map(len, shapes), default=0)
     out = []
     for axis in range(-rank, 0):
-        dims = {s[axis] for s in shapes if len(s) >= -axis} - {1}
-        if len(dims) > 1 and not all(equal(a, b) for a, b in zip([*dims], [*dims][1:])):
+        dims = list(dict.fromkeys(s[axis] for s in shapes if len(s) >= -axis and s[axis] != 1))
+        if not all(equal(a, b) for a, b in zip(dims, dims[1:])):
             raise ValueError("shapes do not broadcast: " + " and ".join(str(list(s)) for s in shapes))
-        out.append(dims.pop() if dims else 1)
+        out.append(dims[0] if dims else 1)
     return tuple(out)

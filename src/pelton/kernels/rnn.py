@@ -4,10 +4,11 @@ from __future__ import annotations
 import numpy as np
 
 from pelton.ir.graph import Value
+from pelton.ir.types import F16, F32
 from pelton.plan.layout import Order, row_major
 from pelton.plan.region import Region
 
-from .emit import constants, kernel
+from .emit import constants, kernel, memory
 from .grid import all_f32, constant, divide
 from .template import Kernel, Layouts, Packed, Tactic, Target, Template, template
 
@@ -26,6 +27,7 @@ class Recurrent(Template):
 
     dynamic = True                              # the time and the batch; hidden units are as many as the constant weights have
     anchor = ""
+    weights = F32
 
     def refuses(self, region: Region) -> str | None:
         node = region.anchor
@@ -75,14 +77,30 @@ class Recurrent(Template):
         clip = node.attrs["clip"]
         text += f"#define CLIP {float(np.float32(clip)) if clip <= float(np.finfo(np.float32).max) else 0.}f\n"
         written = [name for name, v in roles.items() if v in node.outputs]
-        read = ["r", *(name for name in roles if name not in written)]
-        text += f"typedef struct {{ const float *{', *'.join(read)}; float *{', *'.join(written)}; }} operands;\n"
+        read = [name for name in roles if name not in written]
+        text += f"#define HALF {int(weights.dtype is F16)}\ntypedef {memory(weights.dtype)} weight;\n"
+        text += f"typedef struct {{ const weight *r; const float *{', *'.join(read)}; float *{', *'.join(written)}; }} operands;\n"
         text += f"AI operands open(const args *a) {{ return (operands){{ {', '.join(f'.{name} = a[{i}].p' for i, name in enumerate(here))} }}; }}\n"
         return text, tuple(here.values())
 
     def tiles(self, region: Region, tactic: Tactic) -> int:
         _, directions, batch, _ = region.anchor.outputs[0].type.shape
         return directions * divide(batch, tactic["BB"])
+
+
+class Half(Recurrent):
+    """Recurrent weights in half precision: every step reads them all, out of a cache that gives less than two bytes per operation."""
+
+    inexact = True
+    weights = F16
+
+    def refuses(self, region: Region) -> str | None:
+        """Also for weights without a large one: below 2⁻¹⁴ the steps of a half no longer shrink."""
+        reason = super().refuses(region)
+        if reason is not None:
+            return reason
+        largest = float(np.abs(region.body.constants[region.anchor.inputs[1]]).max())
+        return None if 2**-6 <= largest <= 2**15 else f"weights up to {largest:.2g} would lose more than a half's rounding"
 
 
 @template
@@ -99,12 +117,18 @@ class Lstm(Recurrent):
         y, last_h, last_c = node.outputs
         array, width, hidden = region.body.constants[r], tactic["UV"] * target.lanes, r.type.shape[2]
         blocks = divide(hidden, width)
-        weights = Packed((r,), f"lstm{width}", (r.type.shape[0], blocks, hidden, 4, width), lambda: pack_recurrent(array, 4, width))
+        weights = Packed((r,), f"lstm{width}{self.weights.value}", (r.type.shape[0], blocks, hidden, 4, width),
+                         lambda: pack_recurrent(array, 4, width).astype(self.weights.numpy), self.weights)
         peepholes = not constant(region, p) or bool(region.body.constants[p].any())
         roles = dict(gates=gates, h=h, c=c, p=p, y=y, last_h=last_h, last_c=last_c)
         text, operands = self.block(region, layouts if peepholes else {v: s for v, s in layouts.items() if v is not p}, weights, roles,
                                     PEEPHOLES=peepholes, INPUT_FORGET=node.attrs["input_forget"])
         return kernel("lstm.c", region, tactic, text, operands, self.tiles(region, tactic), scratch=4 * 3 * tactic["BB"] * blocks * width)
+
+
+@template
+class LstmHalf(Half, Lstm):
+    name = "lstm_half"
 
 
 @template
@@ -124,15 +148,22 @@ class Gru(Recurrent):
         array, cut = region.body.constants[r], 2 * hidden
         padded = divide(hidden, 2 * width) * 2 * width
         if linear:
-            weights = Packed((r,), f"gru{width}", (directions, divide(hidden, width), hidden, 3, width), lambda: pack_recurrent(array, 3, width))
+            weights = Packed((r,), f"gru{width}{self.weights.value}", (directions, divide(hidden, width), hidden, 3, width),
+                             lambda: pack_recurrent(array, 3, width).astype(self.weights.numpy), self.weights)
         else:
             def pack() -> np.ndarray:
                 parts = pack_recurrent(array[:, :cut], 2, width), pack_recurrent(array[:, cut:], 1, 2 * width)
-                return np.concatenate([p.reshape(directions, -1) for p in parts], axis=1)
-            weights = Packed((r,), f"gru{width}+{2 * width}", (directions, hidden * (2 * divide(hidden, width) * width + padded)), pack)
+                return np.concatenate([p.reshape(directions, -1) for p in parts], axis=1).astype(self.weights.numpy)
+            weights = Packed((r,), f"gru{width}+{2 * width}{self.weights.value}", (directions, hidden * (2 * divide(hidden, width) * width + padded)), pack,
+                             self.weights)
         roles = dict(gates=gates, b=b, h=h, y=node.outputs[0], last_h=node.outputs[1])
         text, operands = self.block(region, layouts, weights, roles, LINEAR_BEFORE_RESET=linear)
         return kernel("gru.c", region, tactic, text, operands, self.tiles(region, tactic), scratch=4 * (2 if linear else 4) * tactic["BB"] * padded)
+
+
+@template
+class GruHalf(Half, Gru):
+    name = "gru_half"
 
 
 @template
@@ -148,7 +179,13 @@ class Rnn(Recurrent):
         gates, r, h = node.inputs
         width, (directions, _, hidden) = tactic["UV"] * target.lanes, r.type.shape
         array, blocks = region.body.constants[r], divide(hidden, width)
-        weights = Packed((r,), f"rnn{width}", (directions, blocks, hidden, 1, width), lambda: pack_recurrent(array, 1, width))
+        weights = Packed((r,), f"rnn{width}{self.weights.value}", (directions, blocks, hidden, 1, width),
+                         lambda: pack_recurrent(array, 1, width).astype(self.weights.numpy), self.weights)
         text, operands = self.block(region, layouts, weights, dict(gates=gates, h=h, y=node.outputs[0], last_h=node.outputs[1]))
         text += f"#define ACTIVE {'relu' if node.attrs['activation'] == 'Relu' else 'f32_tanh'}\n"
         return kernel("rnn.c", region, tactic, text, operands, self.tiles(region, tactic), scratch=4 * 2 * tactic["BB"] * blocks * width)
+
+
+@template
+class RnnHalf(Half, Rnn):
+    name = "rnn_half"

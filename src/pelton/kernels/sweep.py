@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from pelton.ir.graph import Value
-from pelton.plan.layout import Order, Strides, broadcast, order_of
+from pelton.plan.layout import Order, Strides, broadcast, far, order_of
 from pelton.plan.region import Region
 
 from .emit import Grid, computable, scalar_constant
@@ -17,7 +17,7 @@ TASK = 16 << 10                                # elements read per task: large e
 
 def lying(shape: Sequence[int], strides: Strides) -> Order:
     """The axes as they lie in memory, outermost first: backward axes by their distance, repeated ones outermost."""
-    return order_of(shape, tuple(abs(s) or 1 << 62 for s in strides))
+    return order_of(shape, tuple(1 << 62 if s == 0 else abs(far(s)) for s in strides))
 
 
 def tailed(region: Region) -> list[Value]:

@@ -1,6 +1,7 @@
 """What a kernel template says of itself: which regions it takes, in which layouts, with which tactics, as which code."""
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,6 +10,7 @@ import numpy as np
 
 from pelton.ir.dims import Size, at
 from pelton.ir.graph import Value
+from pelton.ir.types import F32, DType
 from pelton.plan.layout import Order, Strides, row_major
 from pelton.plan.region import Region
 
@@ -51,12 +53,17 @@ class Tactic:
 
 @dataclass(frozen=True, eq=False)
 class Packed:
-    """A constant in the form that a kernel wants (always f32), made from constants of the region."""
+    """A constant in the form that a kernel wants, made from constants of the region."""
 
     sources: tuple[Value, ...]
     form: str                                   # names the packing; equal sources and forms are packed once
     shape: tuple[int, ...]                      # of what `make` gives, so that timing need not make it
     make: Callable[[], np.ndarray]
+    dtype: DType = F32
+
+    @property
+    def bytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.size
 
 
 @dataclass(frozen=True, eq=False)

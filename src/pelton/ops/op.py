@@ -66,7 +66,7 @@ class Op:
             found = self.infer(*types, **attrs) if self.infer is not None else TensorType(
                 self.trace(tuple(t.dtype for t in types), attrs).dtype, broadcast_shapes(*(t.shape for t in types)))
         except Undecided as e:
-            raise Undecided(f"{self.name}: {e}, given {', '.join(map(str, types))}", e.difference, e.equal) from None
+            raise Undecided(f"{self.name}: {e}, given {', '.join(map(str, types))}", e.difference, e.wanted) from None
         except (TypeError, ValueError, IndexError) as e:
             kind = TypeError if self.infer is None and isinstance(e, TypeError) else ValueError
             raise kind(f"{self.name}: {e}, given {', '.join(map(str, types))}") from None
@@ -123,7 +123,7 @@ def expect_equal(a: Size | tuple[Size, ...], b: Size | tuple[Size, ...], reason:
         try:
             expect(equal(x, y), reason)
         except Undecided as e:
-            raise Undecided(f"{reason} ({e})", e.difference, e.equal) from None
+            raise Undecided(f"{reason} ({e})", e.difference, e.wanted) from None
 
 
 def get(name: str) -> Op:

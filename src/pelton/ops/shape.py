@@ -306,7 +306,7 @@ class depth_to_space:
         _check_blocks(x, block)
         expect(mode in ("DCR", "CRD"), f"needs mode DCR or CRD, got {mode!r}")
         n, c, h, w = x.shape
-        expect(c % (block * block) == 0, f"needs channels divisible by {block * block}, got {c}")
+        expect_equal(c % (block * block), 0, f"needs channels divisible by {block * block}, got {c}")
         return x.with_shape((n, c // (block * block), h * block, w * block))
 
     def expand(x, *, block, mode):

@@ -74,6 +74,12 @@ def where_known(c, x, y, node):
     return chosen
 
 
+@rule(lambda c, x, y: where(logical_not(c), x, y), shared=True, examples=[dict(c="bool[2, 1]", x=X, y="f32[]")])
+def where_not(c, x, y):
+    """A choice by what is not so is the other choice."""
+    return where(c, y, x)
+
+
 @rule(lambda x: logical_not(logical_not(x)), examples=[dict(x="bool[4]")])
 def not_not(x):
     """Not not x is x."""

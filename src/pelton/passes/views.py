@@ -8,13 +8,13 @@ import numpy as np
 
 from pelton.ir.dims import Size, is_known, minimum
 from pelton.ir.graph import Value
-from pelton.ir.types import broadcast_shapes
+from pelton.ir.types import I32, I64, broadcast_shapes
 from pelton.ops.shape import length
 
 from .pattern import ANY
 from .rewrite import constant, elements, everywhere, made_by, require, rule, skip, uses, when
 from .simplify import POINTWISE
-from .words import (average_pool, concat, convolution, expand, gather, max_pool, pad, reduce_max, reduce_mean, reduce_min, reduce_prod, reduce_sum,
+from .words import (average_pool, concat, convolution, expand, gather, iota, max_pool, pad, reduce_max, reduce_mean, reduce_min, reduce_prod, reduce_sum,
                     reshape, slice_, tile, transpose)
 
 Ints = tuple[Size, ...]
@@ -227,6 +227,27 @@ def gather_known(x, i, axis, node):
     taken[axis] = Cut(at[0], at[-1] + (1 if step > 0 else -1), step)
     kept = sliced(x, taken)
     return kept if i.type.rank == 1 else reshape(kept, shape=node.output.type.shape)
+
+
+@rule(lambda x, *, size, dtype: gather(x, iota(size=size, dtype=dtype), axis=ANY), shared=True, examples=[
+    dict(x="f32[2, 5, 3]", size=4, dtype=I64, axis=1), dict(x="f32[7]", size=7, dtype=I32, axis=0)],
+    refusals=[(dict(x="f32[2, 5, 3]", size=6, dtype=I64, axis=1), "behind the end")])
+def gather_iota(x, size, axis):
+    """The first elements along an axis are a slice."""
+    require(size <= x.type.shape[axis], "it reads behind the end")
+    taken = [Cut(0, d) for d in x.type.shape]
+    taken[axis] = Cut(0, size)
+    return sliced(x, taken)
+
+
+@rule(lambda x, i, *, shape: gather(x, expand(i, shape=shape), axis=ANY), shared=True, examples=[
+    dict(x="f32[3, 4]", i=np.array(1), shape=(2, 5), axis=0), dict(x="f32[3, 4]", i=np.array([[1], [2]]), shape=(5, 2, 3), axis=1)])
+def gather_expand(x, i, shape, axis, node):
+    """What is picked many times is picked once and repeated."""
+    at = (*[1] * (len(shape) - i.type.rank), *i.type.shape)
+    found = gather(x, reshape(i, shape=at), axis=axis)
+    when(at != shape)
+    return expand(found, shape=node.output.type.shape)
 
 
 # --- pad

@@ -27,14 +27,14 @@ def dense(shape: Sequence[Size], order: Order | None = None) -> Strides:
     return tuple(strides)
 
 
-def _far(stride: Size) -> int:
+def far(stride: Size) -> int:
     """A stride as a number, to put axes in order by: varying sizes as usual, but not 1, which would not tell an axis from the one inside of it."""
     return at(stride, {s.name: max(2, s.usual) for s in symbols(stride)})
 
 
 def order_of(shape: Sequence[Size], strides: Strides) -> Order:
     """The axes by falling stride; axes of size one stand where row-major order would put them."""
-    moving = sorted((a for a in range(len(shape)) if shape[a] != 1), key=lambda a: (-_far(strides[a]), a))
+    moving = sorted((a for a in range(len(shape)) if shape[a] != 1), key=lambda a: (-far(strides[a]), a))
     out = list(moving)
     for a in range(len(shape)):
         if shape[a] == 1:
@@ -45,7 +45,7 @@ def order_of(shape: Sequence[Size], strides: Strides) -> Order:
 def is_dense(shape: Sequence[Size], strides: Strides) -> bool:
     """True where the tensor fills its memory without gaps or overlaps, in any order of its axes."""
     step = 1
-    for a in sorted((a for a in range(len(shape)) if shape[a] != 1), key=lambda a: (_far(strides[a]), -a)):
+    for a in sorted((a for a in range(len(shape)) if shape[a] != 1), key=lambda a: (far(strides[a]), -a)):
         if strides[a] != step:
             return False
         step *= shape[a]

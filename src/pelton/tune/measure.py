@@ -1,7 +1,6 @@
 """Times kernels as a network would run them: weights cold, activations warm, all threads at work, candidates taking turns."""
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Sequence
 
@@ -68,7 +67,7 @@ class Stopwatch:
         for turn in range(rounds):
             for i in alive:
                 k = kernels[i]
-                words = [self._weights(4 * math.prod(x.shape)) if isinstance(x, Packed) else arrays[x].ctypes.data + first_element(task, x) for x in k.operands]
+                words = [self._weights(x.bytes) if isinstance(x, Packed) else arrays[x].ctypes.data + first_element(task, x) for x in k.operands]
                 program = Program([(loaded.symbol(k.symbol), [*words, *k.dims], len(words), k.tiles, k.grain, 0, k.scratch)], self.threads)
                 if turn == 0:
                     program.run()                                         # pages, code and activations come in

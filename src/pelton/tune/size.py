@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import heapq
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -22,7 +21,7 @@ class Way:
 
 
 def packed_bytes(kernel: Kernel) -> int:
-    return sum(4 * math.prod(x.shape) for x in kernel.operands if isinstance(x, Packed))
+    return sum(x.bytes for x in kernel.operands if isinstance(x, Packed))
 
 
 def within(ways: Mapping[str, list[Way]], first: Mapping[str, int], shared: Mapping[str, int], limit: float) -> dict[str, int]:

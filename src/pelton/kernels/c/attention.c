@@ -104,7 +104,7 @@ void KERNEL(const args *table, long begin, long end, void *scratch) {
             const long kn = k0 + KB < seen ? KB : seen - k0;
             const bool first = k0 == 0, last = k0 + kn == seen;
             for (long n = k0; n < k0 + kn; n += NR) {
-                if (n + NR <= SK) scores(false, a, mask, queries, keys + n * D, s + n - k0, b, m0, m1, n);
+                if (SK % NR == 0 || n + NR <= SK) scores(false, a, mask, queries, keys + n * D, s + n - k0, b, m0, m1, n);
                 else scores(true, a, mask, queries, keys + n * D, s + n - k0, b, m0, m1, n);
             }
             for (row *r = rows; r < rows + (m1 - m0); r++) {
@@ -114,7 +114,7 @@ void KERNEL(const args *table, long begin, long end, void *scratch) {
                 if (last) r->sum = 1 / r->sum;
             }
             for (long c = 0; c < DV; c += NR) {
-                if (c + NR <= DV) weights(false, a, &T, s, values + c * SK + k0 * NR, part + c * MB, rows, kn, first, last, b, m0, m1, c);
+                if (DV % NR == 0 || c + NR <= DV) weights(false, a, &T, s, values + c * SK + k0 * NR, part + c * MB, rows, kn, first, last, b, m0, m1, c);
                 else weights(true, a, &T, s, values + c * SK + k0 * NR, part + c * MB, rows, kn, first, last, b, m0, m1, c);
             }
         }

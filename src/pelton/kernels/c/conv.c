@@ -95,7 +95,7 @@ void KERNEL(const args *table, long begin, long end, void *scratch) {
         for (long n = n0; n < n1; n += NR) {
             const float *w = (const float *)a[1].p + (g * PANELS * NR + n) * (KH * KW * C);
             long p = p0;
-            if (n + NR <= OC) {
+            if (OC % NR == 0 || n + NR <= OC) {
                 for (; p + MR <= p1; p += MR) tile(MR, false, a, &T, x, w, b, p, g, n);
                 if (p < p1) COUNTED(PIXELS % MR, MR, tile(COUNT, false, a, &T, x, w, b, p, g, n));
             } else {

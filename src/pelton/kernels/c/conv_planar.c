@@ -77,11 +77,11 @@ void KERNEL(const args *table, long begin, long end, void *scratch) {
         for (long n = n0; n < n1; n += NR) {
             const float *w = (const float *)a[1].p + n * TAPS;
             if (OW < MR && pixels < MR) {
-                if (n + NR <= OC) COUNTED(pixels, MR, tile(COUNT, false, a, &T, picture, w, b, y0 * OW, 0, n))
+                if (OC % NR == 0 || n + NR <= OC) COUNTED(pixels, MR, tile(COUNT, false, a, &T, picture, w, b, y0 * OW, 0, n))
                 else COUNTED(pixels, MR, tile(COUNT, true, a, &T, picture, w, b, y0 * OW, 0, n))
             } else for (long p = 0; p < pixels; p += MR) {                 // the last tile steps back, and gives a few pixels once more
                 const long from = p + MR <= pixels ? p : pixels - MR;
-                if (n + NR <= OC) tile(MR, false, a, &T, picture, w, b, y0 * OW, from, n);
+                if (OC % NR == 0 || n + NR <= OC) tile(MR, false, a, &T, picture, w, b, y0 * OW, from, n);
                 else tile(MR, true, a, &T, picture, w, b, y0 * OW, from, n);
             }
         }

@@ -74,7 +74,7 @@ void KERNEL(const args *table, long begin, long end, void *scratch) {
         const float *x = (const float *)a[0].p + b * XN + g * C;
         for (long n = n0; n < n1; n += NR) {
             const float *w = (const float *)a[1].p + (g * PANELS * NR + n) * (KH * KW * C);
-            if (n + NR <= OC)
+            if (OC % NR == 0 || n + NR <= OC)
                 for (long p = p0; p < p1; p += MR) tile(false, a, &T, x, w, f, b, p, p1, g, n);
             else
                 for (long p = p0; p < p1; p += MR) tile(true, a, &T, x, w, f, b, p, p1, g, n);

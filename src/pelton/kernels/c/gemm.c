@@ -88,7 +88,7 @@ void KERNEL(const args *table, long begin, long end, void *scratch) {
                 const float *next = n + NR < n1 ? p + K * NR : last ? B + n1 * K : B + n0 * K + (k0 + KC) * NR;
                 float *row = part + (n - n0) * MB;
                 long m = m0;
-                if (n + NR <= N) {
+                if (N % NR == 0 || n + NR <= N) {
                     for (; m + MR <= m1; m += MR) {
                         ask(a, next, (m - m0) / MR, ahead);
                         tile(MR, false, a, &T, A + m * AR + k0, p, row + (m - m0) * NR, kn, first, last, b, m, n);

@@ -6,7 +6,9 @@
 enum : long { TIME = 5, BATCH = 4, H = 19, REVERSE = 0, LINEAR_BEFORE_RESET = 0, GATES_T = 456, GATES_B = 114, B_D = 19, H_D = 76, H_B = 19,
               Y_T = 152, Y_D = 76, Y_B = 19, LAST_H_D = 76, LAST_H_B = 19 };
 #define CLIP 0.f
-typedef struct { const float *r, *gates, *b, *h; float *y, *last_h; } operands;
+#define HALF 0
+typedef float weight;
+typedef struct { const weight *r; const float *gates, *b, *h; float *y, *last_h; } operands;
 AI operands open(const args *a) { return (operands){ .r = a[0].p, .gates = a[1].p, .b = a[2].p, .h = a[3].p, .y = a[4].p, .last_h = a[5].p }; }
 // </region>
 // <tactic>
@@ -33,7 +35,7 @@ AI void finish(const args *a, const rows_of *o, long i, long u, int left, vf32 z
 }
 
 // The first pass: z and r, and where the reset comes after the product, all.
-AI void step(const args *a, int rows, int width, rows_of o, const float *w, long u) {
+AI void step(const args *a, int rows, int width, rows_of o, const weight *w, long u) {
     vf32 acc[MR][GATES * UV];
     unroll (int i = 0; i < rows; i++)
         unroll (int j = 0; j < UV; j++) {
@@ -41,7 +43,7 @@ AI void step(const args *a, int rows, int width, rows_of o, const float *w, long
             acc[i][j] = piece(g, width - j * VL), acc[i][UV + j] = piece(g + H, width - j * VL);
             if (LINEAR) acc[i][2 * UV + j] = piece(o.b + u + j * VL, width - j * VL);
         }
-    product(rows, GATES * UV, o.h, HP, w, H, &acc[0][0]);
+    product_of(HALF, rows, GATES * UV, o.h, HP, w, H, &acc[0][0]);
     unroll (int i = 0; i < rows; i++)
         unroll (int j = 0; j < UV; j++) {
             const int left = width - j * VL;
@@ -59,12 +61,12 @@ AI void step(const args *a, int rows, int width, rows_of o, const float *w, long
 }
 
 // The second pass: n from the reset state.
-AI void renew(const args *a, int rows, int width, rows_of o, const float *w, long u) {
+AI void renew(const args *a, int rows, int width, rows_of o, const weight *w, long u) {
     vf32 acc[MR][2 * UV];
     unroll (int i = 0; i < rows; i++)
         unroll (int j = 0; j < 2 * UV; j++)
             acc[i][j] = piece(o.gates + i * GATES_B + 2 * H + u + j * VL, width - j * VL) + piece(o.b + u + j * VL, width - j * VL);
-    product(rows, 2 * UV, o.reset, HP, w, H, &acc[0][0]);
+    product_of(HALF, rows, 2 * UV, o.reset, HP, w, H, &acc[0][0]);
     unroll (int i = 0; i < rows; i++)
         unroll (int j = 0; j < 2 * UV; j++) {
             const int left = width - j * VL;
@@ -72,7 +74,7 @@ AI void renew(const args *a, int rows, int width, rows_of o, const float *w, lon
         }
 }
 
-AI void steps(const args *a, bool second, int width, long rows, rows_of o, const float *w, long u) {
+AI void steps(const args *a, bool second, int width, long rows, rows_of o, const weight *w, long u) {
     long m = 0;
     for (; m + MR <= rows; m += MR) second ? renew(a, MR, width, from(a, o, m), w, u) : step(a, MR, width, from(a, o, m), w, u);
     if (m < rows) COUNTED(BATCH % MR, MR, second ? renew(a, COUNT, width, from(a, o, m), w, u) : step(a, COUNT, width, from(a, o, m), w, u));
@@ -83,7 +85,7 @@ void KERNEL(const args *table, long begin, long end, void *scratch) {
     const operands all = open(a);
     for (long t = begin; t < end; t++) {
         const long d = t / BBS, b = t % BBS * BB, rows = b + BB < BATCH ? BB : BATCH - b;
-        const float *w = all.r + d * WEIGHTS;
+        const weight *w = all.r + d * WEIGHTS;
         float *h = scratch, *next = h + BB * HP, *z = next + BB * HP, *reset = z + (LINEAR ? 0 : BB * HP);
         load_state(h, HP, all.h + d * H_D + b * H_B, H_B, rows, H);
         for (long s = 0; s < TIME; s++) {

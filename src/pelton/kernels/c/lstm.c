@@ -7,7 +7,9 @@
 enum : long { TIME = 5, BATCH = 4, H = 19, REVERSE = 0, PEEPHOLES = 1, INPUT_FORGET = 0, GATES_T = 608, GATES_B = 152, H_D = 76, H_B = 19, C_D = 76, C_B = 19,
               P_D = 57, Y_T = 152, Y_D = 76, Y_B = 19, LAST_H_D = 76, LAST_H_B = 19, LAST_C_D = 76, LAST_C_B = 19 };
 #define CLIP 0.f
-typedef struct { const float *r, *gates, *h, *c, *p; float *y, *last_h, *last_c; } operands;
+#define HALF 0
+typedef float weight;
+typedef struct { const weight *r; const float *gates, *h, *c, *p; float *y, *last_h, *last_c; } operands;
 AI operands open(const args *a) {
     return (operands){ .r = a[0].p, .gates = a[1].p, .h = a[2].p, .c = a[3].p, .p = a[4].p, .y = a[5].p, .last_h = a[6].p, .last_c = a[7].p };
 }
@@ -20,12 +22,12 @@ enum : long { UNITS = UV * VL, BLOCKS = (H + UNITS - 1) / UNITS, HP = BLOCKS * U
 #define BBS ((BATCH + BB - 1) / BB)
 
 // One step of `rows` of the batch for the units from u on, `width` of them: operands point to the first row of this direction, states lie HP apart.
-AI void step(const args *a, int rows, int width, const operands *o, const float *w, const float *h, float *next, float *c, long u) {
+AI void step(const args *a, int rows, int width, const operands *o, const weight *w, const float *h, float *next, float *c, long u) {
     vf32 acc[MR][NV];
     unroll (int i = 0; i < rows; i++)
         unroll (int g = 0; g < 4; g++)
             unroll (int j = 0; j < UV; j++) acc[i][g * UV + j] = piece(o->gates + i * GATES_B + g * H + u + j * VL, width - j * VL);
-    product(rows, NV, h, HP, w, H, &acc[0][0]);
+    product_of(HALF, rows, NV, h, HP, w, H, &acc[0][0]);
     unroll (int i = 0; i < rows; i++)
         unroll (int j = 0; j < UV; j++) {
             const int left = width - j * VL;
@@ -46,7 +48,7 @@ AI void step(const args *a, int rows, int width, const operands *o, const float 
         }
 }
 
-AI void steps(const args *a, int width, long rows, operands o, const float *w, const float *h, float *next, float *c, long u) {
+AI void steps(const args *a, int width, long rows, operands o, const weight *w, const float *h, float *next, float *c, long u) {
     long m = 0;
     for (; m + MR <= rows; m += MR, o.gates += MR * GATES_B, o.y += o.y ? MR * Y_B : 0)
         step(a, MR, width, &o, w, h + m * HP, next + m * HP, c + m * HP, u);
@@ -58,7 +60,7 @@ void KERNEL(const args *table, long begin, long end, void *scratch) {
     const operands all = open(a);
     for (long t = begin; t < end; t++) {
         const long d = t / BBS, b = t % BBS * BB, rows = b + BB < BATCH ? BB : BATCH - b;
-        const float *w = all.r + d * BLOCKS * H * NV * VL;
+        const weight *w = all.r + d * BLOCKS * H * NV * VL;
         float *h = scratch, *next = h + BB * HP, *c = next + BB * HP;
         load_state(h, HP, all.h + d * H_D + b * H_B, H_B, rows, H);
         load_state(c, HP, all.c + d * C_D + b * C_B, C_B, rows, H);

@@ -2,27 +2,34 @@
 #pragma once
 #include "vec.h"
 
+// Weights are f32, or f16 where reading them is what takes the time.
+AI vf32 weights_at(bool half, const void *panel, long i) { return half ? ld_f16((const f16 *)panel + i) : ld_f32((const float *)panel + i); }
+
 // acc[rows][vectors] += n columns of `a`, whose rows lie `stride` apart, times n rows of the panel. What there is less of is loaded first
 // and stays in registers: the other way round spills.
-AI void product(int rows, int vectors, const float *a, long stride, const float *panel, long n, vf32 *acc) {
+AI void product_of(bool half, int rows, int vectors, const float *a, long stride, const void *panel, long n, vf32 *acc) {
     for (long k = 0; k < n; k++) {
-        const float *row = panel + k * vectors * VL;
+        const long row = k * vectors * VL;
         if (rows < vectors) {
             vf32 x[rows];
             unroll (int i = 0; i < rows; i++) x[i] = bc_f32(a[i * stride + k]);
             unroll (int j = 0; j < vectors; j++) {
-                const vf32 w = ld_f32(row + j * VL);
+                const vf32 w = weights_at(half, panel, row + j * VL);
                 unroll (int i = 0; i < rows; i++) acc[i * vectors + j] = vec_fma(x[i], w, acc[i * vectors + j]);
             }
         } else {
             vf32 w[vectors];
-            unroll (int j = 0; j < vectors; j++) w[j] = ld_f32(row + j * VL);
+            unroll (int j = 0; j < vectors; j++) w[j] = weights_at(half, panel, row + j * VL);
             unroll (int i = 0; i < rows; i++) {
                 const vf32 x = bc_f32(a[i * stride + k]);
                 unroll (int j = 0; j < vectors; j++) acc[i * vectors + j] = vec_fma(x, w[j], acc[i * vectors + j]);
             }
         }
     }
+}
+
+AI void product(int rows, int vectors, const float *a, long stride, const float *panel, long n, vf32 *acc) {
+    product_of(false, rows, vectors, a, stride, panel, n, acc);
 }
 
 // Sums of more terms than this are made of partial sums: the rounding error grows with the longest chain of additions.

@@ -6,7 +6,9 @@ enum : long { TIME = 5, BATCH = 4, H = 19, REVERSE = 0, GATES_T = 152, GATES_B =
               Y_T = 152, Y_D = 76, Y_B = 19, LAST_H_D = 76, LAST_H_B = 19 };
 #define CLIP 0.f
 #define ACTIVE f32_tanh
-typedef struct { const float *r, *gates, *h; float *y, *last_h; } operands;
+#define HALF 0
+typedef float weight;
+typedef struct { const weight *r; const float *gates, *h; float *y, *last_h; } operands;
 AI operands open(const args *a) { return (operands){ .r = a[0].p, .gates = a[1].p, .h = a[2].p, .y = a[3].p, .last_h = a[4].p }; }
 // </region>
 // <tactic>
@@ -19,11 +21,11 @@ enum : long { UNITS = UV * VL, BLOCKS = (H + UNITS - 1) / UNITS, HP = BLOCKS * U
 AI vf32 relu(vf32 x) { return f32_maximum(x, bc_f32(0)); }
 
 // One step of `rows` of the batch for the units from u on, `width` of them.
-AI void step(const args *a, int rows, int width, const float *given, const float *w, const float *h, float *next, float *y, long u) {
+AI void step(const args *a, int rows, int width, const float *given, const weight *w, const float *h, float *next, float *y, long u) {
     vf32 acc[MR][UV];
     unroll (int i = 0; i < rows; i++)
         unroll (int j = 0; j < UV; j++) acc[i][j] = piece(given + i * GATES_B + u + j * VL, width - j * VL);
-    product(rows, UV, h, HP, w, H, &acc[0][0]);
+    product_of(HALF, rows, UV, h, HP, w, H, &acc[0][0]);
     unroll (int i = 0; i < rows; i++)
         unroll (int j = 0; j < UV; j++) {
             const int left = width - j * VL;
@@ -34,7 +36,7 @@ AI void step(const args *a, int rows, int width, const float *given, const float
         }
 }
 
-AI void steps(const args *a, int width, long rows, const float *given, const float *w, const float *h, float *next, float *y, long u) {
+AI void steps(const args *a, int width, long rows, const float *given, const weight *w, const float *h, float *next, float *y, long u) {
     long m = 0;
     for (; m + MR <= rows; m += MR) step(a, MR, width, given + m * GATES_B, w, h + m * HP, next + m * HP, y ? y + m * Y_B : 0, u);
     if (m < rows) COUNTED(BATCH % MR, MR, step(a, COUNT, width, given + m * GATES_B, w, h + m * HP, next + m * HP, y ? y + m * Y_B : 0, u));
@@ -45,7 +47,7 @@ void KERNEL(const args *table, long begin, long end, void *scratch) {
     const operands all = open(a);
     for (long t = begin; t < end; t++) {
         const long d = t / BBS, b = t % BBS * BB, rows = b + BB < BATCH ? BB : BATCH - b;
-        const float *w = all.r + d * HP * H;
+        const weight *w = all.r + d * HP * H;
         float *h = scratch, *next = h + BB * HP;
         load_state(h, HP, all.h + d * H_D + b * H_B, H_B, rows, H);
         for (long s = 0; s < TIME; s++) {
