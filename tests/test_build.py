@@ -1,4 +1,5 @@
 """Building: right answers at every level, the same bytes from the same times, equal bits for every thread count, clean cancellation."""
+import json
 import os
 import pathlib
 
@@ -99,6 +100,21 @@ def test_an_unwritable_cache_costs_time_not_the_build(cnn, tmp_path):
     blocked.write_text("a file where the cache directory should be")
     engine = pelton.build(cnn, level=0, cache_dir=blocked)
     assert engine.run(feeds(engine))["y"].shape == (1, 10)
+
+
+def test_layouts_go_by_the_times(cnn, tmp_path):
+    """The first layer reads planes where that is faster than a copy and what comes after it, by however little."""
+    file = tmp_path / "times.json"
+    pelton.build(cnn, level=1, timing_cache=file, cache_dir=tmp_path)
+    written = json.loads(file.read_text())
+    for planes, template, copies in ((1000, "conv_planar", 0), (10 ** 9, "conv", 1)):
+        for known in next(iter(written["times"].values())).values():
+            known.update({name: planes for name in known if name.startswith("conv_planar")})
+        file.write_text(json.dumps(written))
+        engine = pelton.build(cnn, level=1, timing_cache=file, cache_dir=tmp_path)
+        decided, = engine.meta["layouts"]
+        assert (decided["template"], decided["unit"], decided["layers"]) == (template, "ns", ["stem", "stem.relu"]) and min(decided["more"].values()) > 0
+        assert len(engine.meta["copies"]) == copies and engine.steps[copies].info["tactic"].startswith(f"{template}:")
 
 
 def test_a_named_timing_cache_that_cannot_be_written_is_an_error(cnn, tmp_path, cache):

@@ -201,8 +201,8 @@ def test_inspect(capsys, engines, tmp_path, refused):
 def test_explain_shows_every_stage(capsys, cnn):
     assert main(["explain", cnn]) == 0
     out = capsys.readouterr().out
-    for words in ("import: ", "passes:", "decompose", "[stem+stem.relu]", "conv (", "fusions refused", "copies because of layouts",
-                  "input  x: f32[1, 3, 12, 12]"):
+    for words in ("import: ", "passes:", "decompose", "[stem+stem.relu]", "conv (", "fusions refused", "copies because of layouts: none",
+                  "input  x: f32[1, 3, 12, 12]", "[stem+stem.relu] lies as conv_planar wants it; 1.7 kB more to copy as conv wants it"):
         assert words in out
     assert main(["explain", cnn, "--tactics"]) == 0
     assert re.search(r"conv:[A-Z]+=\d", capsys.readouterr().out)

@@ -1,5 +1,6 @@
 """Random programs of kernels and views: layouts meet in every combination, and each region gives what it means in the memory that it was given."""
 import importlib
+import random
 
 import numpy as np
 import pytest
@@ -11,7 +12,8 @@ from pelton.ir.graph import Builder, Graph, Value, live
 from pelton.ir.types import F32, TensorType
 from pelton.ops import get
 from pelton.options import Options
-from pelton.tune import cache, search
+from pelton.plan import place
+from pelton.tune import candidates, search
 
 plan = importlib.import_module("pelton.build").plan      # the package offers the function `build` under the same name
 
@@ -116,10 +118,23 @@ class Layers:
         return live(self.builder.graph(outputs))
 
 
-@pytest.mark.parametrize("seed", [*range(30), *(pytest.param(s, marks=pytest.mark.slow) for s in range(30, 200))])
+SEEDS = pytest.mark.parametrize("seed", [*range(30), *(pytest.param(s, marks=pytest.mark.slow) for s in range(30, 200))])
+
+
+@SEEDS
 def test_random_layers_in_the_memory_they_are_given(seed):
-    graph = Layers(seed).graph(12)
-    placed, _ = plan(graph, Options())
-    choices = search.select(placed, TARGET, compiler(), cache.TimingCache("none"), level=0, strict=False, budget=None, l3=TARGET.l3, progress=lambda *_: None)
+    placed, _, _ = plan(Layers(seed).graph(12), Options(), TARGET)
+    run(placed, seed)
+
+
+@SEEDS
+def test_random_layers_placed_as_any_template_demands(seed):
+    rng = random.Random(seed)
+    _, fused, _ = plan(Layers(seed).graph(12), Options(), TARGET)
+    run(place.place(fused, lambda r: rng.choice(candidates.takers(r))), seed)
+
+
+def run(placed: place.Placed, seed: int) -> None:
+    choices = search.select(placed, TARGET, None, strict=False, most=1)
     code = compiler().link(compiler().objects({c.kernel.symbol: c.kernel.source for c in choices.values()}))
     check(placed, {i: c.kernel for i, c in choices.items()}, code, TARGET.threads, seed)

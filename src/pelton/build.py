@@ -1,4 +1,4 @@
-"""The compiler's table of contents: import → passes → fuse → place → tune → lower → Engine."""
+"""The compiler's table of contents: import → passes → fuse → ways → place → tune → lower → Engine."""
 from __future__ import annotations
 
 import logging
@@ -22,10 +22,10 @@ from pelton.kernels.template import Target
 from pelton.options import Options
 from pelton.passes import pipeline
 from pelton.passes.decompose import decompose
-from pelton.plan import fuse, lower, place, region
+from pelton.plan import fuse, lower, place, region, ways
 from pelton.plan.recurrent import split_recurrent
 from pelton.runtime import Engine
-from pelton.tune import cache, candidates, search
+from pelton.tune import cache, candidates, layouts, search
 
 log = logging.getLogger("pelton.build")
 
@@ -47,12 +47,13 @@ def build(model: Any, shapes: Mapping[str, str | Sequence[int]] | None = None, *
     progress("optimize", 0, 1)
     graph, report = pipeline.run(imported.graph, options)
     target, machine = describe_target(options)
-    placed, fused = plan(graph, options)
     cache_dir = cache_directory(options)
     timing = cache.TimingCache(machine_key(machine, target, options), options.timing_cache or (cache_dir / "timing.json" if cache_dir else None))
     with Compiler(target.isa, cache_dir / "objects" if cache_dir else None, options.cc, jobs=target.threads) as compiler:
-        choices = search.select(placed, target, compiler, timing, level=options.level, strict=options.strict, budget=options.budget,
-                                l3=target.l3, progress=progress)
+        clock = search.Timing(target, compiler, timing, rounds=search.ROUNDS[options.level], budget=options.budget, l3=target.l3,
+                              progress=progress) if options.level else None
+        placed, fused, decided = plan(graph, options, target, clock)
+        choices = search.select(placed, target, clock, strict=options.strict, most=search.MOST[options.level])
         progress("link", 0, 1)
         code = compiler.link(compiler.objects({c.kernel.symbol: c.kernel.source for c in choices.values()}))
     save_timing(timing, options)
@@ -64,7 +65,8 @@ def build(model: Any, shapes: Mapping[str, str | Sequence[int]] | None = None, *
         log.warning("%s runs as a host step by its reference: no kernel takes it", name)
     meta = {"threads": target.threads, "level": options.level, "strict": options.strict, "precision": options.precision,
             "report": {"fired": report.fired(), "refused": report.refused()},
-            "fusion_refusals": [f"{n.node}: {n.reason}" for n in fused.notes], "copies": placed.copies, "host_steps": host,
+            "fusion_refusals": [f"{n.node}: {n.reason}" for n in fused.notes], "copies": placed.copies, "layouts": decided,
+            "host_steps": host,
             "model": {k: v for k, v in asdict(imported.info).items() if k != "path"},
             "checked": checked, "image": options.image, "labels": list(options.labels) if options.labels else None}
     plain = lower.lower(placed, chosen, code, name=imported.graph.name, target=runs_on(target.isa), meta=meta,
@@ -73,8 +75,8 @@ def build(model: Any, shapes: Mapping[str, str | Sequence[int]] | None = None, *
     return Engine(plain)
 
 
-def plan(graph: Graph, options: Options) -> tuple[place.Placed, fuse.Fused]:
-    """A graph cut into regions that templates take, every value with its place."""
+def plan(graph: Graph, options: Options, target: Target, clock: search.Timing | None = None) -> tuple[place.Placed, fuse.Fused, list[dict[str, Any]]]:
+    """A graph cut into regions that templates take; every value with its place; and where templates would have had it otherwise, what that would cost."""
     def claim(r: region.Region) -> str | None:
         if any(v.type.dtype is STRING for v in (*r.body.inputs, *r.body.constants, *r.body.outputs)):
             return "strings are Python objects, which host steps alone may touch"
@@ -84,7 +86,11 @@ def plan(graph: Graph, options: Options) -> tuple[place.Placed, fuse.Fused]:
         return claim(region.cut(graph, (node,), (node,))) is None
     graph = decompose(split_recurrent(graph), claimed)
     fused = fuse.fuse(graph, claim)
-    return place.place(fused, lambda r: candidates.chosen(r, options.strict)), fused
+    found = ways.explore(fused, lambda r: candidates.takers(r, options.strict))
+    cost, unit = layouts.costs(found.open(), clock, target, options.strict, search.MOST[options.level])
+    chosen, decisions = found.cheapest(cost)
+    decided = [{"region": d.region.title(), "layers": list(d.region.layers), "template": d.by, "more": dict(d.instead), "unit": unit} for d in decisions]
+    return place.place(fused, chosen.__getitem__), fused, decided
 
 
 def describe_target(options: Options) -> tuple[Target, Mapping]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from pelton.build import describe_target, plan
 from pelton.errors import InputError
@@ -32,6 +33,7 @@ class Explanation:
     report: Report
     fused: Fused
     placed: Placed
+    layouts: list[dict[str, Any]]
     tactics: tuple[Mapping[str, tuple[str, ...]], ...]
 
     def stage(self, name: str) -> Graph:
@@ -72,9 +74,9 @@ def explain(model, *, options: Options | None = None, **given) -> Explanation:
     imported = importer.load(model, shapes=options.shapes, outputs=options.outputs)
     stages = {"import": imported.graph}
     graph, report = pipeline.run(imported.graph, options, lambda name, g: stages.__setitem__(name.replace(" ", "-"), g))
-    placed, fused = plan(graph, options)
-    stages["decompose"] = fused.graph
     target, _ = describe_target(options)
+    placed, fused, layouts = plan(graph, options, target)
+    stages["decompose"] = fused.graph
 
     def tactics(task: Task) -> dict[str, tuple[str, ...]]:
         found: dict[str, tuple[str, ...]] = {}
@@ -82,7 +84,7 @@ def explain(model, *, options: Options | None = None, **given) -> Explanation:
             for template, tactic in candidates(task.what, task.layouts, target, options.strict, ALL):
                 found[template.name] = (*found.get(template.name, ()), tactic.name)
         return found
-    return Explanation(imported, stages, report, fused, placed, tuple(map(tactics, placed.tasks)))
+    return Explanation(imported, stages, report, fused, placed, layouts, tuple(map(tactics, placed.tasks)))
 
 
 def called(region: Region) -> str:

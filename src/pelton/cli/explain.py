@@ -102,7 +102,10 @@ def refusals(found: Explanation) -> list[str]:
     lines = [f"fusions refused: {len(found.fused.notes) or 'none'}"]
     lines += [f"  {note.node}: {note.reason}" for note in found.fused.notes]
     lines.append(f"copies because of layouts: {len(found.placed.copies) or 'none'}")
-    return lines + [f"  {why}" for why in found.placed.copies]
+    lines += [f"  {why}" for why in found.placed.copies]
+    weighed = " (weighed by their copies; `pelton build` goes by the clock)" if found.layouts else ""
+    lines.append(f"layouts that templates disagree on: {len(found.layouts) or 'none'}{weighed}")
+    return lines + [f"  {line}" for line in text.layouts(found.layouts)]
 
 
 def why_not(found: Explanation, name: str) -> list[str]:

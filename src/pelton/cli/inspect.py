@@ -45,7 +45,8 @@ def main(args: argparse.Namespace) -> None:
                       ("  pictures:", meta.get("image") or "the engine does not say how they become inputs"),
                       ("  labels:", text.shortened(", ".join(meta["labels"]), 80) if meta.get("labels") else "none")], "ll"))
     print("\n" + text.table([("step", "does", "tactic", "GFLOP", "layers"), *map(_row, range(len(engine.steps)), at(plain, usual(plain)).steps)], "rllrl"))
-    for title, found in (("copies because of layouts", meta.get("copies")), ("fusions refused", meta.get("fusion_refusals"))):
+    for title, found in (("copies because of layouts", meta.get("copies")), ("layouts that templates disagree on", text.layouts(meta.get("layouts") or ())),
+                         ("fusions refused", meta.get("fusion_refusals"))):
         if found:
             print(f"\n{title}:\n" + "\n".join(f"  {line}" for line in found))
 

@@ -1,7 +1,8 @@
 """Numbers and tables as people read them."""
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 
 def size(count: float) -> str:
@@ -19,6 +20,14 @@ def duration(ns: float) -> str:
         if ns >= factor:
             return f"{ns / factor:.{digits}f} {unit}"
     return f"{ns:.0f} ns"
+
+
+def layouts(decided: Iterable[Mapping[str, Any]]) -> list[str]:
+    """What is kept of choices among layouts (`meta["layouts"]`), a line for each region."""
+    def more(by: str, cost: float, unit: str) -> str:
+        return f"{duration(cost)} more as {by} wants it" if unit == "ns" else f"{size(cost)} more to copy as {by} wants it"
+    return [f"{d['region']} [{'+'.join(d['layers'])}] lies as {d['template']} wants it; " + ", ".join(more(by, c, d["unit"]) for by, c in d["more"].items())
+            for d in decided]
 
 
 def count(n: int, noun: str, nouns: str = "") -> str:

@@ -1,8 +1,9 @@
-"""Where every value lies: layouts chosen forward through the graph, views as offsets and strides, copies where nothing else will do."""
+"""Where every value lies: forward through the graph as templates demand, views as offsets and strides, copies where nothing else will do."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -20,6 +21,8 @@ from .region import Region
 class Placing(Protocol):
     """What placing asks of a kernel template."""
 
+    @property
+    def name(self) -> str: ...
     def order(self, region: Region, value: Value, layouts: Mapping[Value, Strides]) -> Order: ...
     def fits(self, region: Region, value: Value, layouts: Mapping[Value, Strides]) -> bool: ...
     def wanted(self, region: Region, value: Value, layouts: Mapping[Value, Strides]) -> Order: ...
@@ -34,7 +37,7 @@ class Place:
     strides: Strides
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Task:
     """One thing to run: a region (copies included) or a host node."""
 
@@ -96,45 +99,58 @@ class Placed:
 
 
 def place(fused: Fused, choose: Callable[[Region], Placing]) -> Placed:
-    """Chooses layouts. `choose(region)` gives the template whose demands count."""
-    return _Placer(fused, choose).run()
+    """Places everything. `choose(region)` gives the template whose demands count."""
+    placer = Placer(fused.graph)
+    for item in fused.items:
+        if isinstance(item, Region):
+            placer.region(item, choose(item))
+        else:
+            placer.node(item)
+    placer.outputs()
+    return placer.done
 
 
-class _Placer:
-    def __init__(self, fused: Fused, choose: Callable[[Region], Placing]):
-        self.graph, self.items, self.choose = fused.graph, fused.items, choose
-        self.done = Placed(fused.graph, constants=dict(fused.graph.constants))
+class Placer:
+    """A graph placed as far as its items were added, in their order."""
+
+    def __init__(self, graph: Graph):
+        self.graph = graph
+        self.done = Placed(graph, constants=dict(graph.constants))
         self.places = self.done.places
         self.joined: set[Value] = set()                            # values whose place inside of a joined buffer is fixed
         self.copied: dict[tuple[Value, Strides], Value] = {}
-        self.made_by_region = {v for i in fused.items if isinstance(i, Region) for v in i.body.outputs}
-        self.position = {v: k for k, i in enumerate(fused.items) for v in (i.body.outputs if isinstance(i, Region) else i.outputs)}
-
-    def run(self) -> Placed:
-        for v in (*self.graph.inputs, *self.graph.constants):
+        self.fresh: dict[tuple[Value, Strides], Value] = {}        # what such copies are called, by all that go on from here
+        for v in (*graph.inputs, *graph.constants):
             self.places[v] = Place(v, 0, dense(v.type.shape))
-        for item in self.items:
-            if isinstance(item, Region):
-                self.region(item)
-            elif any(v.type.dtype is STRING for v in item.inputs):
-                self.host(item)                                    # they lie in Python, where nothing is a view of anything
-            elif item.op.name in ("sizes", "iota"):
-                self.places[item.output] = Place(item.output, 0, dense(item.output.type.shape))
-                self.done.sizes[item.output] = item.attrs.get("values")
-            elif item.op.name == "concat":
-                self.concat(item)
-            elif item.op.name in ("reshape", "transpose", "slice", "expand"):
-                self.view(item)
-            else:
-                self.host(item)
-        self.outputs()
-        self.done.tasks = [t for t in self.done.tasks if any(v.type.size for v in t.writes)]          # nothing is computed for nothing
-        return self.done
+
+    def fork(self) -> Placer:
+        """One that may go on differently from here."""
+        other = copy(self)
+        other.done = replace(self.done, tasks=[*self.done.tasks], places=dict(self.places), outputs=[*self.done.outputs],
+                             sizes=dict(self.done.sizes), copies=[*self.done.copies])
+        other.places, other.joined, other.copied = other.done.places, set(self.joined), dict(self.copied)
+        return other
+
+    def task(self, task: Task) -> None:
+        if any(v.type.size for v in task.writes):                  # nothing is computed for nothing
+            self.done.tasks.append(task)
 
     # -- the kinds of items
 
-    def region(self, region: Region) -> None:
-        chosen = self.choose(region)
+    def node(self, node: Node) -> None:
+        if any(v.type.dtype is STRING for v in node.inputs):
+            self.host(node)                                        # they lie in Python, where nothing is a view of anything
+        elif node.op.name in ("sizes", "iota"):
+            self.places[node.output] = Place(node.output, 0, dense(node.output.type.shape))
+            self.done.sizes[node.output] = node.attrs.get("values")
+        elif node.op.name == "concat":
+            self.concat(node)
+        elif node.op.name in ("reshape", "transpose", "slice", "expand"):
+            self.view(node)
+        else:
+            self.host(node)
+
+    def region(self, region: Region, chosen: Placing) -> None:
         layouts = {v: self.places[v].strides for v in (*region.body.inputs, *region.body.constants)}
         for v in region.body.outputs:
             layouts[v] = dense(v.type.shape, chosen.order(region, v, layouts))
@@ -154,12 +170,12 @@ class _Placer:
                 self.places[v] = Place(v, 0, layouts[v])
         if swap:
             region, layouts = _read_instead(region, swap, layouts)
-        self.done.tasks.append(Task(region, layouts))
+        self.task(Task(region, layouts))
 
     def host(self, node: Node) -> None:
         for v in node.outputs:
             self.places[v] = Place(v, 0, dense(v.type.shape))
-        self.done.tasks.append(Task(node, {v: self.places[v].strides for v in (*node.inputs, *node.outputs)}))
+        self.task(Task(node, {v: self.places[v].strides for v in (*node.inputs, *node.outputs)}))
 
     def view(self, node: Node) -> None:
         x = node.inputs[0]
@@ -231,7 +247,7 @@ class _Placer:
 
     def copy(self, v: Value, strides: Strides, why: str) -> Value:
         if (v, strides) not in self.copied:
-            fresh = Value(v.type, f"{v.name}.copy{len(self.done.copies)}")
+            fresh = self.fresh.setdefault((v, strides), Value(v.type, f"{v.name}.copy{len(self.fresh)}"))
             self.places[fresh] = Place(fresh, 0, strides)
             self._copy(v, fresh, why)
             self.copied[v, strides] = fresh
@@ -250,7 +266,7 @@ class _Placer:
             return
         constants = {v: self.done.constants[v]} if v in self.done.constants else {}
         region = Region(Graph(() if constants else (v,), constants, (node,), (fresh,), "copy"), ())
-        self.done.tasks.append(Task(region, {v: self.places[v].strides, fresh: self.places[fresh].strides}))
+        self.task(Task(region, {v: self.places[v].strides, fresh: self.places[fresh].strides}))
 
     def outputs(self) -> None:
         taken: set[Value] = set()

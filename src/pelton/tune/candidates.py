@@ -39,9 +39,14 @@ def refusal(t: Template, region: Region) -> str | None:
         return str(e)
 
 
+def takers(region: Region, strict: bool = False) -> tuple[Template, ...]:
+    """The templates that take the region, in order of preference: the demands of any may count where its operands lie."""
+    return tuple(t for t in TEMPLATES.values() if not (strict and t.inexact) and refusal(t, region) is None)
+
+
 def chosen(region: Region, strict: bool = False) -> Template:
-    """The template whose demands on layouts count: the first that takes the region."""
-    return next(t for t in TEMPLATES.values() if not (strict and t.inexact) and refusal(t, region) is None)
+    """The first of them."""
+    return takers(region, strict)[0]
 
 
 def candidates(region: Region, layouts: Layouts, target: Target, strict: bool, most: int) -> list[tuple[Template, Tactic]]:

@@ -10,7 +10,7 @@ from pelton.backends.cpu import Code, Program
 from pelton.ir.graph import Value
 from pelton.kernels.template import Kernel, Packed
 from pelton.plan.layout import span
-from pelton.plan.place import Placed, Task
+from pelton.plan.place import Task
 
 LINE = 64
 
@@ -47,15 +47,15 @@ class Stopwatch:
         self._cursor += -(-nbytes // LINE) * LINE
         return self._pool.ctypes.data + at
 
-    def time(self, task: Task, placed: Placed, kernels: Sequence[Kernel], loaded: Code, rounds: int, deadline: float | None = None) -> list[int]:
+    def time(self, task: Task, kernels: Sequence[Kernel], loaded: Code, rounds: int, deadline: float | None = None) -> list[int]:
         """Nanoseconds per run of each kernel: the least of several, the slow ones dropped after the first rounds."""
-        arrays: dict[Value, np.ndarray] = {}
+        arrays, constants = dict[Value, np.ndarray](), task.region.body.constants
         rng = np.random.default_rng(0)
         for v in {x for k in kernels for x in k.operands if isinstance(x, Value)}:
             size = span(v.type.shape, tuple(map(abs, task.layouts[v]))) * v.type.dtype.size
             room = _room(max(size, 1))
-            if v in placed.constants:
-                data = np.ascontiguousarray(placed.constants[v])
+            if v in constants:
+                data = np.ascontiguousarray(constants[v])
                 room[:data.nbytes] = data.reshape(-1).view(np.uint8)
             elif v.type.dtype.is_float and v.type.dtype.size >= 4:
                 room[:] = np.resize(rng.standard_normal(min(size, 1 << 18) // v.type.dtype.size + 1).astype(v.type.dtype.numpy).view(np.uint8), room.size)

@@ -46,27 +46,31 @@ def task_key(task: Task) -> str:
     return f"{region.key}\n{lies}{tuned}"
 
 
-def select(placed: Placed, target: Target, compiler: Compiler, cache: TimingCache, *, level: int, strict: bool, budget: float | None,
-           l3: int, progress: Callable[[str, int, int], None]) -> dict[int, Choice]:
-    """Task number → choice, for every task that is a region. Equal tasks are looked at once."""
-    digests = {i: hashlib.sha256(task_key(t).encode()).hexdigest()[:32] for i, t in enumerate(placed.tasks) if isinstance(t.what, Region)}
+def digest(task: Task) -> str:
+    """What times are filed under."""
+    return hashlib.sha256(task_key(task).encode()).hexdigest()[:32]
+
+
+def select(placed: Placed, target: Target, timing: Timing | None, *, strict: bool, most: int) -> dict[int, Choice]:
+    """Task number → choice, for every task that is a region, among `most` tactics of each form. Equal tasks are looked at once; without a clock at all
+    the first guess is taken."""
+    digests = {i: digest(t) for i, t in enumerate(placed.tasks) if isinstance(t.what, Region)}
     tasks = {d: placed.tasks[i] for i, d in digests.items()}
     found: dict[str, Found] = {}
     for d, task in tasks.items():
-        found[d] = candidates(task.region, task.layouts, target, strict, MOST[level])
+        found[d] = candidates(task.region, task.layouts, target, strict, most)
         if not found[d]:
             raise AssertionError(f"no template runs {task.region.title()} in the layouts it was given")
-    if level > 0:
-        watch = _Timing(placed, target, compiler, cache, tasks, ROUNDS[level], l3, progress, None if budget is None else time.monotonic() + budget)
-        watch.measure({d: first_few(f) for d, f in found.items()}, "tune")
-        watch.measure({d: near_best(f, cache.get(d)) for d, f in found.items()}, "refine")
-    best = {d: best_of(f, cache.get(d) if level > 0 else {}) for d, f in found.items()}
-    best = _small_enough(best, found, tasks, digests, placed, target, {d: cache.get(d) if level > 0 else {} for d in found})
+    if timing is not None:
+        timing.tune(tasks, found)
+    times: dict[str, dict[str, int]] = {d: timing.cache.get(d) if timing is not None else {} for d in found}
+    best = {d: best_of(f, times[d]) for d, f in found.items()}
+    best = _small_enough(best, found, tasks, digests, placed, target, times)
     out = {}
     for i, d in digests.items():
-        template, tactic, times = best[d]
+        template, tactic, known = best[d]
         task = placed.tasks[i]
-        out[i] = Choice(template, tactic, template.emit(task.region, task.layouts, tactic, target), times)
+        out[i] = Choice(template, tactic, template.emit(task.region, task.layouts, tactic, target), known)
     return out
 
 
@@ -119,14 +123,19 @@ def _small_enough(best: Best, found: Mapping[str, Found], tasks: Mapping[str, Ta
     return {d: (ways[d][k].template, ways[d][k].tactic, best[d][2]) for d, k in chosen.items()}
 
 
-class _Timing:
-    """Measures what the cache does not know: everything is compiled first, then timed with nothing else running."""
+class Timing:
+    """Measures what the cache does not know, as long as the budget lasts: everything is compiled first, then timed with nothing else running."""
 
-    def __init__(self, placed: Placed, target: Target, compiler: Compiler, cache: TimingCache, tasks: Mapping[str, Task], rounds: int, l3: int,
-                 progress: Callable[[str, int, int], None], deadline: float | None):
-        self.placed, self.target, self.compiler, self.cache, self.tasks = placed, target, compiler, cache, tasks
-        self.rounds, self.l3, self.progress, self.deadline = rounds, l3, progress, deadline
+    def __init__(self, target: Target, compiler: Compiler, cache: TimingCache, *, rounds: int, budget: float | None, l3: int,
+                 progress: Callable[[str, int, int], None]):
+        self.target, self.compiler, self.cache, self.rounds, self.l3, self.progress = target, compiler, cache, rounds, l3, progress
+        self.deadline = None if budget is None else time.monotonic() + budget
         self.watch: Stopwatch | None = None
+
+    def tune(self, tasks: Mapping[str, Task], found: Mapping[str, Found], alone: bool = False) -> None:
+        """Times tasks by digest: one tactic of every form, then all of the forms near the best. alone: also what has but one."""
+        self.measure(tasks, {d: first_few(f) for d, f in found.items()}, "tune", alone)
+        self.measure(tasks, {d: near_best(f, self.cache.get(d)) for d, f in found.items()}, "refine", alone)
 
     def usual(self, task: Task, kernels: list[Kernel]) -> tuple[Task, list[Kernel]]:
         """A task and its kernels with the usual values of sizes that vary."""
@@ -136,12 +145,12 @@ class _Timing:
     def late(self) -> bool:
         return self.deadline is not None and time.monotonic() > self.deadline
 
-    def measure(self, wanted: Mapping[str, Found], stage: str) -> None:
+    def measure(self, tasks: Mapping[str, Task], wanted: Mapping[str, Found], stage: str, alone: bool = False) -> None:
         kernels: dict[str, list[tuple[str, Kernel]]] = {}
         for d, found in wanted.items():
             missing = [(t, c) for t, c in found if c.name not in self.cache.get(d)]
-            if missing and len(found) > 1:
-                task = self.tasks[d]
+            if missing and (alone or len(found) > 1):
+                task = tasks[d]
                 kernels[d] = [(c.name, t.emit(task.region, task.layouts, c, self.target)) for t, c in missing]
         if not kernels or self.late():
             return
@@ -153,8 +162,8 @@ class _Timing:
                 self.progress(stage, done, len(kernels))
                 if self.late():
                     break
-                task, timed = self.usual(self.tasks[d], [k for _, k in ks])
-                times = self.watch.time(task, self.placed, timed, loaded, self.rounds, self.deadline)
+                task, timed = self.usual(tasks[d], [k for _, k in ks])
+                times = self.watch.time(task, timed, loaded, self.rounds, self.deadline)
                 self.cache.put(d, dict(zip((n for n, _ in ks), times)))
         self.progress(stage, len(kernels), len(kernels))
 

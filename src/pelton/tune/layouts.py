@@ -1,0 +1,38 @@
+"""What the ways through the layouts of a graph cost: by the clock, or, where nothing is timed, by the bytes that they copy."""
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from pelton.ir.dims import at
+from pelton.kernels.template import Target
+from pelton.plan.place import Task
+from pelton.plan.region import Region
+from pelton.plan.ways import NEVER
+
+from .candidates import candidates
+from .search import Found, Timing, best_of, digest
+
+
+def copied(task: Task) -> float:
+    """Bytes that a task copies because of layouts; 0 for what computes."""
+    if not isinstance(task.what, Region) or task.region.anchors or [n.op.name for n in task.region.body.nodes] != ["copy"]:
+        return 0.0
+    return float(at(task.region.output.type.bytes, task.region.usual_sizes(task.layouts)))
+
+
+def costs(tasks: Sequence[Task], timing: Timing | None, target: Target, strict: bool, most: int) -> tuple[Callable[[Task], float], str]:
+    """(task → what it costs, the unit: "ns" or "bytes"). Nanoseconds of its fastest kernel where a clock is given and gets through all of them."""
+    named = {t: digest(t) for t in tasks if isinstance(t.what, Region)}
+    first = {d: t for t, d in reversed(named.items())}
+    found: Mapping[str, Found] = {d: candidates(t.region, t.layouts, target, strict, most) for d, t in first.items()}
+    times: dict[str, float] = {}
+    if timing is not None:
+        timing.tune(first, found, alone=True)
+        times = {d: min(known.values()) for d, f in found.items() if (known := best_of(f, timing.cache.get(d))[2])}
+    timed = timing is not None and all(d in times for d, f in found.items() if f)
+
+    def cost(task: Task) -> float:
+        if task in named and not found[named[task]]:
+            return NEVER
+        return times.get(named.get(task, ""), 0.0) if timed else copied(task)
+    return cost, "ns" if timed else "bytes"
