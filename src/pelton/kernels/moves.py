@@ -167,11 +167,11 @@ class Move(Moving):
             i, j = len(grid.shape) - 2, len(grid.shape) - 1
             k, upper = node.attrs["k"], node.attrs["upper"]
             if j in grid.c:
-                lo, hi = (f"{index(grid, i)} + {k}", "COLS") if upper else ("0", f"{index(grid, i)} + {k + 1}")
+                lo, hi = (f"{index(grid, i)} + {spelled(k)}", "COLS") if upper else ("0", f"{index(grid, i)} + {spelled(k + 1)}")
             elif i in grid.c:
-                lo, hi = ("0", f"{index(grid, j)} - {k - 1}") if upper else (f"{index(grid, j)} - {k}", "COLS")
+                lo, hi = ("0", f"{index(grid, j)} - {spelled(k - 1)}") if upper else (f"{index(grid, j)} - {spelled(k)}", "COLS")
             else:
-                lines.append(f"if ({index(grid, j)} {'<' if upper else '>'} {index(grid, i)} + {k}) return (line){{ NOWHERE, 0, 0 }};")
+                lines.append(f"if ({index(grid, j)} {'<' if upper else '>'} {index(grid, i)} + {spelled(k)}) return (line){{ NOWHERE, 0, 0 }};")
         return "AI line row(const args *a, long r) {\n    " + "\n    ".join(lines) + f"\n    return (line){{ at, {lo}, {hi} }};\n}}\n"
 
 

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from pelton.ir.dims import Size, at
+from pelton.ir.dims import Size, at, usual
 from pelton.ir.graph import Graph, Node, Value, sized
 from pelton.ir.types import STRING, TensorType
 from pelton.ops import get
@@ -218,7 +218,7 @@ class Placer:
             at += v.type.shape[axis]
 
     def _join_order(self, node: Node) -> Order:
-        big = max(node.inputs, key=lambda v: v.type.size)
+        big = max(node.inputs, key=lambda v: usual(v.type.size))
         return order_of(big.type.shape, self.places[big].strides) if big in self.places else row_major(big.type.rank)
 
     def lay(self, node: Node, order: Order) -> None:
