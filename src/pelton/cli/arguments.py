@@ -57,7 +57,8 @@ def add_build(command: argparse.ArgumentParser) -> None:
     group.add_argument("--level", type=whole(0, 5, "level"), default=3, metavar="N",
                        help="0: no timing, seconds; 1–2: few candidates; 3: the default; 4–5: many, all")
     group.add_argument("--budget", type=seconds, metavar="S", help="seconds for timing kernels; then the best guess is taken")
-    group.add_argument("--strict", action="store_true", help="only arithmetic that differs from the model's by the order of sums (no Winograd, no weights in half)")
+    group.add_argument("--strict", action="store_true",
+                       help="only arithmetic that differs from the model's by the order of sums (no Winograd, no weights in half)")
     group.add_argument("--shapes", action="append", default=[], metavar="NAME=SIZES", help=SHAPE_HELP)
     group.add_argument("--outputs", action="append", default=[], metavar="NAME",
                        help="return these tensors, inner ones too, instead of the model's outputs (repeat)")

@@ -43,7 +43,7 @@ AI void step(const args *a, int rows, int width, rows_of o, const weight *w, lon
             acc[i][j] = piece(g, width - j * VL), acc[i][UV + j] = piece(g + H, width - j * VL);
             if (LINEAR) acc[i][2 * UV + j] = piece(o.b + u + j * VL, width - j * VL);
         }
-    product_of(HALF, rows, GATES * UV, o.h, HP, w, H, &acc[0][0]);
+    product_of(HALF, rows, GATES * UV, o.h, HP, w, H, &acc[0][0], 0, 0);
     unroll (int i = 0; i < rows; i++)
         unroll (int j = 0; j < UV; j++) {
             const int left = width - j * VL;
@@ -66,7 +66,7 @@ AI void renew(const args *a, int rows, int width, rows_of o, const weight *w, lo
     unroll (int i = 0; i < rows; i++)
         unroll (int j = 0; j < 2 * UV; j++)
             acc[i][j] = piece(o.gates + i * GATES_B + 2 * H + u + j * VL, width - j * VL) + piece(o.b + u + j * VL, width - j * VL);
-    product_of(HALF, rows, 2 * UV, o.reset, HP, w, H, &acc[0][0]);
+    product_of(HALF, rows, 2 * UV, o.reset, HP, w, H, &acc[0][0], 0, 0);
     unroll (int i = 0; i < rows; i++)
         unroll (int j = 0; j < 2 * UV; j++) {
             const int left = width - j * VL;

@@ -27,7 +27,7 @@ AI void step(const args *a, int rows, int width, const operands *o, const weight
     unroll (int i = 0; i < rows; i++)
         unroll (int g = 0; g < 4; g++)
             unroll (int j = 0; j < UV; j++) acc[i][g * UV + j] = piece(o->gates + i * GATES_B + g * H + u + j * VL, width - j * VL);
-    product_of(HALF, rows, NV, h, HP, w, H, &acc[0][0]);
+    product_of(HALF, rows, NV, h, HP, w, H, &acc[0][0], 0, 0);
     unroll (int i = 0; i < rows; i++)
         unroll (int j = 0; j < UV; j++) {
             const int left = width - j * VL;

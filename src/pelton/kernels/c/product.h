@@ -6,9 +6,10 @@
 AI vf32 weights_at(bool half, const void *panel, long i) { return half ? ld_f16((const f16 *)panel + i) : ld_f32((const float *)panel + i); }
 
 // acc[rows][vectors] += n columns of `a`, whose rows lie `stride` apart, times n rows of the panel. What there is less of is loaded first
-// and stays in registers: the other way round spills.
-AI void product_of(bool half, int rows, int vectors, const float *a, long stride, const void *panel, long n, vf32 *acc) {
+// and stays in registers: the other way round spills. Meanwhile memory from `next` on is asked for, `step` bytes per column.
+AI void product_of(bool half, int rows, int vectors, const float *a, long stride, const void *panel, long n, vf32 *acc, const void *next, long step) {
     for (long k = 0; k < n; k++) {
+        if (step) __builtin_prefetch((const char *)next + k * step, 0, 2);
         const long row = k * vectors * VL;
         if (rows < vectors) {
             vf32 x[rows];
@@ -29,18 +30,18 @@ AI void product_of(bool half, int rows, int vectors, const float *a, long stride
 }
 
 AI void product(int rows, int vectors, const float *a, long stride, const float *panel, long n, vf32 *acc) {
-    product_of(false, rows, vectors, a, stride, panel, n, acc);
+    product_of(false, rows, vectors, a, stride, panel, n, acc, 0, 0);
 }
 
 // Sums of more terms than this are made of partial sums: the rounding error grows with the longest chain of additions.
 enum : long { CHAIN = 256 };
 
-// As product, for any length.
-AI void long_product(int rows, int vectors, const float *a, long stride, const float *panel, long n, vf32 *acc) {
+// As product_of, for any length.
+AI void long_product(int rows, int vectors, const float *a, long stride, const float *panel, long n, vf32 *acc, const void *next, long step) {
     for (long k = 0; k < n; k += CHAIN) {
         vf32 part[rows * vectors];
         unroll (int i = 0; i < rows * vectors; i++) part[i] = bc_f32(0);
-        product(rows, vectors, a + k, stride, panel + k * vectors * VL, k + CHAIN < n ? CHAIN : n - k, part);
+        product_of(false, rows, vectors, a + k, stride, panel + k * vectors * VL, k + CHAIN < n ? CHAIN : n - k, part, (const char *)next + k * step, step);
         unroll (int i = 0; i < rows * vectors; i++) acc[i] += part[i];
     }
 }

@@ -25,7 +25,7 @@ AI void step(const args *a, int rows, int width, const float *given, const weigh
     vf32 acc[MR][UV];
     unroll (int i = 0; i < rows; i++)
         unroll (int j = 0; j < UV; j++) acc[i][j] = piece(given + i * GATES_B + u + j * VL, width - j * VL);
-    product_of(HALF, rows, UV, h, HP, w, H, &acc[0][0]);
+    product_of(HALF, rows, UV, h, HP, w, H, &acc[0][0], 0, 0);
     unroll (int i = 0; i < rows; i++)
         unroll (int j = 0; j < UV; j++) {
             const int left = width - j * VL;

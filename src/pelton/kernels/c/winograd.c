@@ -14,7 +14,7 @@ enum : long { F = 4, MR = 6, NV = 2, TB = 12, NB = 1 << 20 };
 
 enum : long { NR = NV * VL, E = F + 2, POINTS = E * E, PANELS = (OC + NR - 1) / NR, OCP = PANELS * NR,
               WIDTH = NB < OCP ? NB : OCP, NBS = (OCP + WIDTH - 1) / WIDTH, CP = (C + VL - 1) / VL * VL,
-              VS = CP % 256 ? CP : CP + VL };                              // a row of V; off powers of two, whose lines would fall into the same cache sets
+              BLOCK = (TB + MR - 1) / MR, STREAMED = POINTS * OCP * C >= 1 << 21, VS = CP % 256 ? CP : CP + VL };                              // a row of V; off powers of two, whose lines would fall into the same cache sets
 #define TH ((OH + F - 1) / F)
 #define TW ((OW + F - 1) / F)
 #define TILES (TH * TW)
@@ -103,20 +103,24 @@ AI void spread(const args *a, const float *x, float *v, long ty, long tx) {
     }
 }
 
-AI void tile(int rows, const float *v, const float *u, float *m) {
+// A panel of weights comes from memory once and is used by all tiles of a block: each asks for its part of the next one.
+AI void tile(int rows, const float *v, const float *u, float *m, const float *next) {
+    const long step = STREAMED ? 4 * NR / BLOCK : 0;
     vf32 acc[MR * NV];
     unroll (int i = 0; i < rows * NV; i++) acc[i] = bc_f32(0);
-    if (C <= 2 * CHAIN) product(rows, NV, v, VS, u, C, acc);
-    else long_product(rows, NV, v, VS, u, C, acc);
+    if (C <= 2 * CHAIN) product_of(false, rows, NV, v, VS, u, C, acc, next, step);
+    else long_product(rows, NV, v, VS, u, C, acc, next, step);
     unroll (int i = 0; i < rows; i++)
         unroll (int j = 0; j < NV; j++) st_f32(m + i * WIDTH + j * VL, acc[i * NV + j]);
 }
 
-AI void products(long n, const float *v, const float *u, float *m, long panels) {
+// `after`: the panel that follows the last one.
+AI void products(long n, const float *v, const float *u, float *m, long panels, const float *after) {
     for (long j = 0; j < panels; j++, u += C * NR, m += NR) {
+        const float *next = j + 1 < panels ? u + C * NR : after;
         long i = 0;
-        for (; i + MR <= n; i += MR) tile(MR, v + i * VS, u, m + i * WIDTH);
-        COUNTED(n - i, MR, tile(COUNT, v + i * VS, u, m + i * WIDTH));
+        for (; i + MR <= n; i += MR, next += C * NR / BLOCK) tile(MR, v + i * VS, u, m + i * WIDTH, next);
+        COUNTED(n - i, MR, tile(COUNT, v + i * VS, u, m + i * WIDTH, next));
     }
 }
 
@@ -145,7 +149,7 @@ void KERNEL(const args *table, long begin, long end, void *scratch) {
         const long t0 = block * TB, n = t0 + TB < TILES ? TB : TILES - t0, c0 = nb * WIDTH, c1 = c0 + WIDTH < OCP ? c0 + WIDTH : OCP;
         const float *x = (const float *)a[0].p + b * XN, *u = a[1].p;
         for (long i = 0; i < n; i++) spread(a, x, v + i * VS, (t0 + i) / TW, (t0 + i) % TW);
-        for (long i = 0; i < POINTS; i++) products(n, v + i * TB * VS, u + (i * OCP + c0) * C, m + i * TB * WIDTH, (c1 - c0) / NR);
+        for (long i = 0; i < POINTS; i++) products(n, v + i * TB * VS, u + (i * OCP + c0) * C, m + i * TB * WIDTH, (c1 - c0) / NR, u + ((i + 1) * OCP + c0) * C);
         for (long i = 0; i < n; i++) {
             const float *from = m + i * WIDTH;
             const long ty = (t0 + i) / TW, tx = (t0 + i) % TW;
