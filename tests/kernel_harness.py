@@ -13,6 +13,7 @@ import random
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from zlib import crc32
 
 import numpy as np
 from compare import assert_close
@@ -32,6 +33,7 @@ from pelton.plan.region import Region, cut
 from pelton.tune.candidates import refusal
 
 PAGE = mmap.PAGESIZE
+DYNAMIC = 5                                              # one case in so many also runs with sizes that a run decides; `make test-all` runs all of them so
 TARGET = Target(threads=2)
 POISON = {"f": np.nan, "i": -77, "u": 77, "b": True, "V": 0}
 
@@ -262,7 +264,9 @@ def check(template: Template, case: Case, most: int = 2) -> int:
                 assert_close(results[0][v], wide.astype(v.type.dtype.numpy), about=f"{about} %{v.name}")
                 assert results[0][v].tobytes() == results[1][v].tobytes(), f"{about}: %{v.name} depends on how its tiles are cut"
             ran += 1
-    return ran + (check_dynamic(template, case) if template.dynamic else 0)
+    if template.dynamic and crc32(f"{template.name} {case.name}".encode()) % DYNAMIC == 0:
+        ran += check_dynamic(template, case)
+    return ran
 
 
 def _run(region: Region, kernel: Kernel, code: bytes, lay: Mapping[Value, Strides], inputs: Mapping[str, np.ndarray], about: str, *, behind: bool,
