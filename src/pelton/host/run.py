@@ -35,7 +35,7 @@ def _declared(node: Node, found: np.ndarray, type: TensorType) -> np.ndarray:
     """A result as its type says it; EngineError where the data made it another shape."""
     if found.shape != type.shape:
         raise EngineError(f"step {_where(node)} should give {type}, as the model declares or onnx infers, but for this data it gave shape {list(found.shape)}; "
-                          "engines have fixed shapes: declare the shape that the data has, and build again")
+                          "sizes that depend on the data are fixed when an engine is built: declare the shape that the data has, and build again")
     with np.errstate(all="ignore"):
         return np.asarray(found, type.dtype.numpy, order="C")
 

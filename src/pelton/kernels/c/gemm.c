@@ -18,8 +18,9 @@ enum : long { NR = NV * VL };
 #define MBS ((M + MB - 1) / MB)
 #define NBS ((N + NB - 1) / NB)
 #define BLOCKED (K > KC)
-// Whether the weights come from memory while they are used. One prefetch per column of A; in bursts before each tile they stalled its loads and gained half.
-// 128 × 768 × 3072: 7 %, 49 × 2048 × 512: 12 %, and Winograd with 1024 channels on 13 × 13 pixels 36 %; nothing lost where there is nothing to wait for.
+// Whether the weights may come from memory while they are used: one prefetch for each column of A. Against bursts before each tile, which had been here:
+// 128 × 768 × 3072 7 % faster, 128 × 768 × 2304 10 %, 128 × 3072 × 768 3 % slower (2 threads, interleaved, cold weights). Against none: 49 × 2048 × 512 12 %
+// faster, 196 × 1024 × 256 and 784 × 512 × 128 within 2 %.
 #define STREAMED (PACKED && K * N >= 1 << 16 && M >= 24)
 #define TILES (((M < MB ? M : MB) + MR - 1) / MR)                         // of a block
 

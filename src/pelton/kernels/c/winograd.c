@@ -103,7 +103,8 @@ AI void spread(const args *a, const float *x, float *v, long ty, long tx) {
     }
 }
 
-// A panel of weights comes from memory once and is used by all tiles of a block: each asks for its part of the next one.
+// A panel of weights comes from memory once and is used by all tiles of a block: each asks for its part of the next one. Against
+// no asking: 1024 channels on 13 × 13 pixels 12.1 → 8.9 ms, 512 on 7 × 7 1.27 → 0.98, 256 on 14 × 14 0.65 → 0.57 (2 threads, cold weights).
 AI void tile(int rows, const float *v, const float *u, float *m, const float *next) {
     const long step = STREAMED ? 4 * NR / BLOCK : 0;
     vf32 acc[MR * NV];
