@@ -1,0 +1,266 @@
+#!/usr/bin/env python3
+"""Writes networks to time as ONNX files, with random weights: those that Pelton was not tuned for.
+
+    python benchmarks/models.py FOLDER [NAME …] [--batch N]
+
+Five are graphs that come with the `onnx` package, with their constant weights made random; the others are exported from torch and torchvision, or
+written here. The statistics of batch norms are those of a random batch, so that values neither die out nor explode on their way, and two inputs
+must give different outputs. Needs onnx, onnxruntime, torch and torchvision.
+"""
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import torch
+from onnx import numpy_helper
+from torch import nn
+from torch.nn import functional as F
+
+OPSET = 17
+LIGHT = {"alexnet": "bvlc_alexnet", "densenet121": "densenet121", "inception_v2": "inception_v2", "shufflenet": "shufflenet", "squeezenet": "squeezenet"}
+LEAST = 0.01                                      # by how much two inputs must change the output, in parts of the largest
+
+
+def cbr(i: int, o: int, k: int = 3, s: int = 1) -> nn.Sequential:
+    return nn.Sequential(nn.Conv2d(i, o, k, s, k // 2, bias=False), nn.BatchNorm2d(o), nn.ReLU())
+
+
+class UNet(nn.Module):
+    """Ronneberger et al. 2015, padded, with half the channels and bilinear upsampling."""
+
+    def __init__(self, widths: tuple[int, ...] = (32, 64, 128, 256)):
+        super().__init__()
+        self.down = nn.ModuleList(nn.Sequential(cbr(i, o), cbr(o, o)) for i, o in zip((3, *widths), widths))
+        self.up = nn.ModuleList(nn.Sequential(cbr(i + o, o), cbr(o, o)) for i, o in zip(widths[:0:-1], widths[-2::-1]))
+        self.out = nn.Conv2d(widths[0], 2, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        kept: list[torch.Tensor] = []
+        for i, step in enumerate(self.down):
+            x = step(F.max_pool2d(x, 2) if i else x)
+            kept.append(x)
+        for step, side in zip(self.up, kept[-2::-1]):
+            x = step(torch.cat([F.interpolate(x, scale_factor=2.0, mode="bilinear", align_corners=False), side], 1))
+        return self.out(x)
+
+
+class Detector(nn.Module):
+    """ResNet-18, a feature pyramid joined by nearest upsampling and concatenation, and a head at three scales (as in the YOLO family)."""
+
+    def __init__(self, classes: int = 80, width: int = 128):
+        super().__init__()
+        from torchvision.models import resnet18
+
+        net = resnet18()
+        self.stages = nn.ModuleList([nn.Sequential(net.conv1, net.bn1, net.relu, net.maxpool, net.layer1, net.layer2), net.layer3, net.layer4])
+        self.lateral = nn.ModuleList(cbr(c, width, 1) for c in (128, 256, 512))
+        self.merge = nn.ModuleList(cbr(2 * width, width) for _ in range(2))
+        self.head = nn.Sequential(cbr(width, width), nn.Conv2d(width, 3 * (5 + classes), 1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        levels = []
+        for stage, lateral in zip(self.stages, self.lateral):
+            x = stage(x)
+            levels.append(lateral(x))
+        y = levels.pop()
+        heads = [self.head(y)]
+        for step in reversed(self.merge):
+            y = step(torch.cat([F.interpolate(y, scale_factor=2.0, mode="nearest"), levels.pop()], 1))
+            heads.append(self.head(y))
+        return torch.cat([torch.sigmoid(h).flatten(2).transpose(1, 2) for h in heads], 1)
+
+
+class GPT(nn.Module):
+    """Decoder blocks with causal attention, over embeddings (Radford et al. 2019, small)."""
+
+    def __init__(self, layers: int = 6, width: int = 512, heads: int = 8, words: int = 8192, longest: int = 512):
+        super().__init__()
+        self.words, self.places, self.heads = nn.Embedding(words, width), nn.Embedding(longest, width), heads
+        self.blocks = nn.ModuleList(nn.ModuleList([nn.LayerNorm(width), nn.Linear(width, 3 * width), nn.Linear(width, width), nn.LayerNorm(width),
+                                                   nn.Linear(width, 4 * width), nn.Linear(4 * width, width)]) for _ in range(layers))
+        self.norm, self.out = nn.LayerNorm(width), nn.Linear(width, words, bias=False)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        b, n = ids.shape
+        x = self.words(ids) + self.places(torch.arange(n))
+        mask = torch.full((n, n), float("-inf")).triu(1)
+        for norm1, qkv, project, norm2, wide, narrow in self.blocks:
+            q, k, v = (t.view(b, n, self.heads, -1).transpose(1, 2) for t in qkv(norm1(x)).chunk(3, -1))
+            a = torch.softmax(q @ k.transpose(-1, -2) / (q.shape[-1] ** 0.5) + mask, -1) @ v
+            x = x + project(a.transpose(1, 2).reshape(b, n, -1))
+            x = x + narrow(F.gelu(wide(norm2(x)), approximate="tanh"))
+        return self.out(self.norm(x))
+
+
+class Speech(nn.Module):
+    """Convolutions over frames, then two unidirectional GRU layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.front, self.gru, self.out = nn.Conv1d(80, 256, 5, 2, 2), nn.GRU(256, 384, 2, batch_first=True), nn.Linear(384, 64)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.out(self.gru(F.relu(self.front(x)).transpose(1, 2))[0])
+
+
+class TCN(nn.Module):
+    """Dilated convolutions over time with gates (van den Oord et al. 2016)."""
+
+    def __init__(self, width: int = 128, layers: int = 10):
+        super().__init__()
+        self.first, self.last = nn.Conv1d(1, width, 1), nn.Conv1d(width, 32, 1)
+        self.steps = nn.ModuleList(nn.ModuleList([nn.Conv1d(width, 2 * width, 3, dilation=2 ** (i % 5), padding=2 ** (i % 5)), nn.Conv1d(width, width, 1)])
+                                   for i in range(layers))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        for wide, mix in self.steps:
+            a, b = wide(x).chunk(2, 1)
+            x = x + mix(torch.tanh(a) * torch.sigmoid(b))
+        return self.last(F.relu(x))
+
+
+def vision(name: str, **given: object) -> Callable[[], nn.Module]:
+    def made() -> nn.Module:
+        import torchvision
+
+        return getattr(torchvision.models, name)(weights=None, **given)
+    return made
+
+
+def small_vit() -> nn.Module:
+    """ViT-S/16 (Touvron et al. 2021)."""
+    from torchvision.models import VisionTransformer
+
+    net = VisionTransformer(224, 16, 12, 6, 384, 1536)
+    nn.init.normal_(net.heads.head.weight, 0, 0.02)      # zero by torchvision's initialisation
+    return net
+
+
+def image(side: int) -> Callable[[int], torch.Tensor]:
+    return lambda batch: torch.randn(batch, 3, side, side)
+
+
+MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[int], torch.Tensor]]] = {
+    "convnext_tiny": (vision("convnext_tiny", layer_scale=0.3), image(224)),
+    "detector": (Detector, image(320)),
+    "efficientnet_b0": (vision("efficientnet_b0"), image(224)),
+    "gpt": (GPT, lambda batch: torch.randint(0, 8192, (batch, 256))),
+    "gru": (Speech, lambda batch: torch.randn(batch, 80, 200)),
+    "mobilenet_v3": (vision("mobilenet_v3_large"), image(224)),
+    "regnet_y_800mf": (vision("regnet_y_800mf"), image(224)),
+    "swin_t": (vision("swin_t"), image(224)),
+    "tcn": (TCN, lambda batch: torch.randn(batch, 1, 4000)),
+    "unet": (UNet, image(256)),
+    "vit_small": (small_vit, image(224)),
+}
+
+
+def exported(name: str, path: Path, batch: int) -> None:
+    build, feed = MODELS[name]
+    torch.manual_seed(0)
+    torch.backends.mha.set_fastpath_enabled(False)       # one operator for a whole attention layer, which ONNX does not have
+    module = build()
+    norms = [m for m in module.modules() if isinstance(m, nn.BatchNorm2d)]
+    for m in norms:
+        m.momentum = 1.0
+        nn.init.uniform_(m.weight, 0.8, 1.2)
+        nn.init.normal_(m.bias, 0, 0.05)
+    with torch.no_grad():
+        if norms:
+            module.train()(feed(4))
+        torch.onnx.export(module.eval(), (feed(batch),), str(path), input_names=["x"], output_names=["y"], opset_version=OPSET, dynamo=False)
+
+
+def light(name: str, path: Path, batch: int) -> None:
+    """A graph of the onnx package, whose weights are ConstantOfShape nodes, with random ones in their place."""
+    model = onnx.load(Path(onnx.__file__).parent / "backend" / "test" / "data" / "light" / f"light_{LIGHT[name]}.onnx")
+    graph, rng = model.graph, np.random.default_rng(0)
+    known = {w.name: numpy_helper.to_array(w) for w in graph.initializer}
+    shapes = {n.output[0]: known[n.input[0]].tolist() for n in graph.node if n.op_type == "ConstantOfShape"}
+    nodes = [n for n in graph.node if n.op_type != "ConstantOfShape"]
+    products = {w for n in nodes if n.op_type in ("Conv", "Gemm") for w in n.input[1:2]}
+    centred = {w for n in nodes if n.op_type in ("Conv", "Gemm") for w in n.input[2:]}
+    centred |= {w for n in nodes if n.op_type == "BatchNormalization" for w in n.input[2:4]}
+    for key, shape in shapes.items():
+        value = (rng.normal(0, np.sqrt(2 / np.prod(shape[1:])), shape) if key in products else rng.normal(0, 0.05, shape) if key in centred
+                 else rng.uniform(0.8, 1.2, shape))
+        graph.initializer.append(numpy_helper.from_array(value.astype(np.float32), key))
+    used = {x for n in nodes for x in n.input}
+    weights = [w for w in graph.initializer if w.name in used]
+    inputs = [i for i in graph.input if i.name in used - {w.name for w in weights}]
+    targets = {n.input[1] for n in nodes if n.op_type == "Reshape"}
+    for field, items in ((graph.node, nodes), (graph.initializer, weights), (graph.input, inputs)):
+        del field[:]
+        field.extend(items)
+    model.ir_version = 8
+    model = onnx.version_converter.convert_version(model, OPSET)
+    if batch != 1:
+        for w in model.graph.initializer:
+            shape = numpy_helper.to_array(w)
+            if w.name in targets and shape[0] == 1:
+                w.CopyFrom(numpy_helper.from_array(np.array([batch, *shape[1:]]), w.name))
+        for port in (*model.graph.input, *model.graph.output):
+            port.type.tensor_type.shape.dim[0].dim_value = batch
+        del model.graph.value_info[:]
+    settle(model)
+    onnx.save(model, path)
+
+
+def settle(model: onnx.ModelProto) -> None:
+    """Gives each batch norm of a graph, in order, the statistics of what reaches it for one random input."""
+    import onnxruntime
+
+    stored = {w.name: w for w in model.graph.initializer}
+    x = model.graph.input[0]
+    feeds = {x.name: np.random.default_rng(1).standard_normal([d.dim_value for d in x.type.tensor_type.shape.dim]).astype(np.float32)}
+    norms = [n for n in model.graph.node if n.op_type == "BatchNormalization"]
+    for n in norms:
+        probe = onnx.ModelProto()
+        probe.CopyFrom(model)
+        del probe.graph.output[:]
+        probe.graph.output.append(onnx.helper.make_empty_tensor_value_info(n.input[0]))
+        (found,) = onnxruntime.InferenceSession(probe.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, feeds)
+        for name, value in zip(n.input[3:5], (found.mean((0, 2, 3)), np.maximum(found.var((0, 2, 3)), 1e-2))):
+            stored[name].CopyFrom(numpy_helper.from_array(value.astype(np.float32), name))
+
+
+def change(path: Path) -> float:
+    """By how much two random inputs change the first output, in parts of its largest value; an error where that is nothing."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    outs = []
+    for seed in (1, 2):
+        rng = np.random.default_rng(seed)
+        feeds = {i.name: rng.standard_normal(i.shape).astype(np.float32) if "float" in i.type else rng.integers(0, 1000, i.shape)
+                 for i in session.get_inputs()}
+        outs.append(session.run(None, feeds)[0].astype(np.float64))
+    by = float(np.abs(outs[0] - outs[1]).max() / np.abs(outs[0]).max())
+    if not by > LEAST:
+        raise SystemExit(f"{path}: two inputs change the output by only {by:.2g} of its largest value")
+    return by
+
+
+def main() -> None:
+    ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ask.add_argument("folder", type=Path)
+    ask.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(sorted([*LIGHT, *MODELS]))} (all, if none is given)")
+    ask.add_argument("--batch", type=int, default=1)
+    a = ask.parse_args()
+    unknown = [n for n in a.names if n not in LIGHT and n not in MODELS]
+    if unknown:
+        ask.error(f"there is no {unknown[0]}; there are {', '.join(sorted([*LIGHT, *MODELS]))}")
+    a.folder.mkdir(parents=True, exist_ok=True)
+    for name in a.names or sorted([*LIGHT, *MODELS]):
+        path = a.folder / (name + (f"_b{a.batch}" if a.batch > 1 else "") + ".onnx")
+        (light if name in LIGHT else exported)(name, path, a.batch)
+        print(f"{path}: {path.stat().st_size / 1e6:.1f} MB, two inputs differ by {change(path):.2f} of the largest output", flush=True)
+
+
+if __name__ == "__main__":
+    main()
