@@ -21,7 +21,7 @@ enum : long { NR = NV * VL, PANELS = (OC + NR - 1) / NR, NBS = (PANELS * NR + NB
 static const float zeros[C];
 
 AI void sum(int rows, long n, const float *const *at, const float *w, vf32 (*acc)[NV]) {
-    for (long k = 0; k < n; k++) {
+    fourfold for (long k = 0; k < n; k++) {
         vf32 v[NV];
         unroll (int j = 0; j < NV; j++) v[j] = ld_f32(w + k * NR + j * VL);
         unroll (int i = 0; i < rows; i++) {

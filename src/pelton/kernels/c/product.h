@@ -5,28 +5,40 @@
 // Weights are f32, or f16 where reading them is what takes the time.
 AI vf32 weights_at(bool half, const void *panel, long i) { return half ? ld_f16((const f16 *)panel + i) : ld_f32((const float *)panel + i); }
 
-// acc[rows][vectors] += n columns of `a`, whose rows lie `stride` apart, times n rows of the panel. What there is less of is loaded first
-// and stays in registers: the other way round spills. Meanwhile memory from `next` on is asked for, `step` bytes per column.
-AI void product_of(bool half, int rows, int vectors, const float *a, long stride, const void *panel, long n, vf32 *acc, const void *next, long step) {
-    for (long k = 0; k < n; k++) {
-        if (step) __builtin_prefetch((const char *)next + k * step, 0, 2);
-        const long row = k * vectors * VL;
-        if (rows < vectors) {
-            vf32 x[rows];
-            unroll (int i = 0; i < rows; i++) x[i] = bc_f32(a[i * stride + k]);
-            unroll (int j = 0; j < vectors; j++) {
-                const vf32 w = weights_at(half, panel, row + j * VL);
-                unroll (int i = 0; i < rows; i++) acc[i * vectors + j] = vec_fma(x[i], w, acc[i * vectors + j]);
-            }
-        } else {
-            vf32 w[vectors];
-            unroll (int j = 0; j < vectors; j++) w[j] = weights_at(half, panel, row + j * VL);
-            unroll (int i = 0; i < rows; i++) {
-                const vf32 x = bc_f32(a[i * stride + k]);
-                unroll (int j = 0; j < vectors; j++) acc[i * vectors + j] = vec_fma(x, w[j], acc[i * vectors + j]);
-            }
+// One column of `a` times one row of the panel. What there is less of is loaded first and stays in registers: the other way round spills.
+AI void column(bool half, int rows, int vectors, const float *a, long stride, const void *panel, long row, vf32 *acc) {
+    if (rows < vectors) {
+        vf32 x[rows];
+        unroll (int i = 0; i < rows; i++) x[i] = bc_f32(a[i * stride]);
+        unroll (int j = 0; j < vectors; j++) {
+            const vf32 w = weights_at(half, panel, row + j * VL);
+            unroll (int i = 0; i < rows; i++) acc[i * vectors + j] = vec_fma(x[i], w, acc[i * vectors + j]);
+        }
+    } else {
+        vf32 w[vectors];
+        unroll (int j = 0; j < vectors; j++) w[j] = weights_at(half, panel, row + j * VL);
+        unroll (int i = 0; i < rows; i++) {
+            const vf32 x = bc_f32(a[i * stride]);
+            unroll (int j = 0; j < vectors; j++) acc[i * vectors + j] = vec_fma(x, w[j], acc[i * vectors + j]);
         }
     }
+}
+
+// Columns at once. Where another thread of the core takes half of the instructions that can begin, those that only count are felt: against one by one,
+// products of 128 to 256 rows are 5–12 % faster beside such a neighbour and as fast without. Eight at once: 1 % more, for longer compiling.
+enum : long { AT_ONCE = 4 };
+
+// acc[rows][vectors] += n columns of `a`, whose rows lie `stride` apart, times n rows of the panel. Meanwhile memory from `next` on is asked for,
+// `step` bytes per column.
+AI void product_of(bool half, int rows, int vectors, const float *a, long stride, const void *panel, long n, vf32 *acc, const void *next, long step) {
+    long k = 0;
+    if (rows * vectors >= 8) {
+        rolled for (; k + AT_ONCE <= n; k += AT_ONCE) {
+            for (long i = 0; i < AT_ONCE * step; i += 64) __builtin_prefetch((const char *)next + k * step + i, 0, 2);
+            unroll (int u = 0; u < AT_ONCE; u++) column(half, rows, vectors, a + k + u, stride, panel, (k + u) * vectors * VL, acc);
+        }
+    }
+    rolled for (; k < n; k++) column(half, rows, vectors, a + k, stride, panel, k * vectors * VL, acc);
 }
 
 AI void product(int rows, int vectors, const float *a, long stride, const float *panel, long n, vf32 *acc) {

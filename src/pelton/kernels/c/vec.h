@@ -26,6 +26,7 @@ typedef union { void *p; long d; } args;
 #define COLD static __attribute__((noinline, cold, unused))
 #define unroll _Pragma("clang loop unroll(full)") for
 #define rolled _Pragma("nounroll")
+#define fourfold _Pragma("clang loop unroll_count(4)")                     // where the instructions that only count are felt
 
 // Does what follows with COUNT in place of n, 0 < n < most ≤ 12 (nothing for n = 0), a number that the compiler knows: straight code where n is a constant,
 // a switch where it is not.
