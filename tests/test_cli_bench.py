@@ -150,7 +150,7 @@ def test_bench_beside_others(capsys, runtimes, cnn, cache):
     out = capsys.readouterr().out
     assert re.search(r"onnxruntime +0\.0 +[\d.]+ +[\d.]+ +1\.0e\+00 +does not count", out) and "out of wine" in out
     assert re.search(r"mnn +0\.1 +[\d.]+ +[\d.]+ +0\.0e\+00 +[\d.]+× as fast", out)
-    assert re.search(r"ncnn +failed: .*cannot be converted \(status 1\): pnnx knows no such layer", out)
+    assert re.search(r"ncnn: failed: .*cannot be converted \(status 1\): pnnx knows no such layer", out)
     assert sorted(os.listdir(os.path.dirname(cnn))) == around, "conversions are put beside the user's model"
 
 

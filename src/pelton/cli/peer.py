@@ -68,12 +68,13 @@ def mnn(path: str, feeds: Feeds, threads: int, outputs: list[str], folder: Path)
     def run() -> list[np.ndarray]:
         for name, x in given.items():
             places[name].copyFrom(tensor(x))
-        net.runSession(session)
+        if code := net.runSession(session):
+            raise RuntimeError(f"MNN does not compute the model: status {code}")
         arrays = []
         for name in outputs:
             out = found[name]
             array = np.empty(out.getShape(), np.float32 if out.getDataType() == mnn.Halide_Type_Float else np.int32)
-            host = tensor(array)                  # lives as long as the array that it writes to
+            host = tensor(array)                  # its memory is its own
             out.copyToHostTensor(host)
             arrays.append(np.array(host.getNumpyData()))
         return arrays
@@ -90,7 +91,8 @@ def ncnn(path: str, feeds: Feeds, threads: int, outputs: list[str], folder: Path
     net.opt.num_threads = threads
     net.opt.use_fp16_packed = net.opt.use_fp16_storage = net.opt.use_fp16_arithmetic = False
     if net.load_param(str(param)) or net.load_model(str(weights)):
-        raise RuntimeError("ncnn does not load what pnnx made of the model")
+        left = sorted({line.split()[0] for line in param.read_text().splitlines() if "." in line.partition(" ")[0]})
+        raise RuntimeError(f"ncnn does not load what pnnx made of the model; it has layers that pnnx did not convert: {', '.join(left) or 'none'}")
     # pnnx says in an example of its own which axis of which array is the batch, of which tensors in ncnn know nothing or as of an axis apart.
     said = example.read_text()
     squeezed = {name: int(axis) for name, axis in re.findall(r"Mat\((in\d+)\.squeeze\((\d+)\)", said)}

@@ -161,8 +161,8 @@ def table(found: Sequence[Measured]) -> str:
     ours = found[0]
     for m in found:
         if m.why_not:
-            rows.append((m.runtime, m.why_not, "", "", "", ""))
+            rows.append((m.runtime, "", "–", "", "", ""))
         else:
             faster = "" if m is ours or ours.why_not else f"{m.median / ours.median:.2f}× as fast" if m.right else "does not count: other outputs"
             rows.append((m.runtime, text.shortened(m.version, 16), f"{m.median / 1e6:.3f}", f"{m.spread:.2f}", "" if m is ours else f"{m.off:.1e}", faster))
-    return text.table(rows, "llrrrr")
+    return "\n".join((text.table(rows, "llrrrr"), *(f"{m.runtime}: {m.why_not}" for m in found if m.why_not)))
