@@ -4,8 +4,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Any
-from xml.sax.saxutils import escape
 
 from . import text
 
@@ -59,9 +59,10 @@ class Axis:
         return self.start + (self.end - self.start) * math.log(value / self.least) / math.log(self.most / self.least)
 
     def ticks(self) -> list[float]:
-        """1, 2 and 5 of every power of ten."""
+        """1, 2 and 5 of every power of ten, or these alone where there are many."""
+        steps = (1, 2, 5) if self.most / self.least < 1e5 else (1,)
         powers = range(math.floor(math.log10(self.least)), math.ceil(math.log10(self.most)) + 1)
-        return [m * 10.0 ** p for p in powers for m in (1, 2, 5) if self.least * .999 <= m * 10.0 ** p <= self.most * 1.001]
+        return [m * 10.0 ** p for p in powers for m in steps if self.least * .999 <= m * 10.0 ** p <= self.most * 1.001]
 
 
 def _axes(roof: Roof, drawn: Sequence[Mapping[str, Any]]) -> tuple[Axis, Axis]:
