@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Iterable
 from typing import Any
 
@@ -13,7 +12,7 @@ def write(path: str | os.PathLike[str], pieces: Iterable[Any], *, durable: bool 
     durable: the file has reached the disk before it replaces the other.
     """
     path = os.path.realpath(path)
-    part = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.{secrets.token_hex(6)}.part")
+    part = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.{os.urandom(6).hex()}.part")
     try:
         handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         try:
