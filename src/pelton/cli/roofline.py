@@ -10,7 +10,7 @@ from typing import Any
 from . import text
 
 SHORT = 1e3                                       # nanoseconds: about what it takes to start a step on all threads
-WIDTH, HEIGHT = 1000, 640
+WIDTH, HEIGHT = 1000, 655
 LEFT, RIGHT, TOP, BOTTOM = 72, 780, 64, 580       # of the field that the dots are in
 AREA = 14_000                                     # square pixels that all dots have together
 SMALLEST = 2.5                                    # radius in pixels
