@@ -12,7 +12,7 @@ help:
 	@echo "make test-all      every test"
 	@echo "make test-runtime  an engine in a venv that has numpy and the runtime alone"
 	@echo "make lint          ruff and mypy"
-	@echo "make bench MODELS='a.onnx b.onnx' [PEERS=python-with-onnxruntime-and-openvino]"
+	@echo "make bench MODELS='a.onnx folder-of-models' [PEERS=python-with-the-other-runtimes] [ARGS='--vs onnxruntime']"
 	@echo "make clean         remove what these have made"
 
 $(STAMP): pyproject.toml setup.py $(NATIVE)

@@ -4,12 +4,13 @@ import json
 import os
 import re
 import sys
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
 import pelton
-from pelton.cli import main, peers, progress, text
+from pelton.cli import arrays, main, peers, progress, text
 
 QUICK = ["--seconds", "0.02", "--warmup", "0"]
 
@@ -19,7 +20,9 @@ def test_bench_of_an_engine(capsys, engines):
     out = capsys.readouterr().out
     assert re.search(r"throughput +[\d.]+ per second", out) and re.search(r"min [\d.]+  mean [\d.]+  median [\d.]+  p90 [\d.]+  p95 [\d.]+  p99 [\d.]+", out)
     steps = len(pelton.load(engines["cnn"]).steps)
-    assert "% of peak" in out and len(re.findall(r"^ *\d+ +[\d.]+ (?:ns|µs|ms|s) ", out, re.M)) == steps
+    assert "% of peak" in out and len(re.findall(r"^ *\d+ +[\d.]+ (?:ns|µs|ms|s) .* (?:compute +\d+|memory +\d+|–) ", out, re.M)) == steps
+    assert re.search(r"^in kernels [\d.]+ \S+, around them [\d.]+ \S+: ", out, re.M) and re.search(r"Measured: \d+ GFLOP/s, [\d.]+ GB/s", out)
+    assert all(len(line) <= 160 for line in out.splitlines())
 
 
 def test_bench_of_a_model_as_json(capsys, pair, cache):
@@ -29,34 +32,126 @@ def test_bench_of_a_model_as_json(capsys, pair, cache):
     assert 0 < ms["min"] <= ms["median"] <= ms["p90"] <= ms["p95"] <= ms["p99"] and ms["min"] <= ms["mean"]
     assert found["threads"] == 1 and found["runs"] >= 5 and found["throughput"] > 0 and found["peak_gflops"] > 1
     assert abs(sum(s["share"] for s in found["layers"]) - 1) < 1e-6
+    assert found["peak_gbytes"] > 1 and found["in_kernels_ns"] == sum(s["ns"] for s in found["layers"]) and found["around_ns"] > 0
+    step = found["layers"][0]
+    assert step["flops"] == 8 * 4 and step["bytes"] == 3 * 8 * 4 * 4 and step["bound"] == "" and 0 < step["reached"] < 1
+
+
+def test_the_plot_is_drawn(capsys, tmp_path, engines):
+    path = tmp_path / "roofline.svg"
+    assert main(["bench", engines["cnn"], *QUICK, "--plot", str(path)]) == 0
+    said, steps = capsys.readouterr().out, pelton.load(engines["cnn"]).steps
+    assert "roofline.svg" in said and "% of peak" not in said and os.listdir(tmp_path) == ["roofline.svg"]
+    drawn = [s for s in steps if s.info["flops"]]
+    assert len(ElementTree.parse(path).findall(".//{*}circle")) == len(drawn) > 3
 
 
 def test_bench_refuses(refused, engines, cnn):
     assert "onnxruntime, openvino" in refused("bench", cnn, "--vs", "tensorrt")
     assert "--vs takes" in refused("bench", cnn, "--vs", "")
     assert "model.onnx" in refused("bench", engines["cnn"], "--vs", "onnxruntime")
+    assert "ends in .svg" in refused("bench", engines["cnn"], "--plot", "roofline.png")
+    assert "no folder" in refused("bench", engines["cnn"], "--plot", "no/such/roofline.svg")
+
+
+PEERS = {
+    "onnxruntime.py": """
+import numpy, time
+print("chatter")
+__version__ = "0.0"
+class SessionOptions: pass
+class InferenceSession:
+    def __init__(self, *args, **kw): pass
+    def run(self, names, feeds):
+        time.sleep(.002)
+        return [numpy.zeros((1, 10), numpy.float32)]
+""",
+    "openvino.py": """
+class Core:
+    def compile_model(self, *args): raise ValueError("out of wine")
+""",
+    "_tools.py": """
+def mnnconvert(args):
+    assert open(args[args.index("--modelFile") + 1], "rb").read()
+    open(args[args.index("--MNNModel") + 1], "w").write("converted")
+""",
+    "MNN.py": """
+import numpy
+__version__ = "0.1"
+Halide_Type_Int, Halide_Type_Float, Tensor_DimensionType_Caffe = 0, 1, 2
+class Tensor:
+    def __init__(self, shape, kind, array, order): self.array = array
+    def getShape(self): return self.array.shape
+    def getDataType(self): return Halide_Type_Float
+    def getNumpyData(self): return self.array
+    def copyFrom(self, other): assert other.array.shape == (1, 3, 12, 12)
+    def copyToHostTensor(self, host): host.array[:] = self.array
+class Interpreter:
+    def __init__(self, path): assert open(path).read() == "converted"
+    def createSession(self, config): assert config["numThread"] == 1
+    def getSessionInputAll(self, session): return {"x": Tensor(None, None, None, None)}
+    def getSessionOutputAll(self, session): return {"y": Tensor(None, None, numpy.load(%RIGHT%), None)}
+    def runSession(self, session): pass
+""",
+    "pnnx.py": """
+import sys
+def pnnx():
+    assert sys.argv[1:] == ["model.onnx", "inputshape=[1,3,12,12]f32", "fp16=0"] and open("model.onnx", "rb").read()
+    if %FAILS%: sys.exit("pnnx knows no such layer")
+    open("model.ncnn.param", "w"), open("model.ncnn.bin", "w")
+    open("model_ncnn.py", "w").write('ex.input("in0", ncnn.Mat(in0.squeeze(0).numpy()).clone())\\nout.append(torch.from_numpy(out0.numpy(batch_index=0)))')
+""",
+    "ncnn.py": """
+import numpy
+__version__ = "0.2"
+class Mat:
+    def __init__(self, array): self.array = array
+    def numpy(self, batch_index): return self.array[None]
+class Options: pass
+class Extractor:
+    def input(self, name, mat): assert name == "in0" and mat.array.shape == (3, 12, 12)
+    def extract(self, name): return 0, Mat(numpy.load(%RIGHT%)[0] * 1.02)
+class Net:
+    def __init__(self): self.opt = Options()
+    def load_param(self, path): return 0
+    load_model = load_param
+    def create_extractor(self): return Extractor()
+"""}
 
 
 @pytest.fixture
-def runtimes(tmp_path, monkeypatch):
-    """Makes other runtimes importable in subprocesses: an `onnxruntime` that answers zeros, an `openvino` that fails."""
-    (tmp_path / "onnxruntime.py").write_text(
-        "import numpy, time\nprint('chatter')\n__version__ = '0.0'\nclass SessionOptions: pass\n"
-        "class InferenceSession:\n    def __init__(self, *args, **kw): pass\n"
-        "    def run(self, names, feeds):\n        time.sleep(.002)\n        return [numpy.zeros((1, 10), numpy.float32)]\n")
-    (tmp_path / "openvino.py").write_text("class Core:\n    def compile_model(self, *args): raise ValueError('out of wine')\n")
+def runtimes(tmp_path, monkeypatch, engines):
+    """Makes other runtimes importable in subprocesses: an `onnxruntime` that answers zeros, an `openvino` that fails, an `mnn` that knows what is right,
+    an `ncnn` that comes near it. Gives a function that writes them, pnnx failing or not."""
+    right = tmp_path / "right.npy"
+    engine = pelton.load(engines["cnn"])
+    np.save(right, engine.run(arrays.made_up(engine))["y"])
+
+    def write(pnnx_fails=False):
+        for name, program in PEERS.items():
+            (tmp_path / name).write_text(program.replace("%RIGHT%", repr(str(right))).replace("%FAILS%", str(pnnx_fails)))
+    write()
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
+    return write
 
 
 def test_bench_beside_others(capsys, runtimes, cnn, cache):
-    assert main(["bench", cnn, "--level", "0", *QUICK, "--vs", "onnxruntime,openvino", "--json", *cache]) == 0
-    ours, zeros, broken = json.loads(capsys.readouterr().out)["vs"]
+    around = sorted(os.listdir(os.path.dirname(cnn)))
+    line = ["bench", cnn, "--level", "0", "--threads", "1", *QUICK, "--vs", "onnxruntime,openvino,mnn,ncnn", *cache]
+    assert main([*line, "--json"]) == 0
+    ours, zeros, broken, same, near = json.loads(capsys.readouterr().out)["vs"]
     assert ours["runtime"] == "pelton" and ours["version"] == pelton.__version__ and ours["off"] == 0
-    assert zeros["median_ms"] > 2 and zeros["off"] == 1 and zeros["spread"] >= 1
+    assert zeros["median_ms"] > 2 and zeros["off"] == 1 and zeros["spread"] >= 1 and not zeros["right"]
     assert broken == {"runtime": "openvino", "why_not": "failed: ValueError: out of wine"}
-    assert main(["bench", cnn, "--level", "0", *QUICK, "--vs", "onnxruntime,openvino", *cache]) == 0
+    assert same["version"] == "0.1" and same["off"] == 0 and same["right"]
+    assert near["version"] == "0.2" and abs(near["off"] - .02) < 1e-4 and near["right"]
+    runtimes(pnnx_fails=True)
+    assert main(line) == 0
     out = capsys.readouterr().out
-    assert re.search(r"onnxruntime +0\.0 +[\d.]+ +[\d.]+ +1\.0e\+00 +[\d.]+× as fast", out) and "out of wine" in out
+    assert re.search(r"onnxruntime +0\.0 +[\d.]+ +[\d.]+ +1\.0e\+00 +does not count", out) and "out of wine" in out
+    assert re.search(r"mnn +0\.1 +[\d.]+ +[\d.]+ +0\.0e\+00 +[\d.]+× as fast", out)
+    assert re.search(r"ncnn: failed: .*cannot be converted \(status 1\): pnnx knows no such layer", out)
+    assert sorted(os.listdir(os.path.dirname(cnn))) == around, "conversions are put beside the user's model"
 
 
 def test_a_runtime_that_is_not_there_says_how_to_install_it(tmp_path, engines, cnn, monkeypatch):
@@ -64,7 +159,10 @@ def test_a_runtime_that_is_not_there_says_how_to_install_it(tmp_path, engines, c
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
     quick = {"threads": 1, "seconds": .02, "rounds": 2, "folder": str(tmp_path)}
     found = peers.compare(engines["cnn"], cnn, {"x": np.zeros((1, 3, 12, 12), np.float32)}, ["onnxruntime"], **quick)
-    assert "pip install onnxruntime" in found[1].why_not and len(found[0].rounds) == 2
+    assert "pip install onnxruntime" in found[1].why_not and len(found[0].rounds) == 2 and not found[1].right
+    (tmp_path / "ncnn.py").write_text("")
+    (without,) = peers.compare(engines["cnn"], cnn, {"x": np.zeros((1, 3, 12, 12), np.float32)}, ["ncnn"], **quick)[1:]
+    assert "pnnx" in without.why_not and without.why_not.endswith("pip install ncnn pnnx")
     with pytest.raises(pelton.InputError, match="does not start"):
         peers.compare(engines["cnn"], cnn, {}, ["onnxruntime"], python=str(tmp_path / "python"), **quick)
 

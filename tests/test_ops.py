@@ -111,6 +111,18 @@ def test_flops_count_a_multiply_add_as_two():
                  output_padding=(0, 0)) == 2 * 75 * 16
     assert count("gru", "f32[7, 2, 3]", "f32[1, 15, 3]", "f32[1, 15, 5]", "f32[1, 30]", "f32[1, 2, 5]", hidden=5) == 2 * 7 * 2 * 15 * 8
     assert count("add", "f32[5]", "f32[3, 1]") == 15
+    assert count("exp", "f32[5]") == count("relu", "f32[5]") == 5
+    pool = dict(kernel=(3, 2), strides=(2, 2), pads=(0,) * 4, dilations=(1, 1))
+    assert count("max_pool", "f32[1, 4, 7, 6]", **pool) == count("average_pool", "f32[1, 4, 7, 6]", **pool) == 4 * 9 * 6
+    assert count("softmax", "f32[3, 7]", axis=1) == 5 * 21 and count("layer_norm", "f32[3, 7]", "f32[7]", "f32[7]", axis=1) == 7 * 21
+    assert count("reduce_max", "f32[3, 7]", axes=(1,)) == count("arg_max", "f32[3, 7]", axis=1) == count("top_k", "f32[3, 7]", k=2, axis=1) == 21
+
+
+def test_every_op_that_computes_counts_its_operations():
+    """What a kernel computes and no count tells would show as no work in reports; these only move elements."""
+    moving = {"sizes", "iota", "reshape", "transpose", "concat", "slice", "expand", "tile", "pad", "trilu",
+              "gather", "gather_elements", "gather_nd", "scatter_elements", "scatter_nd"}
+    assert {op.name for op in REGISTRY.values() if op.kind == "structured" and op.flops is None} == moving
 
 
 def test_the_reference_of_a_real_layer_is_fast_enough_to_be_an_oracle():

@@ -1,11 +1,16 @@
 """Times Pelton beside other runtimes on ONNX files, in turns and each in a process of its own, and writes a table in Markdown.
 
-    python benchmarks/cpu/run.py model.onnx … [--vs onnxruntime,openvino] [--peers-python PYTHON] [--threads N] [--level N] [--strict]
+    python benchmarks/cpu/run.py MODEL_OR_FOLDER … [--vs onnxruntime,openvino,mnn,ncnn] [--peers-python PYTHON] [--threads N] [--level N] [--strict]
                                  [--shapes x=1x3x224x224] [--seconds S] [--rounds N] [--output TABLE.md]
 
-The other runtimes want versions of protobuf that `onnx` does not: give them a venv of their own and name its Python with --peers-python.
-Every model is built with an empty cache. Times are medians over rounds of the rounds' medians; `off` is the largest difference of the
-outputs, relative to the largest of them. A model that Pelton cannot build, or gets wrong, makes the exit status 1.
+The models of a folder have a table of their own, models that are named one by one share one. So the README's tables, of a folder with the six models
+that Pelton was tuned for and one with those of benchmarks/models.py, are both made by `make bench MODELS="tuned untuned" PEERS=peers/bin/python`.
+The other runtimes want versions of protobuf that `onnx` does not: give them a venv of their own (pip install onnxruntime openvino MNN ncnn pnnx) and
+name its Python with --peers-python; MNN and ncnn convert models first, which is not timed, into a folder that is removed again.
+
+Every model is built with an empty cache. Times are medians over rounds of the rounds' medians. `off` is the largest difference of Pelton's outputs from
+those of the first runtime in the order of --vs that works, relative to the largest of them; runtimes that are off from Pelton by more than 3e-2
+are marked and do not count as the best. A model that Pelton cannot build, or gets wrong, makes the exit status 1.
 """
 from __future__ import annotations
 
@@ -17,19 +22,22 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pelton
 from pelton.backends.cpu import default_threads, describe
 from pelton.cli import arguments, arrays, peers
+from pelton.cli.text import count
 
 TOLERANCE = 2e-3                                  # of the largest output: what Winograd may cost
 
 
 def main() -> int:
     ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ask.add_argument("models", nargs="+")
-    ask.add_argument("--vs", default="onnxruntime,openvino")
+    ask.add_argument("models", nargs="+", metavar="MODEL_OR_FOLDER")
+    ask.add_argument("--vs", default=",".join(peers.PEERS))
     ask.add_argument("--peers-python", default=sys.executable)
     ask.add_argument("--seconds", type=arguments.seconds, default=10.0, help="per runtime and model")
     ask.add_argument("--rounds", type=int, default=5)
@@ -41,21 +49,46 @@ def main() -> int:
     a = ask.parse_args()
     threads = a.threads or default_threads()
     shapes = arguments.named((pair for given in a.shapes for pair in given.split(",")), "--shapes", "x=1x3x224x224")
-    rows, wrong = [], False
-    for model in a.models:
-        row, good = measure(model, a, threads, shapes)
-        rows.append(row)
-        wrong |= not good
-        print(" | ".join(row), flush=True)
-    text = table(rows, a, threads)
+    if unknown := [n for n in a.vs.split(",") if n not in peers.PEERS]:
+        ask.error(f"--vs takes {', '.join(peers.PEERS)}, got {unknown[0]!r}")
+    if not groups(a.models):
+        ask.error(f"there is no .onnx file in {' '.join(a.models)}")
+    tables, failed = [], False
+    for models in groups(a.models):
+        rows = []
+        for model in models:
+            rows.append(measure(model, a, threads, shapes))
+            print(rows[-1].line(), flush=True)
+        tables.append(table(rows, a, threads))
+        failed |= not all(r.right for r in rows)
+    text = "\n\n".join(tables)
     print("\n" + text)
     if a.output:
         a.output.write_text(text + "\n")
-    return int(wrong)
+    return int(failed)
 
 
-def measure(model: str, a: argparse.Namespace, threads: int, shapes: dict[str, str]) -> tuple[list[str], bool]:
-    """One row of the table, and whether Pelton's outputs were right."""
+def groups(given: Sequence[str]) -> list[list[str]]:
+    """The models of each table: those that are named, and those of each folder."""
+    named = [m for m in given if not os.path.isdir(m)]
+    folders = [sorted(map(str, Path(f).glob("*.onnx"))) for f in given if os.path.isdir(f)]
+    return [models for models in (named, *folders) if models]
+
+
+@dataclass
+class Row:
+    """A model: the cells of its line, by how much the best other runtime is slower, and whether Pelton's outputs were right."""
+
+    cells: list[str]
+    lead: float = math.nan
+    right: bool = False
+
+    def line(self) -> str:
+        return f"| {' | '.join(self.cells)} |"
+
+
+def measure(model: str, a: argparse.Namespace, threads: int, shapes: dict[str, str]) -> Row:
+    """One row of the table."""
     names, stem = a.vs.split(","), Path(model).stem
     with tempfile.TemporaryDirectory(prefix="pelton-bench-") as folder:
         start = time.monotonic()
@@ -63,7 +96,7 @@ def measure(model: str, a: argparse.Namespace, threads: int, shapes: dict[str, s
             engine = pelton.build(model, level=a.level, strict=a.strict, threads=threads, shapes=fitting(shapes, model),
                                   cache_dir=os.path.join(folder, "cache"))
         except pelton.Error as e:
-            return [stem, f"not built: {e}", *[""] * (len(names) + 3)], False
+            return Row([stem, f"not built: {e}", *[""] * (len(names) + 3)])
         built = time.monotonic() - start
         path = os.path.join(folder, "engine.pelton")
         engine.save(path)
@@ -74,12 +107,16 @@ def measure(model: str, a: argparse.Namespace, threads: int, shapes: dict[str, s
         if m.why_not:
             print(f"{stem}: {m.runtime} {m.why_not}", file=sys.stderr)
     if ours.why_not:
-        return [stem, ours.why_not, *[""] * (len(names) + 3)], False
-    best = min(others, key=lambda m: m.median, default=None)
-    ratio = statistics.median(statistics.median(b) / statistics.median(o) for b, o in zip(best.rounds, ours.rounds)) if best else math.nan
-    off = max((m.off for m in others), default=0.0)
-    return [stem, f"{ours.median / 1e6:.2f}", *(f"{m.median / 1e6:.2f}" if not m.why_not else "–" for m in found[1:]),
-            f"{ratio:.2f}" if best else "–", f"{off:.1e}", f"{built:.0f}"], off <= TOLERANCE
+        return Row([stem, ours.why_not, *[""] * (len(names) + 3)])
+    best = min((m for m in others if m.right), key=lambda m: m.median, default=None)
+    lead = statistics.median(statistics.median(b) / statistics.median(o) for b, o in zip(best.rounds, ours.rounds)) if best else math.nan
+    off = others[0].off if others else 0.0
+    return Row([stem, f"{ours.median / 1e6:.2f}", *map(cell, found[1:]), f"{lead:.2f}" if best else "–", f"{off:.1e}", f"{built:.0f}"], lead, off <= TOLERANCE)
+
+
+def cell(m: peers.Measured) -> str:
+    """A runtime's median in milliseconds."""
+    return "–" if m.why_not else f"{m.median / 1e6:.2f}" if m.right else f"{m.median / 1e6:.2f} (off {m.off:.0e})"
 
 
 def fitting(shapes: dict[str, str], model: str) -> dict[str, str] | None:
@@ -90,15 +127,20 @@ def fitting(shapes: dict[str, str], model: str) -> dict[str, str] | None:
     return {name: s for name, s in shapes.items() if name in inputs} or None
 
 
-def table(rows: list[list[str]], a: argparse.Namespace, threads: int) -> str:
+def table(rows: Sequence[Row], a: argparse.Namespace, threads: int) -> str:
+    """What was measured where and when, a line for every model, and what they have in common."""
     heading = ["model", "Pelton ms", *(f"{name} ms" for name in a.vs.split(",")), "best other / Pelton", "off", "build s"]
-    ratios = [float(r[-3]) for r in rows if r[-3] not in ("", "–")]
-    lines = [f"{describe()['model']}, {threads} threads, level {a.level}{', strict' if a.strict else ''}, Pelton {pelton.__version__}, "
-             f"{datetime.date.today().isoformat()}. Medians in ms; over 1 in `best other / Pelton`: Pelton is faster.", "",
-             "| " + " | ".join(heading) + " |", "|" + "|".join([" --- ", *[" ---: "] * (len(heading) - 1)]) + "|",
-             *("| " + " | ".join(row) + " |" for row in rows)]
-    if ratios:
-        lines += ["", f"Geometric mean of the ratios: {math.exp(statistics.mean(map(math.log, ratios))):.2f}, the least {min(ratios):.2f}."]
+    lines = [f"{describe()['model']}, {count(threads, 'thread')}, FP32, level {a.level}{', strict' if a.strict else ''}, Pelton {pelton.__version__}, "
+             f"{datetime.date.today().isoformat()}; medians in ms.", "",
+             Row(heading).line(), "|" + "|".join([" --- ", *[" ---: "] * (len(heading) - 1)]) + "|", *(row.line() for row in rows)]
+    led = sorted((row for row in rows if not math.isnan(row.lead)), key=lambda row: row.lead)
+    if led:
+        least = " and ".join(f"{row.cells[0]} ({row.lead:.2f})" for row in led[:2])
+        lines += ["", f"Geometric mean of best other / Pelton: {math.exp(statistics.mean(math.log(row.lead) for row in led)):.2f}; the least lead: {least}."]
+    if any("(off" in c for row in rows for c in row.cells):
+        lines.append(f"Runtimes whose outputs are off by more than {peers.WRONG:g} of the largest one do not count as the best other.")
+    if len(led) < len(rows):
+        lines.append(f"Without a ratio: {', '.join(row.cells[0] for row in rows if math.isnan(row.lead))}.")
     return "\n".join(lines)
 
 

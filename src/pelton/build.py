@@ -143,6 +143,5 @@ def _info(task: place.Task, choice: search.Choice | None) -> dict:
     if choice is None:
         return {"name": task.node.name or task.node.op.name, "op": task.node.op.name, "tactic": "host", "layers": [task.node.name]}
     r = task.region
-    moved = sum(v.type.bytes for v in (*r.body.inputs, *r.body.constants, *r.body.outputs))
     return {"name": "+".join(r.layers[:3]) + ("+…" if len(r.layers) > 3 else "") or r.title(), "op": r.title(), "tactic": choice.tactic.name,
-            "layers": list(r.layers), "flops": r.flops(), "bytes": moved, "times_ns": dict(sorted(choice.times.items()))}
+            "layers": list(r.layers), "flops": r.flops(), "bytes": choice.kernel.traffic(r, task.layouts), "times_ns": dict(sorted(choice.times.items()))}

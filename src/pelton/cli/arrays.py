@@ -1,16 +1,17 @@
 """Arrays from files and pictures, arrays made up for timing, and arrays into files."""
 from __future__ import annotations
 
+import io
 import os
-import secrets
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pelton import pictures
+from pelton.engine import whole
 from pelton.errors import InputError
 
 if TYPE_CHECKING:
@@ -143,18 +144,18 @@ def write(path: str, arrays: Mapping[str, np.ndarray]) -> None:
     check_target(path)
     if not path.lower().endswith(".npz") and len(arrays) != 1:
         raise InputError(f"the engine has {len(arrays)} outputs ({', '.join(arrays)}): name a file that ends in .npz, or one of them with --output NAME={path}")
-    part = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.{secrets.token_hex(4)}.part")
     keep: Any = {k: np.asarray(v, str) if v.dtype.hasobject else np.asarray(v) for k, v in arrays.items()}
+    made = io.BytesIO()
+    if path.lower().endswith(".npz"):
+        np.savez(made, **keep)
+    else:
+        np.save(made, next(iter(keep.values())))
+    replace(path, [made.getbuffer()])
+
+
+def replace(path: str, pieces: Iterable[Any]) -> None:
+    """Bytes into a file, whole or not at all; InputError where that cannot be."""
     try:
-        try:
-            with open(part, "xb") as f:
-                if path.lower().endswith(".npz"):
-                    np.savez(f, **keep)
-                else:
-                    np.save(f, next(iter(keep.values())))
-            os.replace(part, path)
-        finally:
-            if os.path.lexists(part):
-                os.unlink(part)
+        whole.write(path, pieces)
     except OSError as e:
         raise InputError(f"{path} cannot be written: {e.strerror or e}") from None

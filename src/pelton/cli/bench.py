@@ -6,13 +6,15 @@ import json
 import os
 import statistics
 import tempfile
+import textwrap
+import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pelton.errors import BuildError, InputError
 
-from . import arguments, arrays, build, peers, text, timing
+from . import arguments, arrays, build, peers, roofline, text, timing
 
 if TYPE_CHECKING:
     from pelton.runtime import Context, Engine
@@ -20,13 +22,17 @@ if TYPE_CHECKING:
 EXAMPLES = """examples:
   pelton bench resnet50.pelton                                  throughput and latency on made-up inputs
   pelton bench bert.pelton --shapes ids=1x384,mask=1x384        an engine that leaves sizes open, at this one
-  pelton bench resnet50.onnx --layers                           builds first; then the time of every step
+  pelton bench resnet50.onnx --layers                           builds first; then the time of every step, and what bounds it
+  pelton bench resnet50.pelton --plot roofline.svg              the same as a picture
   pelton bench resnet50.onnx --vs onnxruntime,openvino          the others in turns with Pelton, each in its own process
-  pelton bench resnet50.onnx --vs onnxruntime --peers-python ~/peers/bin/python
+  pelton bench resnet50.onnx --vs onnxruntime,openvino,mnn,ncnn --peers-python ~/peers/bin/python
 
 Inside the clock is what a caller pays: inputs handed over, the run, outputs in fresh arrays."""
 ROUNDS = 5
-PROFILES = 20                                     # runs with time stamps, at most
+RULE = """A step is bound by memory where its bytes (weights and activations, each once) take longer at that rate than its operations do at theirs,
+by compute where it is the other way round, by neither (–) where both take less than a microsecond. % of it: how much of the step's time that is. Counted
+are the operations of the direct form, of which Winograd needs fewer, and caches give more than memory: both may pass 100."""
+PROFILES = 100                                    # runs with time stamps, at most
 
 
 def add(commands) -> argparse.ArgumentParser:
@@ -36,7 +42,8 @@ def add(commands) -> argparse.ArgumentParser:
     command.add_argument("--input", action="append", default=[], metavar="NAME=FILE", help="what to run on, as for `pelton run` (made up, if not given)")
     command.add_argument("--seconds", type=arguments.seconds, default=3.0, metavar="S", help="how long to measure (default 3)")
     command.add_argument("--warmup", type=arguments.seconds, default=0.5, metavar="S", help="how long to run before (default 0.5)")
-    command.add_argument("--layers", action="store_true", help="the time of every step, its tactic, and how close it comes to the machine's peak")
+    command.add_argument("--layers", action="store_true", help="the time of every step, what bounds it, and how close it comes to that")
+    command.add_argument("--plot", metavar="FILE.svg", help="draw the machine's roofline with the steps on it")
     command.add_argument("--vs", metavar="RUNTIMES", help=f"time these as well, separated by commas: {', '.join(peers.PEERS)}")
     command.add_argument("--peers-python", metavar="PYTHON", help="the Python that has them installed (this one, if not given)")
     command.add_argument("--json", action="store_true", help="everything as JSON")
@@ -50,11 +57,18 @@ def main(args: argparse.Namespace) -> None:
     unknown = [n for n in names if n not in peers.PEERS]
     if unknown or (args.vs is not None and not names):
         raise InputError(f"--vs takes {', '.join(peers.PEERS)}, separated by commas, got {args.vs!r}")
+    if args.plot:
+        if not args.plot.lower().endswith(".svg"):
+            raise InputError(f"--plot writes SVG: name a file that ends in .svg, not {args.plot!r}")
+        arrays.check_target(args.plot)
     engine, built = opened(args)
     if names and not built:
         raise InputError("--vs gives the other runtimes the ONNX model that the engine was made from: pelton bench model.onnx --vs …")
     feeds = arrays.given(engine, args.input) if args.input else arrays.made_up(engine, {} if built else arguments.shapes(args))
     context = engine.context(threads=args.threads)
+    before = measured(engine, context.threads) if args.layers or args.plot else None
+    if args.plot and before is None:
+        raise InputError('--plot needs a compiler to measure the machine with: pip install "pelton[build]"')
     first = feeds[engine.inputs[0].name].shape if engine.inputs else ()
     batch = first[0] if first else 1
     times = timing.Times(timing.measure(lambda: context.run(feeds), args.seconds, args.warmup), max(batch, 1))
@@ -66,10 +80,21 @@ def main(args: argparse.Namespace) -> None:
         if engine.symbols:
             print("run for " + ", ".join(f"{name} {'x'.join(map(str, a.shape))}" for name, a in feeds.items()) + " (--shapes takes others)")
         print("\n".join(times.lines()))
-    if args.layers:
-        result["layers"], result["peak_gflops"] = layers(context, feeds), peak(engine, context.threads)
-        if not args.json:
-            print("\n" + layer_table(result["layers"], result["peak_gflops"]))
+    if args.layers or args.plot:
+        steps, around = layers(context, feeds)
+        roof = before and before.best(measured(engine, context.threads) or before)       # others who use the machine come and go
+        for s in steps:
+            s["bound"], least = roof.bound(s["flops"], s["bytes"]) if roof else ("", 0.0)
+            s["reached"] = least / max(s["ns"], 1)
+        result |= {"layers": steps, "in_kernels_ns": sum(s["ns"] for s in steps), "around_ns": around}
+        result |= {"peak_gflops": roof and roof.gflops, "peak_gbytes": roof and roof.gbytes}
+        if args.layers and not args.json:
+            print("\n" + layer_table(steps, roof, around))
+        if args.plot and roof is not None:
+            title = f"{os.path.basename(args.model)}: {text.duration(1e6 * times.latency()['median'])} a run"
+            arrays.replace(args.plot, [roofline.picture(roof, steps, title, f"{result['machine']}, {text.count(context.threads, 'thread')}").encode()])
+            if not args.json:
+                print(f"\n{args.plot}: the roofline with {text.count(len(steps), 'step')}")
     if names:
         with tempfile.TemporaryDirectory(prefix="pelton-bench-") as folder:
             path = os.path.join(folder, "engine.pelton")
@@ -98,45 +123,57 @@ def opened(args: argparse.Namespace) -> tuple[Engine, bool]:
     return build.made(args.model, arguments.build_options(args), quiet=args.quiet or args.json), True
 
 
-def layers(context: Context, feeds: dict[str, np.ndarray]) -> list[dict[str, Any]]:
-    """Every step with the median of its times."""
+def layers(context: Context, feeds: dict[str, np.ndarray]) -> tuple[list[dict[str, Any]], float]:
+    """Every step with the median of its times, and the nanoseconds of a run that no step takes. They are those of the same runs, for from one run to the
+    next large networks differ by more; to read the time stamps is among them, a few microseconds."""
     runs = [context.profile(feeds)]
+    around: list[int] = []
     budget = sum(ns for _, ns in runs[0])
-    runs += [context.profile(feeds) for _ in range(min(PROFILES, max(3, int(2e9 / max(budget, 1)))))]
-    steps = [step for step, _ in runs[0]]
-    medians = [statistics.median(run[i][1] for run in runs[1:]) for i in range(len(steps))]
+    for _ in range(min(PROFILES, max(3, int(2e9 / max(budget, 1))))):
+        start = time.perf_counter_ns()
+        runs.append(context.profile(feeds))
+        around.append(time.perf_counter_ns() - start - sum(ns for _, ns in runs[-1]))
+    medians = [statistics.median(run[i][1] for run in runs[1:]) for i in range(len(runs[0]))]
     total = sum(medians) or 1
     out = []
-    for step, ns in zip(steps, medians):
+    for (step, _), ns in zip(runs[0], medians):
         info = step.info
-        tactic = "host" if step.host else info.get("tactic", "")
-        out.append({"name": step.name, "op": info.get("op", ""), "tactic": tactic, "layers": list(info.get("layers") or ()), "ns": ns, "share": ns / total,
-                    "gflops": info.get("flops", 0) / max(ns, 1), "gbytes": info.get("bytes", 0) / max(ns, 1)})
-    return out
+        flops, nbytes = info.get("flops", 0), info.get("bytes", 0)
+        out.append({"name": step.name, "op": info.get("op", ""), "tactic": "host" if step.host else info.get("tactic", ""),
+                    "layers": list(info.get("layers") or ()), "ns": ns, "share": ns / total, "flops": flops, "bytes": nbytes,
+                    "gflops": flops / max(ns, 1), "gbytes": nbytes / max(ns, 1)})
+    return out, statistics.median(around)
 
 
-def peak(engine: Engine, threads: int) -> float | None:
-    """The machine's GFLOP/s, measured; None where there is no compiler to measure it with."""
+def measured(engine: Engine, threads: int) -> roofline.Roof | None:
+    """What the machine reaches; None where there is no compiler to measure it with."""
     try:
-        from pelton.tune.peak import peak as measured
+        from pelton.tune.peak import peak
 
-        return measured(engine.plain.target["isa"], threads)
+        return roofline.Roof(*peak(engine.plain.target["isa"], threads))
     except (ModuleNotFoundError, BuildError):
         return None
 
 
-def layer_table(found: list[dict[str, Any]], most: float | None) -> str:
-    """Steps in the order they run, and their sum. % of peak counts the operations of the direct computation, so Winograd may pass 100."""
-    rows: list[tuple[str, ...]] = [("step", "time", "share", "GFLOP/s", "% of peak", "GB/s", "tactic", "what")]
+def layer_table(found: list[dict[str, Any]], roof: roofline.Roof | None, around: float) -> str:
+    """Steps in the order they run, their sum, and what a run takes besides."""
+    columns = [("step", "r"), ("time", "r"), ("share", "r"), ("GFLOP/s", "r"), ("% of peak", "r"), ("GB/s", "r"), ("bound by", "l"), ("% of it", "r"),
+               ("tactic", "l"), ("what", "l")]
+    rows = [tuple(name for name, _ in columns)]
     for i, s in enumerate(found):
         rows.append((f"{i}", text.duration(s["ns"]), f"{100 * s['share']:.1f} %", f"{s['gflops']:.1f}" if s["gflops"] else "",
-                     f"{100 * s['gflops'] / most:.0f}" if most and s["gflops"] else "", f"{s['gbytes']:.1f}" if s["gbytes"] else "",
-                     text.shortened(s["tactic"].partition("@")[0], 48), text.shortened(s["name"] or s["op"], 60)))
+                     f"{100 * s['gflops'] / roof.gflops:.0f}" if roof and s["gflops"] else "", f"{s['gbytes']:.1f}" if s["gbytes"] else "",
+                     s["bound"] or "–", f"{100 * s['reached']:.0f}" if s["bound"] else "",
+                     text.shortened(s["tactic"].partition("@")[0], 40), text.shortened(s["name"] or s["op"], 44)))
     total = sum(s["ns"] for s in found)
-    flops = sum(s["gflops"] * s["ns"] for s in found)
-    rows.append(("sum", text.duration(total), "100 %", f"{flops / max(total, 1):.1f}", f"{100 * flops / max(total, 1) / most:.0f}" if most else "", "", "", ""))
-    if most is None:
-        rows = [r[:4] + r[5:] for r in rows]
-    note = (f"\npeak: {most:.0f} GFLOP/s, measured. Operations are those of the direct computation: Winograd needs fewer and may pass 100 %." if most else
-            '\nwithout a compiler the peak cannot be measured: pip install "pelton[build]"')
-    return text.table(rows, "rrrrrrll" if most else "rrrrrll") + note
+    speed = sum(s["flops"] for s in found) / max(total, 1)
+    rows.append(("sum", text.duration(total), "100 %", f"{speed:.1f}", f"{100 * speed / roof.gflops:.0f}" if roof else "", "", "",
+                 f"{100 * sum(s['reached'] * s['ns'] for s in found) / max(total, 1):.0f}", "", ""))
+    kept = [i for i, (name, _) in enumerate(columns) if roof or name not in ("% of peak", "bound by", "% of it")]
+    lines = [text.table([[row[i] for i in kept] for row in rows], "".join(columns[i][1] for i in kept)),
+             f"in kernels {text.duration(total)}, around them {text.duration(around)}: the call, its arrays, threads that wake up"]
+    if roof is None:
+        lines.append('without a compiler the peak cannot be measured: pip install "pelton[build]"')
+    else:
+        lines += textwrap.wrap(f"Measured: {roof.gflops:.0f} GFLOP/s, {roof.gbytes:.1f} GB/s. {RULE}", 150)
+    return "\n".join(lines)

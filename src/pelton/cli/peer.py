@@ -1,31 +1,41 @@
 """One runtime in a process of its own, timed on request: a program by itself, so that it runs where only numpy and that runtime are installed.
 
-    peer.py RUNTIME FILE FEEDS.npz THREADS     a line of JSON on stdout once it is loaded, then one for each line on stdin:
-    time SECONDS → {"ns": [...]}               save FILE.npz → {} (the outputs of the last run, in order)
+    peer.py RUNTIME FILE FEEDS.npz THREADS OUTPUTS     a line of JSON on stdout once it is loaded, then one for each line on stdin:
+    time SECONDS → {"ns": [...]}                       save FILE.npz → {} (the outputs of the last run, in order)
+
+OUTPUTS is the JSON list of the model's outputs. What a runtime makes of the model first is put beside FEEDS.npz.
 """
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import json
 import os
+import re
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
+from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+Feeds = dict[str, np.ndarray]
 Run = Callable[[], Sequence[np.ndarray]]
-PACKAGES = {"pelton": "pelton", "onnxruntime": "onnxruntime", "openvino": "openvino"}
+# What has to be installed for a runtime; the first of them tells its version.
+PACKAGES = {"pelton": ("pelton",), "onnxruntime": ("onnxruntime",), "openvino": ("openvino",), "mnn": ("MNN",), "ncnn": ("ncnn", "pnnx")}
+PATIENCE = 900                                    # seconds for a conversion
 
 
-def pelton(path: str, feeds: dict[str, np.ndarray], threads: int) -> Run:
+def pelton(path: str, feeds: Feeds, threads: int, outputs: list[str], folder: Path) -> Run:
     engine = importlib.import_module("pelton").load(path)
     context = engine.context(threads=threads)
     return lambda: list(context.run(feeds).values())
 
 
-def onnxruntime(path: str, feeds: dict[str, np.ndarray], threads: int) -> Run:
+def onnxruntime(path: str, feeds: Feeds, threads: int, outputs: list[str], folder: Path) -> Run:
     ort = importlib.import_module("onnxruntime")
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
@@ -33,14 +43,100 @@ def onnxruntime(path: str, feeds: dict[str, np.ndarray], threads: int) -> Run:
     return lambda: session.run(None, feeds)
 
 
-def openvino(path: str, feeds: dict[str, np.ndarray], threads: int) -> Run:
+def openvino(path: str, feeds: Feeds, threads: int, outputs: list[str], folder: Path) -> Run:
     ov = importlib.import_module("openvino")
     settings = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32"}
     request = ov.Core().compile_model(path, "CPU", settings).create_infer_request()
     return lambda: list(request.infer(feeds, share_inputs=True, share_outputs=True).values())
 
 
-def main(runtime: str, path: str, feeds: str, threads: str) -> None:
+def mnn(path: str, feeds: Feeds, threads: int, outputs: list[str], folder: Path) -> Run:
+    mnn = importlib.import_module("MNN")
+    # Its own command, MNN.tools.mnnconvert, would install a package and report to its makers.
+    made = _converted("import MNN, _tools, sys; _tools.mnnconvert(sys.argv)", ["-f", "ONNX", "--modelFile", os.path.abspath(path), "--MNNModel", "model.mnn",
+                                                                              "--bizCode", "pelton"], folder, "model.mnn")
+    net = mnn.Interpreter(str(made[0]))
+    session = net.createSession({"backend": "CPU", "numThread": threads, "precision": "high"})
+    places = net.getSessionInputAll(session)
+    found = net.getSessionOutputAll(session)
+    given = {name: x if x.dtype == np.float32 else x.astype(np.int32) for name, x in feeds.items()}
+
+    def tensor(x: np.ndarray) -> Any:
+        kind = mnn.Halide_Type_Float if x.dtype == np.float32 else mnn.Halide_Type_Int
+        return mnn.Tensor(x.shape, kind, x, mnn.Tensor_DimensionType_Caffe)
+
+    def run() -> list[np.ndarray]:
+        for name, x in given.items():
+            places[name].copyFrom(tensor(x))
+        if code := net.runSession(session):
+            raise RuntimeError(f"MNN does not compute the model: status {code}")
+        arrays = []
+        for name in outputs:
+            out = found[name]
+            array = np.empty(out.getShape(), np.float32 if out.getDataType() == mnn.Halide_Type_Float else np.int32)
+            host = tensor(array)                  # its memory is its own
+            out.copyToHostTensor(host)
+            arrays.append(np.array(host.getNumpyData()))
+        return arrays
+    return run
+
+
+def ncnn(path: str, feeds: Feeds, threads: int, outputs: list[str], folder: Path) -> Run:
+    nn = importlib.import_module("ncnn")
+    (folder / "model.onnx").symlink_to(os.path.abspath(path))             # pnnx writes beside what it reads
+    shapes = ",".join(f"[{','.join(map(str, x.shape))}]{x.dtype.kind}{8 * x.dtype.itemsize}" for x in feeds.values())
+    param, weights, example = _converted("import pnnx; pnnx.pnnx()", ["model.onnx", f"inputshape={shapes}", "fp16=0"], folder,
+                                         "model.ncnn.param", "model.ncnn.bin", "model_ncnn.py")
+    net = nn.Net()
+    net.opt.num_threads = threads
+    net.opt.use_fp16_packed = net.opt.use_fp16_storage = net.opt.use_fp16_arithmetic = False
+    if net.load_param(str(param)) or net.load_model(str(weights)):
+        left = sorted({line.split()[0] for line in param.read_text().splitlines() if "." in line.partition(" ")[0]})
+        raise RuntimeError(f"ncnn does not load what pnnx made of the model; it has layers that pnnx did not convert: {', '.join(left) or 'none'}")
+    # pnnx says in an example of its own which axis of which array is the batch, of which tensors in ncnn know nothing or as of an axis apart.
+    said = example.read_text()
+    squeezed = {name: int(axis) for name, axis in re.findall(r"Mat\((in\d+)\.squeeze\((\d+)\)", said)}
+    apart = {name: int(axis) for name, axis in re.findall(r"\b(\w+)\.numpy\((?:\), )?batch_index=(\d+)", said)}
+    given = []
+    for i, x in enumerate(feeds.values()):
+        name = f"in{i}"
+        x = x.astype(np.int32) if x.dtype.kind in "iub" else x
+        given.append((name, x.squeeze(squeezed[name]) if name in squeezed else x, {"batch_index": apart[name]} if name in apart else {}))
+
+    def run() -> list[np.ndarray]:
+        extractor = net.create_extractor()
+        for name, x, more in given:
+            extractor.input(name, nn.Mat(x, **more))
+        arrays = []
+        for i in range(len(outputs)):
+            name = f"out{i}"
+            code, out = extractor.extract(name)
+            if code:
+                raise RuntimeError(f"ncnn does not compute {outputs[i]}: status {code}")
+            arrays.append(np.array(out.numpy(batch_index=apart[name]) if name in apart else out))
+        return arrays
+    return run
+
+
+def _converted(program: str, arguments: Sequence[str], folder: Path, *files: str) -> list[Path]:
+    """Runs a converter in a folder and gives what it wrote there; RuntimeError with the last thing that it said where that is not all of it."""
+    done = subprocess.run([sys.executable, "-c", program, *arguments], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          errors="replace", timeout=PATIENCE)
+    made = [folder / name for name in files]
+    if not all(f.exists() for f in made):
+        said = [line.strip() for line in done.stdout.splitlines() if line.strip()]
+        raise RuntimeError(f"it cannot be converted (status {done.returncode}): {said[-1] if said else 'no reason given'}")
+    return made
+
+
+def _installed(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "?"
+
+
+def main(runtime: str, path: str, feeds: str, threads: str, outputs: str) -> None:
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)                                 # what a runtime prints by itself is no answer
 
@@ -48,13 +144,18 @@ def main(runtime: str, path: str, feeds: str, threads: str) -> None:
         print(json.dumps(found), file=out, flush=True)
 
     try:
-        version = getattr(importlib.import_module(PACKAGES[runtime]), "__version__", "?")
+        module = importlib.import_module(PACKAGES[runtime][0])
+        missing = [p for p in PACKAGES[runtime][1:] if importlib.util.find_spec(p) is None]
+        if missing:
+            raise ImportError(f"no module named {missing[0]!r}")
     except ImportError as e:
         return answer({"missing": str(e)})
     with np.load(feeds) as found:
-        run = globals()[runtime](path, dict(found), int(threads))
+        given = dict(found)
+    folder = tempfile.mkdtemp(prefix=runtime, dir=os.path.dirname(feeds))
+    run = globals()[runtime](path, given, int(threads), json.loads(outputs), Path(folder))
     result = run()
-    answer({"version": version})
+    answer({"version": getattr(module, "__version__", "") or _installed(PACKAGES[runtime][0])})
     clock = time.perf_counter_ns
     for line in sys.stdin:
         what, _, value = line.strip().partition(" ")

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from pelton.engine import file
 from pelton.errors import InputError
 
 from . import text
@@ -22,6 +23,7 @@ from .peer import PACKAGES
 from .timing import Times
 
 PEERS = tuple(p for p in PACKAGES if p != "pelton")
+WRONG = 3e-2                                      # of the largest output: a runtime that is further off computes something else
 PAUSE = 0.05                                      # seconds for a runtime's threads to fall asleep before the next one's turn
 # By its path, without its folder on the module path: the commands beside it have names of standard modules.
 START = "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
@@ -48,22 +50,27 @@ class Measured:
         medians = [statistics.median(r) for r in self.rounds]
         return max(medians) / min(medians)
 
+    @property
+    def right(self) -> bool:
+        """Whether it computed what Pelton did, as far as runtimes agree."""
+        return not self.why_not and self.off <= WRONG
+
     def json(self) -> dict[str, Any]:
         if self.why_not:
             return {"runtime": self.runtime, "why_not": self.why_not}
         times = Times(np.array([ns for r in self.rounds for ns in r]))
         return {"runtime": self.runtime, "version": self.version, "median_ms": self.median / 1e6, "spread": self.spread, "off": self.off,
-                "latency_ms": times.latency()}
+                "right": self.right, "latency_ms": times.latency()}
 
 
 class _Process:
     """A runtime that answers lines with lines."""
 
-    def __init__(self, python: str, runtime: str, path: str, feeds: str, threads: int):
+    def __init__(self, python: str, runtime: str, path: str, feeds: str, threads: int, outputs: Sequence[str]):
         self._said = tempfile.TemporaryFile("w+", errors="replace")
         try:
-            self._process = subprocess.Popen([python, "-c", START, str(Path(__file__).with_name("peer.py")), runtime, path, feeds, str(threads)],
-                                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._said, text=True)
+            self._process = subprocess.Popen([python, "-c", START, str(Path(__file__).with_name("peer.py")), runtime, path, feeds, str(threads),
+                                              json.dumps(list(outputs))], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._said, text=True)
         except OSError as e:
             raise InputError(f"the Python {python!r} does not start: {e.strerror}") from None
 
@@ -97,6 +104,7 @@ def compare(engine: str, model: str, feeds: Mapping[str, np.ndarray], names: Seq
     unknown = [n for n in names if n not in PEERS]
     if unknown:
         raise InputError(f"{unknown[0]!r} cannot be compared with; there are {', '.join(PEERS)}")
+    outputs = [p.name for p in file.read(engine).outputs]
     feeds_file = os.path.join(folder, "feeds.npz")
     saved: Any = dict(feeds)
     np.savez(feeds_file, **saved)
@@ -105,7 +113,8 @@ def compare(engine: str, model: str, feeds: Mapping[str, np.ndarray], names: Seq
     try:
         for m in found:
             ours = m.runtime == "pelton"
-            running[m.runtime] = _Process(sys.executable if ours else python or sys.executable, m.runtime, engine if ours else model, feeds_file, threads)
+            running[m.runtime] = _Process(sys.executable if ours else python or sys.executable, m.runtime, engine if ours else model, feeds_file, threads,
+                                          outputs)
             _ask(m, running[m.runtime], "")
         for turn in range(rounds):
             for m in found[turn % len(found):] + found[:turn % len(found)]:
@@ -132,7 +141,7 @@ def _ask(m: Measured, process: _Process, line: str) -> dict[str, Any]:
         m.why_not = text.shortened(f"failed: {e}", 200)
         return {}
     if "missing" in answer:
-        m.why_not = f"not installed there ({answer['missing']}): pip install {PACKAGES[m.runtime]}"
+        m.why_not = f"not installed there ({answer['missing']}): pip install {' '.join(PACKAGES[m.runtime])}"
     m.version = answer.get("version", m.version)
     return answer
 
@@ -147,13 +156,13 @@ def difference(theirs: str, ours: str) -> float:
 
 
 def table(found: Sequence[Measured]) -> str:
-    """One row per runtime; the last column says how much faster Pelton is."""
+    """One row per runtime; the last column says how much faster Pelton is than those that compute the same."""
     rows: list[tuple[str, ...]] = [("runtime", "version", "median ms", "spread", "off by", "Pelton is")]
     ours = found[0]
     for m in found:
         if m.why_not:
-            rows.append((m.runtime, m.why_not, "", "", "", ""))
+            rows.append((m.runtime, "", "–", "", "", ""))
         else:
-            faster = "" if m is ours or ours.why_not else f"{m.median / ours.median:.2f}× as fast"
+            faster = "" if m is ours or ours.why_not else f"{m.median / ours.median:.2f}× as fast" if m.right else "does not count: other outputs"
             rows.append((m.runtime, text.shortened(m.version, 16), f"{m.median / 1e6:.3f}", f"{m.spread:.2f}", "" if m is ours else f"{m.off:.1e}", faster))
-    return text.table(rows, "llrrrr")
+    return "\n".join((text.table(rows, "llrrrr"), *(f"{m.runtime}: {m.why_not}" for m in found if m.why_not)))

@@ -15,10 +15,12 @@ import os
 import stat
 import struct
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any, BinaryIO
 
 from pelton.errors import EngineError
 
+from . import whole
 from .check import check
 from .engine import Buffer, Engine, Number, Port, Slice, Step, Symbol, Tensor
 
@@ -39,44 +41,12 @@ def to_bytes(engine: Engine) -> bytes:
 
 def write(engine: Engine, path: str | os.PathLike[str]) -> None:
     """Writes the file whole or not at all: what was at `path` stays until the new file is on disk."""
-    path = os.path.realpath(path)
-    part = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.{os.urandom(6).hex()}.part")
     pieces = _pieces(engine)
     first = next(pieces)          # what is wrong with the engine shows before a file is made
     try:
-        try:
-            handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-            try:
-                _write_all(handle, first)
-                for piece in pieces:
-                    _write_all(handle, piece)
-                os.fsync(handle)
-            finally:
-                os.close(handle)
-            os.replace(part, path)
-        finally:
-            if os.path.lexists(part):
-                os.unlink(part)
+        whole.write(path, chain((first,), pieces), durable=True)
     except OSError as e:
-        raise EngineError(f"the engine could not be written to {path}: {e.strerror or e}; what was there before is unchanged") from e
-    _sync_directory(os.path.dirname(path))
-
-
-def _write_all(handle: int, piece) -> None:
-    rest = memoryview(piece).cast("B")
-    while rest:
-        rest = rest[os.write(handle, rest[:1 << 26]):]
-
-
-def _sync_directory(path: str) -> None:
-    """Makes the renaming durable where the file system knows how."""
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    except OSError:               # not every file system syncs directories; the file itself is on disk
-        pass
-    finally:
-        os.close(handle)
+        raise EngineError(f"the engine could not be written to {os.path.realpath(path)}: {e.strerror or e}; what was there before is unchanged") from e
 
 
 def _pieces(engine: Engine) -> Iterator[Any]:

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, cache
 from pathlib import Path
 
+from pelton.engine import whole
 from pelton.errors import BuildError
 
 from .template import SOURCES
@@ -150,14 +151,7 @@ def store(path: Path, data: bytes) -> None:
     """Writes a cache entry whole or not at all; a cache that cannot be written is no error, it only costs time."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        handle, part = tempfile.mkstemp(dir=path.parent)
-        try:
-            with os.fdopen(handle, "wb") as f:
-                f.write(data)
-            os.replace(part, path)
-        except BaseException:
-            os.unlink(part)
-            raise
+        whole.write(path, [data])
     except OSError as e:
         import logging
         logging.getLogger("pelton.build").warning("the cache entry %s could not be written: %s", path, e)

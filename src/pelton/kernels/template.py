@@ -8,13 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
-from pelton.ir.dims import Size, at
+from pelton.ir.dims import Size, at, minimum
 from pelton.ir.graph import Value
 from pelton.ir.types import F32, DType
 from pelton.plan.layout import Order, Strides, row_major
 from pelton.plan.region import Region
 
 Layouts = Mapping[Value, Strides]              # every input and output of a region's body → its strides
+PICKING = ("gather", "gather_elements", "gather_nd")
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,17 @@ class Kernel:
         """The same for these values of the symbols; `to` gives the values that stand for those of its operands."""
         return replace(self, operands=tuple(to[x] if isinstance(x, Value) else x for x in self.operands), tiles=at(self.tiles, sizes),
                        dims=tuple(at(d, sizes) for d in self.dims), scratch=at(self.scratch, sizes))
+
+    def traffic(self, region: Region, layouts: Layouts) -> Size:
+        """Bytes that it has to read and write, each once: packed constants as they are stored, of what is repeated one, of a table what is picked from it."""
+        picked = region.anchor.inputs[0] if region.anchor is not None and region.anchor.op.name in PICKING else None
+
+        def needed(x: Value | Packed) -> Size:
+            if isinstance(x, Packed):
+                return x.bytes
+            there = x.type.dtype.size * math.prod(d for d, stride in zip(x.type.shape, layouts[x]) if stride != 0)
+            return minimum(there, x.type.dtype.size * region.anchor.output.type.size) if x is picked else there
+        return sum(map(needed, dict.fromkeys(self.operands)))
 
 
 class Template:

@@ -63,7 +63,7 @@ class attention:
     def flops(q: TensorType, k: TensorType, v: TensorType, mask: TensorType, *, scale: float, causal: bool = False) -> int:
         out = attention.infer(q, k, v, mask, scale=scale, causal=causal)
         rows, keys = math.prod(out.shape[:-1]), k.shape[-2]
-        return rows * keys * (2 * q.shape[-1] + 2 * v.shape[-1] + 16)
+        return rows * keys * (2 * q.shape[-1] + 2 * v.shape[-1] + 7)    # two products, scale, mask and softmax
 
 
 @composite("RotaryEmbedding", examples=(

@@ -25,6 +25,10 @@ def _infer(x: TensorType, kernel: Ints, strides: Ints, pads: Ints, dilations: In
     return x.with_shape((*x.shape[:2], *window_sizes(x.shape[2:], kernel, strides, pads, dilations, ceil_mode)))
 
 
+def _flops(x: TensorType, *, kernel: Ints, strides: Ints, pads: Ints, dilations: Ints, ceil_mode: bool = False, count_include_pad: bool = False) -> int:
+    return _infer(x, kernel, strides, pads, dilations, ceil_mode).size * math.prod(kernel)
+
+
 def _pad_to_windows(x: np.ndarray, kernel: Ints, strides: Ints, pads: Ints, dilations: Ints, sizes: Ints, value) -> np.ndarray:
     """x padded as asked, and behind that as far as the last window of ceil_mode reaches."""
     spatial = len(kernel)
@@ -47,6 +51,8 @@ class max_pool:
         for _, window in taps(kernel, strides, dilations, sizes):
             np.maximum(y, x[window], out=y)
         return y
+
+    flops = _flops
 
 
 @structured("AveragePool", examples=(*_WINDOWS, *((*types, dict(attrs, count_include_pad=True)) for *types, attrs in _WINDOWS)))
@@ -72,6 +78,4 @@ class average_pool:
             count += counted[window]
         return total / count
 
-    def flops(x: TensorType, *, kernel: Ints, strides: Ints, pads: Ints, dilations: Ints, ceil_mode: bool = False,
-              count_include_pad: bool = False) -> int:
-        return _infer(x, kernel, strides, pads, dilations, ceil_mode).size * math.prod(kernel)
+    flops = _flops

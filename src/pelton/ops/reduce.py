@@ -31,7 +31,8 @@ def _bound(dtype: np.dtype, which: str):
     return which == "max" if dtype.kind == "b" else getattr(np.iinfo(dtype), which)
 
 
-def _flops(x: TensorType, *, axes: Axes, keepdims: bool = True) -> int:
+def _flops(x: TensorType, **attrs) -> int:
+    """Each element is looked at once."""
     return x.size
 
 
@@ -202,6 +203,8 @@ class arg_max:
     def reference(x, *, axis, keepdims=True, select_last_index=False):
         return _arg(np.argmax, x, axis, keepdims, select_last_index)
 
+    flops = _flops
+
 
 @structured("ArgMin", examples=_ARG)
 class arg_min:
@@ -213,6 +216,8 @@ class arg_min:
 
     def reference(x, *, axis, keepdims=True, select_last_index=False):
         return _arg(np.argmin, x, axis, keepdims, select_last_index)
+
+    flops = _flops
 
 
 @structured("CumSum", examples=(("f32[5, 13]", dict(axis=1)), ("f32[3, 7]", dict(axis=0, exclusive=True)), ("i32[3, 7]", dict(axis=1, reverse=True)),
@@ -232,8 +237,7 @@ class cumsum:
             np.moveaxis(y, axis, 0)[:1] = 0
         return np.flip(y, axis) if reverse else y
 
-    def flops(x: TensorType, *, axis: int, exclusive: bool = False, reverse: bool = False) -> int:
-        return x.size
+    flops = _flops
 
 
 @structured("TopK", examples=(("f32[5, 13]", dict(k=3, axis=1)), ("f32[7, 3]", dict(k=7, axis=0, largest=False)), ("i32[2, 11]", dict(k=5, axis=1))))
@@ -253,3 +257,5 @@ class top_k:
             order = np.argsort(x, axis, kind="stable")
         indices = np.take(order, np.arange(k), axis)
         return np.take_along_axis(x, indices, axis), indices
+
+    flops = _flops

@@ -2,10 +2,9 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from pathlib import Path
 
+from pelton.engine import whole
 from pelton.errors import BuildError
 
 VERSION = 1
@@ -39,14 +38,7 @@ class TimingCache:
                 for task, times in tasks.items():
                     merged.setdefault(machine, {}).setdefault(task, {}).update(times)
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            handle, part = tempfile.mkstemp(dir=self.path.parent, prefix=".timing-")
-            try:
-                with os.fdopen(handle, "w") as f:
-                    json.dump({"version": VERSION, "times": merged}, f, indent=1, sort_keys=True)
-                os.replace(part, self.path)
-            except BaseException:
-                os.unlink(part)
-                raise
+            whole.write(self.path, [json.dumps({"version": VERSION, "times": merged}, indent=1, sort_keys=True).encode()])
         except OSError as e:
             raise BuildError(f"the timing cache {self.path} could not be written: {e.strerror or e}; give another file with --timing-cache") from e
 

@@ -1,25 +1,35 @@
-"""The most floating point operations per second that threads of this machine reach, measured: what kernels are compared with."""
+"""What threads of this machine reach at most, measured: floating point operations per second, and bytes per second out of memory."""
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
-from pelton.backends.cpu import Program, load_code
+from pelton.backends.cpu import Program, describe, load_code
 from pelton.kernels.compile import Compiler
 from pelton.kernels.template import source
 
-CHAINS, TURNS = 12, 2048                          # as in peak.c
 LANES = {"x86_64_v3": 8, "x86_64_v4": 16}
-ROUNDS, TILES = 30, 2000                          # rounds of some 8 ms; the best counts, for others may use the machine
+ROUNDS = 30                                       # of some 8 ms; the best counts, for others may use the machine
+CHAINS, TURNS, TILES = 12, 2048, 2000             # of additions and products, as in peak.c; tiles for each thread
+RUNS, LENGTH, LEAST = 8, 2048, 128 << 20          # of numbers, as in bandwidth.c; bytes read in a round, or four times what caches hold
 
 
-def peak(isa: str, threads: int, cc: str | None = None) -> float:
-    """f32 operations per nanosecond (GFLOP/s) of `threads` at once in a loop of fused multiply-adds. BuildError where there is no compiler."""
+def peak(isa: str, threads: int, cc: str | None = None) -> tuple[float, float]:
+    """GFLOP/s of `threads` at once in a loop of f32 multiply-adds, and GB/s in one that reads memory. BuildError where there is no compiler."""
+    lanes = LANES[isa]
     tiles = TILES * threads
-    numbers = np.array([0.5, 1.0], np.float32)
-    out = np.empty(tiles * LANES[isa], np.float32)
+    size = 4 * RUNS * LENGTH * lanes
+    parts = -(-max(LEAST, 4 * describe()["caches"].get("l3", 0)) // size)
+    numbers, memory = np.array([0.5, 1.0], np.float32), np.ones(parts * size // 4, np.float32)
+    out = np.empty(max(tiles, parts) * lanes, np.float32)
     with Compiler(isa, cc=cc) as compiler:
-        code = compiler.link(compiler.objects({"peak": source("peak.c").replace("KERNEL", "peak")}))
+        code = compiler.link(compiler.objects({name: source(f"{name}.c").replace("KERNEL", name) for name in ("peak", "bandwidth")}))
     with load_code(code) as loaded:
-        program = Program([(loaded.symbol("peak"), [numbers.ctypes.data, out.ctypes.data], 2, tiles, 1, 0, 0)], threads)
-        program.time(3)                           # threads and clocks come up
-        return 2 * CHAINS * LANES[isa] * TURNS * tiles / min(program.time(ROUNDS))
+        def best(name: str, pointers: Sequence[int], tiles: int) -> int:
+            program = Program([(loaded.symbol(name), pointers, len(pointers), tiles, 1, 0, 0)], threads)
+            program.time(3)                       # threads and clocks come up
+            return min(program.time(ROUNDS))
+        operations = 2 * CHAINS * lanes * TURNS * tiles
+        return (operations / best("peak", [numbers.ctypes.data, out.ctypes.data], tiles),
+                parts * size / best("bandwidth", [memory.ctypes.data, out.ctypes.data], parts))
