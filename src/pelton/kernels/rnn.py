@@ -92,6 +92,7 @@ class Half(Recurrent):
     """Recurrent weights in half precision: every step reads them all, out of a cache that gives less than two bytes per operation."""
 
     inexact = True
+    margin = 0.1                                # its error is a hundred times that of Winograd
     weights = F16
 
     def refuses(self, region: Region) -> str | None:

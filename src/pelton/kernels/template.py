@@ -90,6 +90,7 @@ class Template:
     name: str = ""
     dynamic = False                             # True where sizes may be such as a run decides
     inexact = False                             # True where the arithmetic differs from the direct form (Winograd): not under `strict`
+    margin = 0.02                               # of an inexact one: how much less time than the fastest exact tactic it has to take to be worth its error
 
     def refuses(self, region: Region) -> str | None:
         """None where this template can compute the region, else the reason."""
