@@ -12,8 +12,8 @@ from pelton.tune.search import best_of, worth
 
 
 def found(*names):
-    """Tactics by "template:number", in this order."""
-    return [(TEMPLATES[name.partition(":")[0]], Tactic(name.partition(":")[0], "isa", (("N", int(name.partition(":")[2])),))) for name in names]
+    """Tactics by "template:number", in this order. Of Winograd the number is the size of its tile."""
+    return [(TEMPLATES[name.partition(":")[0]], Tactic(name.partition(":")[0], "isa", (("F", int(name.partition(":")[2])),))) for name in names]
 
 
 def winner(times):
@@ -28,9 +28,11 @@ def winner(times):
 
 @pytest.mark.parametrize("times, wins", [
     ({"conv:1": None, "conv:2": None}, "conv:1"), ({"conv:1": 100, "conv:2": 99}, "conv:1"), ({"conv:1": 100, "conv:2": 97}, "conv:2"),
-    ({"winograd:1": 97, "conv:1": 100}, "winograd:1"), ({"winograd:1": 99, "conv:1": 100}, "conv:1"), ({"winograd:1": 100, "conv:1": 99}, "conv:1"),
-    ({"winograd:1": 99, "winograd:2": 97, "conv:1": 100}, "winograd:2"), ({"winograd:1": 80, "winograd:2": 79, "conv:1": 100}, "winograd:1"),
-    ({"winograd:1": 99, "conv:1": None}, "winograd:1"), ({"winograd:1": None, "conv:1": 100}, "conv:1"),
+    ({"winograd:4": 97, "conv:1": 100}, "winograd:4"), ({"winograd:4": 99, "conv:1": 100}, "conv:1"), ({"winograd:4": 100, "conv:1": 99}, "conv:1"),
+    ({"winograd:4": 99, "winograd:2": 97, "conv:1": 100}, "winograd:2"), ({"winograd:4": 80, "winograd:2": 79, "conv:1": 100}, "winograd:4"),
+    ({"winograd:4": 99, "conv:1": None}, "winograd:4"), ({"winograd:4": None, "conv:1": 100}, "conv:1"),
+    ({"winograd:4": 80, "winograd:6": 73, "conv:1": 100}, "winograd:4"), ({"winograd:4": 80, "winograd:6": 71, "conv:1": 100}, "winograd:6"),
+    ({"winograd:4": 99, "winograd:6": 91, "conv:1": 100}, "conv:1"), ({"winograd:6": 91, "conv:1": None}, "winograd:6"),
     ({"lstm:1": 100, "lstm_half:1": 91}, "lstm:1"), ({"lstm:1": 100, "lstm_half:1": 89}, "lstm_half:1"),
     ({"lstm:1": 100, "lstm:2": 95, "lstm_half:1": 89}, "lstm:2"), ({"lstm:1": None, "lstm_half:1": 89}, "lstm_half:1"),
     ({"gru:1": 100, "gru_half:1": 91}, "gru:1"), ({"rnn:1": 100, "rnn_half:1": 89}, "rnn_half:1")])
@@ -38,12 +40,12 @@ def test_who_wins(times, wins):
     assert winner(times) == wins
 
 
-def test_only_inexact_tactics_are_measured_by_the_best_exact_one():
+def test_margins_are_those_of_inexact_tactics():
     for t in TEMPLATES.values():
-        tactics = [(t, Tactic(t.name, "isa", (("N", n),))) for n in range(3)]
+        tactics = [(t, Tactic(t.name, "isa", (("F", 4), ("N", n)))) for n in range(3)]
         times = {c.name: 100 - n for n, (_, c) in enumerate(tactics)}
         assert worth(tactics, times) == tactics and worth(tactics, {}) == tactics
-        assert not t.inexact or 0.02 <= t.margin < 1
+        assert all(0.02 <= t.margin(c) < 1 if t.inexact else t.margin(c) == 0 for _, c in tactics)
 
 
 def lstm():

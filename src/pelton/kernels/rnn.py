@@ -92,8 +92,10 @@ class Half(Recurrent):
     """Recurrent weights in half precision: every step reads them all, out of a cache that gives less than two bytes per operation."""
 
     inexact = True
-    margin = 0.1                                # its error is a hundred times that of Winograd
     weights = F16
+
+    def margin(self, tactic: Tactic) -> float:
+        return 0.1                              # its error is a hundred times that of Winograd
 
     def refuses(self, region: Region) -> str | None:
         """Also for weights without a large one: below 2⁻¹⁴ the steps of a half no longer shrink."""

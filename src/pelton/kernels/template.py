@@ -90,7 +90,6 @@ class Template:
     name: str = ""
     dynamic = False                             # True where sizes may be such as a run decides
     inexact = False                             # True where the arithmetic differs from the direct form (Winograd): not under `strict`
-    margin = 0.02                               # of an inexact one: how much less time than the fastest exact tactic it has to take to be worth its error
 
     def refuses(self, region: Region) -> str | None:
         """None where this template can compute the region, else the reason."""
@@ -115,6 +114,10 @@ class Template:
     def form(self, tactic: Tactic) -> tuple[int, ...]:
         """What sets tactics apart most (a register tile, an algorithm): the tuner looks at one of each form first, then at more of the best ones."""
         return ()
+
+    def margin(self, tactic: Tactic) -> float:
+        """How much less time than the fastest tactic of a smaller margin one has to take to be worth its error: 0 for all that is exact."""
+        return 0.02 if self.inexact else 0.0
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         raise NotImplementedError

@@ -90,9 +90,12 @@ def near_best(found: Found, times: Mapping[str, int]) -> Found:
 
 
 def worth(found: Found, times: Mapping[str, int]) -> Found:
-    """Without the inexact tactics that do not beat the fastest exact one by the margin of their template, as far as both were timed."""
-    exact = min((times[c.name] for t, c in found if not t.inexact and c.name in times), default=None)
-    return [(t, c) for t, c in found if not t.inexact or exact is None or times.get(c.name, 0) < exact * (1 - t.margin)]
+    """Without the tactics that do not beat the fastest one of a smaller margin by their own, as far as both were timed."""
+    least: dict[float, int] = {}                           # by margin
+    for t, c in found:
+        if c.name in times:
+            least[t.margin(c)] = min(times[c.name], least.get(t.margin(c), times[c.name]))
+    return [(t, c) for t, c in found if all(times.get(c.name, 0) < ns * (1 - t.margin(c)) for m, ns in least.items() if m < t.margin(c))]
 
 
 def best_of(found: Found, times: Mapping[str, int]) -> tuple[Template, Tactic, dict[str, int]]:
