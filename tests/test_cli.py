@@ -228,6 +228,20 @@ def test_explain_why_not(capsys, cnn, refused):
     assert "there is no file" in refused("explain", "missing.onnx")
 
 
+def test_explain_error(capsys, cnn, cache, tmp_path, refused):
+    assert main(["explain", cnn, "--error", "--level", "0", *cache]) == 0
+    out, err = capsys.readouterr()
+    steps = re.findall(r"^ *(\d+)  +(\S+)  +(\S+)  +(inexact)? +(\w+):", out, re.M)
+    assert [int(s[0]) for s in steps] == [*range(len(steps))] and "run on x 1x3x12x12" in out and "checking kernels" in err
+    assert {tactic for *_, inexact, tactic in steps if inexact} == {"winograd"} and re.search(r"^output y: \d\.\de-\d\d from the model in float64", out, re.M)
+    np.save(tmp_path / "x.npy", np.ones((1, 3, 12, 12), np.float32))
+    assert main(["explain", cnn, "--error", "--level", "0", "-q", "--strict", "--top", "2", "--input", f"x={tmp_path / 'x.npy'}", *cache]) == 0
+    out, err = capsys.readouterr()
+    own = [float(e) for e in re.findall(r"^ *\d+  +(\S+)", out, re.M)]
+    assert len(own) == 2 and own == sorted(own, reverse=True) and "inexact" not in out and err == ""
+    assert "give --error" in refused("explain", cnn, "--top", "3") and "give --error" in refused("explain", cnn, "--input", "x=x.npy")
+
+
 def _rules():
     from pelton.passes.rewrite import RULES
     return RULES

@@ -14,7 +14,8 @@ from pelton.cli import main
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
 NETWORK = ("git", "pip", "make", "cd")            # what fetches, installs or measures for long is not run here
-QUICKLY = {"build": ["--level", "0"], "bench": ["--level", "0", "--seconds", "0.05", "--warmup", "0"]}
+QUICKLY = {"build": ["--level", "0"], "bench": ["--level", "0", "--seconds", "0.05", "--warmup", "0"],
+           "explain": ["--level", "0"]}
 
 
 def blocks(page: Path, language: str) -> list[str]:

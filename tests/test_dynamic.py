@@ -69,6 +69,18 @@ def test_one_engine_runs_every_shape(built):
         s.info["flops"] for s, _ in engine.context().profile(drawn(engine.shapes()))]
 
 
+def test_sizes_may_be_outputs(built):
+    graph = text.parse("""graph g[n: 1..4..](%x: f32[n, 3]) {
+  %s: i64[2] = sizes() {values=([n], 3), shape=(2,)}
+  %y: f32[n, 3] = relu(%x)
+  return %y, %s
+}
+""")
+    engine = built(graph)
+    for n in (4, 1, 9, 4):
+        agree(engine, graph, drawn({"x": (n, 3)}))
+
+
 def test_what_does_not_fit_is_refused(built):
     engine = built(text.parse(LINES))
     for shapes, why in (({"x": (2, 3, 12), "z": (4, 12)}, r"input 'z' needs f32\[3, 12\], given shape \[4, 12\]"),

@@ -4,11 +4,12 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from pelton.importers import onnx as importer
+from pelton.importers.imported import Imported
 from pelton.backends import cpu
 from pelton.backends.cpu.machine import target as runs_on
 from pelton import pictures
@@ -31,6 +32,16 @@ from pelton.tune.size import Packing
 log = logging.getLogger("pelton.build")
 
 
+@dataclass(frozen=True)
+class Built:
+    """An engine with what it was made from: `chosen` has what runs each of the placed tasks, in their order."""
+
+    engine: Engine
+    imported: Imported
+    placed: place.Placed
+    chosen: Sequence[lower.Chosen]
+
+
 def build(model: Any, shapes: Mapping[str, str | Sequence[int]] | None = None, *, options: Options | None = None, **given: Any) -> Engine:
     """An engine for this machine from a model.
 
@@ -38,7 +49,11 @@ def build(model: Any, shapes: Mapping[str, str | Sequence[int]] | None = None, *
     keywords override: level=3, budget=None, threads=None, strict=False, timing_cache=None, cache_dir=None, target="cpu", precision="fp32", outputs=None,
     progress=None and more (see Options). Raises ModelError for what is wrong with the model, InputError for options that do not fit, BuildError for the rest.
     """
-    options = (options or Options()).but(**given, **({} if shapes is None else {"shapes": shapes}))
+    return built(model, (options or Options()).but(**given, **({} if shapes is None else {"shapes": shapes}))).engine
+
+
+def built(model: Any, options: Options) -> Built:
+    """As `build`, for those who want to know more of the engine than it knows itself."""
     progress = _progress(options)
     progress("import", 0, 1)
     imported = importer.load(model, shapes=options.shapes, outputs=options.outputs)
@@ -58,12 +73,12 @@ def build(model: Any, shapes: Mapping[str, str | Sequence[int]] | None = None, *
         progress("link", 0, 1)
         code = compiler.link(compiler.objects({c.kernel.symbol: c.kernel.source for c in choices.values()}))
     save_timing(timing, options)
-    checked = check(placed, {i: c.kernel for i, c in choices.items()}, code, target.threads) if options.check else []
     waves = lower.waves(placed)
     chosen = [lower.Chosen(t, choices[i].kernel if i in choices else None, waves[i], _info(t, choices.get(i))) for i, t in enumerate(placed.tasks)]
     host = [c.info["name"] for c in chosen if c.kernel is None]
     for name in host:
         log.warning("%s runs as a host step by its reference: no kernel takes it", name)
+    checked: list[tuple[str, float]] = []
     meta = {"threads": target.threads, "level": options.level, "strict": options.strict, "precision": options.precision,
             "report": {"fired": report.fired(), "refused": report.refused()},
             "fusion_refusals": [f"{n.node}: {n.reason}" for n in fused.notes], "copies": placed.copies, "layouts": decided,
@@ -72,8 +87,11 @@ def build(model: Any, shapes: Mapping[str, str | Sequence[int]] | None = None, *
             "checked": checked, "image": options.image, "labels": list(options.labels) if options.labels else None}
     plain = lower.lower(placed, chosen, code, name=imported.graph.name, target=runs_on(target.isa), meta=meta,
                         output_names=[v.name for v in imported.graph.outputs])
+    engine = Engine(plain)
+    if options.check:
+        checked += check(engine, placed, chosen)
     progress("done", 1, 1)
-    return Engine(plain)
+    return Built(engine, imported, placed, chosen)
 
 
 def plan(graph: Graph, options: Options, target: Target, clock: search.Timing | None = None) -> tuple[place.Placed, fuse.Fused, list[dict[str, Any]]]:

@@ -1,97 +1,157 @@
-"""Runs every region of a plan beside its reference, on what the regions before it really gave, and names the first that differs."""
+"""Runs an engine step by step and holds each step against its meaning in float64, on what the steps before it really gave."""
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pelton.backends import cpu
+from pelton.engine import sizes
+from pelton.engine.engine import Slice, Step, Tensor
 from pelton.errors import BuildError
-from pelton.host import run_node
-from pelton.ir.evaluate import evaluate
-from pelton.ir.graph import Value, usual_sizes
-from pelton.ir.types import STRING
-from pelton.kernels.template import Kernel, Packed
-from pelton.plan.layout import span
-from pelton.plan.place import Placed
+from pelton.ir.evaluate import evaluate, evaluate_node
+from pelton.ir.graph import Node, Value
+from pelton.ir.types import DType
+from pelton.kernels.template import Kernel
+from pelton.plan import lower
+from pelton.plan.lower import Chosen
+from pelton.plan.place import Placed, Task
 from pelton.plan.region import Region
+from pelton.runtime import Engine
+from pelton.runtime.arrays import check_names, drawn
+from pelton.runtime.host import view
+from pelton.runtime.prepared import Prepared
 
 TOLERANCE = 1e-3                               # of the largest value: Winograd's error grows with the channels, a wrong kernel's is near one
 
 
-def check(placed: Placed, kernels: Mapping[int, Kernel], code: bytes, threads: int, seed: int = 0) -> list[tuple[str, float]]:
-    """(region, error) for every task on random inputs; BuildError at the first region whose error passes the tolerance.
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """A step that has run: copies of all that it read and wrote, by the values that they stand for."""
 
-    The error is the largest difference from the float64 reference, relative to the largest value.
-    """
-    sizes = usual_sizes(placed.graph)
-    if sizes:
-        placed, to = placed.sized(sizes)
-        kernels = {i: k.sized(sizes, to) for i, k in kernels.items()}
-    rng = np.random.default_rng(seed)
-    rooms: dict[Value, np.ndarray] = {}
+    step: Step
+    task: Task
+    read: Mapping[Value, np.ndarray]
+    wrote: Mapping[Value, np.ndarray]
 
-    def view(v: Value) -> np.ndarray:
-        at = placed.places[v]
-        flat = rooms[at.root].view(v.type.dtype.numpy)[at.offset:]
-        return np.lib.stride_tricks.as_strided(flat, v.type.shape, [s * v.type.dtype.size for s in at.strides])
+    def off(self, want: Mapping[Value, np.ndarray]) -> float:
+        """The error of what it wrote: the largest difference, relative to the largest value that there should be."""
+        return max((difference(v.type.dtype, a, want[v]) for v, a in self.wrote.items()), default=0.0)
 
-    def room(v: Value) -> None:
-        at = placed.places[v]
-        want = (at.offset + span(v.type.shape, at.strides)) * v.type.dtype.size
-        if at.root not in rooms:
-            rooms[at.root] = np.full(v.type.size, "", object) if v.type.dtype is STRING else cpu.allocate(max(want, at.root.type.bytes, 1))
+    def off_alone(self) -> float:
+        """The error against a float64 evaluation on the very inputs that the step had."""
+        what = self.task.what
+        if isinstance(what, Region):
+            found = evaluate(what.body, {v.name: a for v, a in self.read.items()}, round=False)
+            return self.off({v: found[v.name] for v in what.body.outputs})
+        if what.op.kind == "foreign":
+            return 0.0                          # what runs it is all that says what it means
+        return self.off(dict(zip(what.outputs, evaluate_node(what, tuple(self.read[v] for v in what.inputs), round=False))))
 
-    for v in placed.graph.inputs:
-        room(v)
-        if v.type.dtype is STRING:
-            continue
-        view(v)[...] = rng.standard_normal(v.type.shape) if v.type.dtype.is_float else rng.integers(0, 2, v.type.shape)
-    for v, array in placed.constants.items():
-        room(v)
-        view(v)[...] = array
-    for v, numbers in placed.sizes.items():
-        room(v)
-        view(v)[...] = np.arange(v.type.size) if numbers is None else np.reshape(numbers, v.type.shape)
-    for task in placed.tasks:
+
+class Exact:
+    """The values of a graph in float64 for these inputs: made when they are asked for, dropped when nothing is left that would read them."""
+
+    def __init__(self, placed: Placed, inputs: Mapping[str, np.ndarray]):
+        self.graph = placed.graph
+        self.known: dict[Value, np.ndarray] = {**placed.constants, **{v: np.asarray(inputs[v.name]) for v in placed.graph.inputs}}
+        copies = [t.what.body.nodes[0] if isinstance(t.what, Region) else t.what for t in placed.tasks if t.writes[0] not in self.graph.producer]
+        self.copied: dict[Value, Value] = {n.output: n.inputs[0] for n in copies}
+        self.readers = Counter(v for n in (*self.graph.nodes, *copies) for v in n.inputs) + Counter(self.graph.outputs)
+
+    def of(self, value: Value) -> np.ndarray:
+        if value not in self.known:
+            self._make(self.graph.producer[value])
+        return self.known[value]
+
+    def written(self, task: Task) -> dict[Value, np.ndarray]:
+        """What a task should write. Each task is asked for once, in the order in which they run."""
+        found = {v: self.of(self.copied.get(v, v)) for v in task.writes}
         for v in task.writes:
-            at = placed.places[v]
-            if at.root in rooms and rooms[at.root].nbytes < (at.offset + span(v.type.shape, at.strides)) * v.type.dtype.size:
-                raise AssertionError(f"%{v.name} does not fit its buffer")
-            room(v)
+            if v in self.copied:
+                self._read(self.copied[v])
+        return found
+
+    def _make(self, node: Node) -> None:
+        arrays = tuple(map(self.of, node.inputs))
+        self.known.update(zip(node.outputs, evaluate_node(node, arrays, round=False)))
+        for v in node.inputs:
+            self._read(v)
+
+    def _read(self, value: Value) -> None:
+        self.readers[value] -= 1
+        if not self.readers[value]:
+            del self.known[value]
+
+
+def sized(engine: Engine, placed: Placed, chosen: Sequence[Chosen], inputs: Mapping[str, np.ndarray]) -> tuple[Placed, list[Chosen]]:
+    """What an engine was lowered from, for the sizes of these inputs. InputError where they do not fit."""
+    check_names("input", engine.inputs, inputs, all_of_them=True)
+    values = sizes.solve(engine.plain, {name: np.shape(a) for name, a in inputs.items()})
+    if not values:
+        return placed, list(chosen)
+    placed, to = placed.sized(values)
+    return placed, [replace(c, task=t, kernel=c.kernel.sized(values, to) if isinstance(c.kernel, Kernel) else None) for c, t in zip(chosen, placed.tasks)]
+
+
+def watch(engine: Engine, chosen: Sequence[Chosen], inputs: Mapping[str, np.ndarray], see: Callable[[Seen], None]) -> dict[str, np.ndarray]:
+    """Outputs by name; `see` is called after every step of the run. `chosen`: as `sized` gives it. InputError for inputs that do not fit."""
+    order = lower.running(chosen)
+    read: dict[Value, np.ndarray] = {}
+
+    def look(done: int, ready: Prepared) -> None:
+        steps = ready.plain.steps
+        if done:
+            step, c = steps[done - 1], order[done - 1]
+            see(Seen(step, c.task, dict(read), _copies(step, c, c.task.writes, ready)))
+        if done < len(steps):
+            read.clear()
+            read.update(_copies(steps[done], order[done], order[done].task.reads, ready))
+    return engine.context(engine.meta["threads"]).watch(inputs, look)
+
+
+def _copies(step: Step, chosen: Chosen, values: Sequence[Value], ready: Prepared) -> dict[Value, np.ndarray]:
+    """Values as they lie in memory now."""
+    if chosen.kernel is None:
+        node = chosen.task.node
+        at = dict(zip((*node.inputs, *node.outputs), (*step.inputs, *step.outputs)))
+    else:
+        at = {x: _tensor(x, s, chosen.task) for x, s in zip(chosen.kernel.operands, step.args, strict=True) if isinstance(x, Value)}
+    return {v: np.array(view(at[v], ready.memory(at[v].slice.buffer)), order="C") for v in values}
+
+
+def _tensor(v: Value, at: Slice, task: Task) -> Tensor:
+    return Tensor(at, v.type.dtype.value, v.type.shape, task.layouts[v])
+
+
+def check(engine: Engine, placed: Placed, chosen: Sequence[Chosen]) -> list[tuple[str, float]]:
+    """(layers, error) for every region of an engine on random inputs of the usual sizes; BuildError at the first whose error passes the tolerance."""
+    inputs = drawn(sizes.at(engine.plain, sizes.usual(engine.plain)).inputs)
     found = []
-    loaded = cpu.load_code(code)
-    try:
-        for i, task in enumerate(placed.tasks):
-            what = task.what
-            if not isinstance(what, Region):
-                for v, a in zip(what.outputs, run_node(what, tuple(np.asarray(view(v), order="C") for v in what.inputs))):
-                    view(v)[...] = a
-                continue
-            inputs = {v.name: np.asarray(view(v), order="C") for v in what.body.inputs}
-            k = kernels[i]
-            packed = [np.ascontiguousarray(x.make()) for x in k.operands if isinstance(x, Packed)]
-            rest = iter(packed)
-            words = [next(rest).ctypes.data if isinstance(x, Packed) else view(x).__array_interface__["data"][0] for x in k.operands]
-            cpu.Program([(loaded.symbol(k.symbol), [*words, *k.dims], len(words), k.tiles, k.grain, 0, k.scratch)], threads).run()
-            want = evaluate(what.body, inputs, round=False)
-            error = max((_error(view(v), want[v.name]) for v in what.body.outputs), default=0.0)
-            label = "+".join(what.layers) or what.title()
+
+    def see(seen: Seen) -> None:
+        what = seen.task.what
+        if isinstance(what, Region):
+            label, error = "+".join(what.layers) or what.title(), seen.off_alone()
             found.append((label, error))
             if not error <= TOLERANCE:
                 raise BuildError(f"the kernel of {label} ({what.title()}) differs from its reference by {error:.2g} of the largest value; "
                                  f"this is a fault of Pelton: please report the model, the CPU and this line")
-    finally:
-        loaded.close()
+    watch(engine, sized(engine, placed, chosen, inputs)[1], inputs, see)
     return found
 
 
-def _error(got: np.ndarray, want: np.ndarray) -> float:
-    if got.dtype.kind not in "fc":
+def difference(dtype: DType, got: np.ndarray, want: np.ndarray) -> float:
+    """The largest difference, relative to the largest value wanted; of what are no numbers with a fraction, 1 where any differs."""
+    wide = np.float64 if dtype.is_float else np.complex128 if got.dtype.kind == "c" else None
+    if wide is None:
         return 0.0 if np.array_equal(got, want) else 1.0
-    got, want = got.astype(np.float64), want.astype(np.float64)
-    odd = ~np.isfinite(want)
-    if not np.array_equal(got[odd], want[odd], equal_nan=True):
+    with np.errstate(over="ignore"):
+        rounded = want.astype(dtype.numpy)       # what is out of the type's range is infinite in it
+    finite = np.isfinite(rounded)
+    if not np.array_equal(finite, np.isfinite(got)) or not np.array_equal(got[~finite], rounded[~finite], equal_nan=True):
         return float("inf")
-    difference = np.abs(got - want)[~odd].max(initial=0.0)
-    return float(difference / max(np.abs(want[~odd]).max(initial=0.0), 1e-30)) if difference else 0.0
+    want = want[finite].astype(wide)
+    most = np.abs(got[finite].astype(wide) - want).max(initial=0.0)
+    return float(most / max(np.abs(want).max(initial=0.0), 1e-30)) if most else 0.0

@@ -1,17 +1,22 @@
-"""What the compiler makes of a model, stage by stage, and what it refused to do and why; no kernel is compiled or timed for it."""
+"""What the compiler makes of a model, stage by stage, what it refused to do and why, and how exact every step of the engine is."""
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
-from pelton.build import describe_target, plan
-from pelton.errors import InputError
+import numpy as np
+
+from pelton.build import built, describe_target, plan
+from pelton.check import Exact, Seen, difference, sized, watch
+from pelton.engine.engine import Step
+from pelton.errors import Cancelled, InputError
 from pelton.importers import onnx as importer
 from pelton.importers.imported import Imported
+from pelton.ir.evaluate import evaluate
 from pelton.ir.graph import Graph
-from pelton.kernels.template import TEMPLATES
+from pelton.kernels.template import TEMPLATES, Tactic
 from pelton.options import Options
 from pelton.passes import pipeline
 from pelton.passes.report import Report
@@ -19,6 +24,8 @@ from pelton.passes.rewrite import RULES
 from pelton.plan.fuse import Fused
 from pelton.plan.place import Placed, Task
 from pelton.plan.region import Region
+from pelton.runtime import Engine
+from pelton.runtime.arrays import drawn
 from pelton.tune.candidates import candidates
 
 ALL = 1 << 20                                     # tactics per template: every one
@@ -68,8 +75,37 @@ class Refusals:
     refused: Mapping[str, str]
 
 
+@dataclass(frozen=True)
+class StepError:
+    """How far a step is from float64, in parts of the largest value that it should give. `own`: on the very inputs that it had; `sofar`: with all that came
+    before it. `inexact`: its arithmetic is another than the model's, not only in the order of sums."""
+
+    step: Step
+    inexact: bool
+    own: float
+    sofar: float
+
+
+@dataclass(frozen=True)
+class OutputError:
+    """How far an output of the engine is from the model in float64, and how far the optimized program would be, were every step of it exact."""
+
+    engine: float
+    program: float
+
+
+@dataclass(frozen=True)
+class Errors:
+    """An engine's errors on one set of inputs, the steps in the order in which they run."""
+
+    engine: Engine
+    inputs: Mapping[str, np.ndarray]
+    steps: tuple[StepError, ...]
+    outputs: Mapping[str, OutputError]
+
+
 def explain(model, *, options: Options | None = None, **given) -> Explanation:
-    """Takes a model through all stages but tuning. Arguments and errors are those of `pelton.build`."""
+    """Takes a model through all stages but tuning, so that no kernel is compiled or timed. Arguments and errors are those of `pelton.build`."""
     options = (options or Options()).but(**given)
     imported = importer.load(model, shapes=options.shapes, outputs=options.outputs)
     stages = {"import": imported.graph}
@@ -85,6 +121,35 @@ def explain(model, *, options: Options | None = None, **given) -> Explanation:
                 found[template.name] = (*found.get(template.name, ()), tactic.name)
         return found
     return Explanation(imported, stages, report, fused, placed, layouts, tuple(map(tactics, placed.tasks)))
+
+
+def errors(model, inputs: Mapping[str, np.ndarray] | Callable[[Engine], Mapping[str, np.ndarray]] | None = None, *, options: Options | None = None,
+           **given) -> Errors:
+    """Builds an engine and runs it once, step by step, beside an evaluation in float64 (seconds to minutes).
+
+    inputs: arrays by name, or what gives them for the engine; made up where there are none, of the sizes that the engine is tuned for. Options and errors
+    are those of `pelton.build`; InputError for inputs that do not fit.
+    """
+    options = (options or Options()).but(**given)
+    made = built(model, options)
+    engine = made.engine
+    if inputs is None:
+        inputs = drawn([replace(p, shape=engine.shapes()[p.name]) for p in engine.inputs])
+    elif callable(inputs):
+        inputs = inputs(engine)
+    placed, chosen = sized(engine, made.placed, made.chosen, inputs)
+    exact, found = Exact(placed, inputs), list[StepError]()
+
+    def see(seen: Seen) -> None:
+        inexact = not seen.step.host and TEMPLATES[Tactic.parse(seen.step.info["tactic"]).template].inexact
+        found.append(StepError(seen.step, inexact, seen.off_alone(), seen.off(exact.written(seen.task))))
+        if options.progress is not None and options.progress("check", len(found), len(engine.steps)) is False:
+            raise Cancelled(f"cancelled while in step {len(found)} of {len(engine.steps)}")
+    results = watch(engine, chosen, inputs, see)
+    want, graph = evaluate(made.imported.graph, inputs, round=False), placed.graph
+    outputs = {p.name: OutputError(difference(v.type.dtype, results[p.name], want[p.name]), difference(v.type.dtype, exact.of(v), want[p.name]))
+               for p, v in zip(engine.outputs, graph.outputs)}
+    return Errors(engine, inputs, tuple(found), outputs)
 
 
 def called(region: Region) -> str:

@@ -1,6 +1,7 @@
 """Arrays from files and pictures, arrays made up for timing, and arrays into files."""
 from __future__ import annotations
 
+import dataclasses
 import io
 import os
 import zipfile
@@ -100,20 +101,14 @@ def _read(path: str) -> np.ndarray | dict[str, np.ndarray]:
 
 
 def made_up(engine: Engine, given: Mapping[str, str] = MappingProxyType({}), seed: int = 0) -> dict[str, np.ndarray]:
-    """Inputs to time an engine with: floats from a normal distribution, integers, bools and strings 0 or 1 (indices that fit any table).
+    """Inputs to time an engine with (`pelton.runtime.arrays.drawn`).
 
     given: sizes of inputs as the command line has them, such as {"x": "1x3x224x224"}; sizes that are open have their usual values where it says nothing.
     """
-    rng = np.random.default_rng(seed)
-    shapes = engine.shapes(_sizes(engine, given))
+    from pelton.runtime.arrays import drawn
 
-    def drawn(port) -> np.ndarray:
-        shape = shapes[port.name]
-        if port.dtype == "string":
-            return rng.integers(0, 2, shape).astype(str)
-        whole = port.numpy_dtype.kind in "iub"
-        return (rng.integers(0, 2, shape) if whole else rng.standard_normal(shape)).astype(port.numpy_dtype)
-    return {p.name: drawn(p) for p in engine.inputs}
+    shapes = engine.shapes(_sizes(engine, given))
+    return drawn([dataclasses.replace(p, shape=shapes[p.name]) for p in engine.inputs], seed)
 
 
 def _sizes(engine: Engine, given: Mapping[str, str]) -> dict[str, int]:

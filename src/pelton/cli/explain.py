@@ -1,15 +1,15 @@
-"""`pelton explain`: what happens to a model on its way to an engine, and why other things did not."""
+"""`pelton explain`: what happens to a model on its way to an engine, why other things did not, and how exact what came of it is."""
 from __future__ import annotations
 
 import argparse
 from typing import TYPE_CHECKING
 
-from pelton.errors import BuildError
+from pelton.errors import BuildError, InputError
 
-from . import arguments, text
+from . import arguments, arrays, progress, text
 
 if TYPE_CHECKING:
-    from pelton.explain import Explanation
+    from pelton.explain import Errors, Explanation
 
 EXAMPLES = """examples:
   pelton explain resnet50.onnx                              every stage, what it did and what it refused
@@ -17,8 +17,10 @@ EXAMPLES = """examples:
   pelton explain resnet50.onnx --why-not winograd           the same for a kernel template
   pelton explain resnet50.onnx --graph merge                the program after a stage, as text (import, dead, …, decompose)
   pelton explain resnet50.onnx --tactics                    all candidates of every region
+  pelton explain resnet50.onnx --error --top 10             builds, runs once, and shows the steps that lose most accuracy
+  pelton explain resnet50.onnx --error --strict --input x=cat.npy
 
-Nothing is compiled or timed; `pelton inspect` shows what was chosen in an engine."""
+But for --error nothing is compiled or timed; `pelton inspect` shows what was chosen in an engine."""
 SHOWN = 6                                         # names in one line
 
 
@@ -29,6 +31,11 @@ def add(commands) -> argparse.ArgumentParser:
     command.add_argument("--why-not", metavar="RULE", help="only this rule or kernel template: where it applied and why elsewhere it did not")
     command.add_argument("--graph", metavar="STAGE", help="only the program after this stage, as text")
     command.add_argument("--tactics", action="store_true", help="name every candidate instead of counting them")
+    error = command.add_argument_group("how exact the engine is")
+    error.add_argument("--error", action="store_true", help="build it, run it once, and compare every step with an evaluation in float64")
+    error.add_argument("--input", action="append", default=[], metavar="NAME=FILE", help="what to run on, as for `pelton run` (made up, if not given)")
+    error.add_argument("--top", type=arguments.whole(1, 1 << 20, "steps"), metavar="N",
+                       help="only the N steps with the largest errors of their own (all, in running order, if not given)")
     arguments.add_threads(command)
     arguments.add_build(command)
     return command
@@ -36,9 +43,17 @@ def add(commands) -> argparse.ArgumentParser:
 
 def main(args: argparse.Namespace) -> None:
     try:
-        from pelton.explain import explain
+        from pelton.explain import errors, explain
     except ModuleNotFoundError as e:
         raise BuildError(f'explaining models needs the package {e.name}: pip install "pelton[build]"') from None
+    if args.error:
+        given = (lambda engine: arrays.given(engine, args.input)) if args.input else None
+        with progress.shown(not args.quiet) as tell:
+            exact = errors(args.model, given, **arguments.build_options(args), progress=tell)
+        print("\n".join([*measured(args.model, exact), "", error_table(exact, args.top), "", *outputs(exact)]))
+        return
+    if args.input or args.top:
+        raise InputError("--input and --top say on what and how --error measures; give --error, too")
     found = explain(args.model, **arguments.build_options(args))
     if args.graph is not None:
         from pelton.ir.text import to_text
@@ -116,6 +131,29 @@ def why_not(found: Explanation, name: str) -> list[str]:
     if not answer.took and not answer.refused:
         lines.append("  nothing in this model looks like what it is for")
     return lines
+
+
+def measured(model: str, found: Errors) -> list[str]:
+    return [f"{model}: run on " + ", ".join(f"{name} {'x'.join(map(str, a.shape))}" for name, a in found.inputs.items()),
+            "largest differences from float64, in parts of the largest value that a step gives: its own, on the inputs that it had, and all so far"]
+
+
+def error_table(found: Errors, top: int | None) -> str:
+    """Steps in the order they run, or those with the largest errors of their own."""
+    numbered = list(enumerate(found.steps))
+    if top is not None:
+        numbered = sorted(numbered, key=lambda n: -n[1].own)[:top]
+    rows: list[tuple[str, ...]] = [("step", "own", "so far", "", "tactic", "what")]
+    for i, s in numbered:
+        tactic = "host" if s.step.host else s.step.info["tactic"].partition("@")[0]
+        rows.append((f"{i}", f"{s.own:.1e}", f"{s.sofar:.1e}", "inexact" if s.inexact else "", text.shortened(tactic, 48),
+                     text.shortened("+".join(s.step.info["layers"]) or s.step.info["op"], 60)))
+    return text.table(rows, "rrrlll")
+
+
+def outputs(found: Errors) -> list[str]:
+    return [f"output {name}: {o.engine:.1e} from the model in float64; were every step exact, {o.program:.1e} (constants folded, rules not quite exact)"
+            for name, o in found.outputs.items()]
 
 
 def some(names: list[str]) -> str:

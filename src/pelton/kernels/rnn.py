@@ -94,6 +94,9 @@ class Half(Recurrent):
     inexact = True
     weights = F16
 
+    def margin(self, tactic: Tactic) -> float:
+        return 0.1                              # its error is a hundred times that of Winograd
+
     def refuses(self, region: Region) -> str | None:
         """Also for weights without a large one: below 2⁻¹⁴ the steps of a half no longer shrink."""
         reason = super().refuses(region)

@@ -127,6 +127,10 @@ class Template:
         """What sets tactics apart most (a register tile, an algorithm): the tuner looks at one of each form first, then at more of the best ones."""
         return ()
 
+    def margin(self, tactic: Tactic) -> float:
+        """How much less time than the fastest tactic of a smaller margin one has to take to be worth its error: 0 for all that is exact."""
+        return 0.02 if self.inexact else 0.0
+
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         raise NotImplementedError
 

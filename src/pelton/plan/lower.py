@@ -148,7 +148,7 @@ def lower(placed: Placed, chosen: Sequence[Chosen], code: bytes, *, name: str, t
         return Tensor(operand(v), v.type.dtype.value, shape(v.type.shape), shape(places[v].strides))
 
     steps = []
-    for c in sorted(chosen, key=lambda c: c.wave):
+    for c in running(chosen):
         if c.kernel is not None:
             k = c.kernel
             steps.append(Step(name=str(c.info.get("name", "")), symbol=k.symbol, args=tuple(operand(x) for x in k.operands), dims=shape(k.dims),
@@ -167,6 +167,11 @@ def lower(placed: Placed, chosen: Sequence[Chosen], code: bytes, *, name: str, t
     engine = Engine(name=name, inputs=ports[0], outputs=ports[1], buffers=tuple(buffers), steps=tuple(steps), arena=arena, constants=blob.bytes(), code=code,
                     target=dict(target), meta=meta, symbols=tuple(Symbol(s.name, s.least, s.usual, s.most) for s in varying), sizes=trees)
     return replace(engine, arena=sizes.at(engine, sizes.usual(engine)).arena) if varying else engine
+
+
+def running(chosen: Sequence[Chosen]) -> list[Chosen]:
+    """Tasks in the order of the engine's steps."""
+    return sorted(chosen, key=lambda c: c.wave)
 
 
 def waves(placed: Placed) -> list[int]:

@@ -272,7 +272,7 @@ class Placer:
         taken: set[Value] = set()
         for v in self.graph.outputs:
             at = self.places[v]
-            own = at.root not in taken and at.root not in self.done.constants and at.root not in self.graph.inputs
+            own = at.root not in taken and not any(at.root in others for others in (self.done.constants, self.done.sizes, self.graph.inputs))
             if own and at.offset == 0 and at.root.type.size == v.type.size and same_memory(v.type.shape, at.strides, dense(v.type.shape)):
                 taken.add(at.root)
                 self.done.outputs.append(at.root)

@@ -1,4 +1,4 @@
-"""Arrays of the caller: what fits a port, what is copied to fit, and the sentences for what does not."""
+"""Arrays of the caller: what fits a port, what is copied to fit, the sentences for what does not, and arrays made up."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -48,6 +48,18 @@ def _strings(given: np.ndarray, port: Port, what: str) -> np.ndarray:
     if not isinstance(wrong, str):
         raise InputError(f"{what}, given an array of objects that holds {_kind(wrong)}, {wrong!r:.50}; every element has to be a str")
     return array
+
+
+def drawn(ports: Sequence[Port], seed: int = 0) -> dict[str, np.ndarray]:
+    """Arrays for ports whose sizes are known: floats from a normal distribution, integers, bools and strings 0 or 1 (indices that fit any table)."""
+    rng = np.random.default_rng(seed)
+
+    def draw(port: Port) -> np.ndarray:
+        if port.dtype == "string":
+            return rng.integers(0, 2, port.shape).astype(str)
+        whole = port.numpy_dtype.kind in "iub"
+        return (rng.integers(0, 2, port.shape) if whole else rng.standard_normal(port.shape)).astype(port.numpy_dtype)
+    return {p.name: draw(p) for p in ports}
 
 
 def check_shape(port: Port, shape: tuple[int, ...], what: str) -> None:

@@ -6,7 +6,7 @@ import threading
 import time
 import weakref
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -139,6 +139,21 @@ class Context:
                         ready.run_part(part)
                         times.append(time.perf_counter_ns() - begin)
                 return list(zip(ready.plain.steps, times))
+            finally:
+                ready.bound.clear()
+
+    def watch(self, inputs: Mapping[str, np.ndarray], see: Callable[[int, Prepared], None]) -> dict[str, np.ndarray]:
+        """Outputs by name, from a run of one step after the other. Before each and after the last, `see` is called with the number of steps done and what
+        knows the memory as it then is: a later step may overwrite it."""
+        with self._lock:
+            ready = self._for(inputs)
+            try:
+                results = self._bind(ready, inputs, None)
+                see(0, ready)
+                for done, part in enumerate(ready.cut(apart=True), 1):
+                    ready.run_part(part)
+                    see(done, ready)
+                return results
             finally:
                 ready.bound.clear()
 

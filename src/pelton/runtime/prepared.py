@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,7 +25,7 @@ class Prepared:
     """The programs and host steps of an engine for one set of sizes, over an arena that the maker keeps alive. `plain` has numbers everywhere."""
 
     def __init__(self, engine: Engine, plain: plain_engine.Engine, arena: np.ndarray, threads: int, host: dict[int, HostStep]):
-        self.engine, self.plain, self.arena = engine, plain, arena
+        self.engine, self.plain, self.arena, self.threads, self.host = engine, plain, arena, threads, host
         self.made: dict[int, np.ndarray] = {}                    # buffers that are no part of the arena, the constants or the ports
         for i, b in enumerate(plain.buffers):
             if b.kind == "strings":
@@ -38,31 +38,30 @@ class Prepared:
                 self.made[i] = engine.texts[i]
         self.ports = (ctypes.c_void_p * (len(plain.inputs) + len(plain.outputs)))()
         self.bound: list[np.ndarray] = []                        # the arrays of the run in progress, inputs then outputs
-        self.parts = self._cut(threads, host)
+        self.parts = list(self.cut())
         self.natives = [p.native for p in self.parts if isinstance(p, Program)] if not host else None
         self.inputs, self.outputs = map(_looks, (plain.inputs, plain.outputs))
         self.sizes = [p.nbytes for p in plain.inputs + plain.outputs]
 
-    def _cut(self, threads: int, host: dict[int, HostStep]) -> list[Program | HostStep]:
-        """The steps as native programs, each as long as no host step comes between."""
+    def cut(self, apart: bool = False) -> Iterator[Program | HostStep]:
+        """The steps as native programs, each as long as no host step comes between; `apart`: each step by itself."""
         plain = self.plain
-        parts: list[Program | HostStep] = []
         rows: list[Row] = []
         patches: list[tuple[int, int, int, int]] = []
         bases = {"arena": address(self.arena), "constant": address(self.engine.constants), "table": address(self.engine.constants)}
         starts = [address(self.made[i]) if b.kind in ("sizes", "iota") else bases.get(b.kind, 0) + b.offset for i, b in enumerate(plain.buffers)]
         first_port = {"input": 0, "output": len(plain.inputs)}
 
-        def finish() -> None:
+        def finished() -> Iterator[Program]:
             if rows:
-                parts.append(Program(rows, threads, patches))
+                yield Program(rows, self.threads, patches)
                 rows.clear()
                 patches.clear()
 
         for i, step in enumerate(plain.steps):
             if step.host:
-                finish()
-                parts.append(host[i])
+                yield from finished()
+                yield self.host[i]
                 continue
             words: list[int] = []
             for s in step.args:
@@ -73,8 +72,9 @@ class Prepared:
                 else:
                     words.append(starts[s.buffer] + s.offset)
             rows.append((self.engine.addresses[step.symbol], [*words, *step.dims], len(words), step.tiles, step.grain, step.wave, step.scratch))
-        finish()
-        return parts
+            if apart:
+                yield from finished()
+        yield from finished()
 
     def run(self) -> None:
         """All steps, on the arrays that are bound."""
@@ -89,9 +89,9 @@ class Prepared:
         if isinstance(part, Program):
             part.run(self.ports)
         else:
-            part.run(self._memory)
+            part.run(self.memory)
 
-    def _memory(self, buffer: int) -> np.ndarray:
+    def memory(self, buffer: int) -> np.ndarray:
         """A buffer's bytes, or strings, during a run."""
         b, plain = self.plain.buffers[buffer], self.plain
         if b.kind in ("input", "output"):

@@ -28,7 +28,8 @@ def costs(tasks: Sequence[Task], timing: Timing | None, target: Target, strict: 
     times: dict[str, float] = {}
     if timing is not None:
         timing.tune(first, found, alone=True)
-        times = {d: min(known.values()) for d, f in found.items() if (known := best_of(f, timing.cache.get(d))[2])}
+        best = {d: best_of(f, timing.cache.get(d)) for d, f in found.items() if f}
+        times = {d: known[tactic.name] for d, (_, tactic, known) in best.items() if known}
     timed = timing is not None and all(d in times for d, f in found.items() if f)
 
     def cost(task: Task) -> float:

@@ -89,11 +89,20 @@ def near_best(found: Found, times: Mapping[str, int]) -> Found:
     return [(t, c) for t, c in found if first.get((t.name, t.form(c)), limit + 1) <= limit]
 
 
+def worth(found: Found, times: Mapping[str, int]) -> Found:
+    """Without the tactics that do not beat the fastest one of a smaller margin by their own, as far as both were timed."""
+    least: dict[float, int] = {}                           # by margin
+    for t, c in found:
+        if c.name in times:
+            least[t.margin(c)] = min(times[c.name], least.get(t.margin(c), times[c.name]))
+    return [(t, c) for t, c in found if all(times.get(c.name, 0) < ns * (1 - t.margin(c)) for m, ns in least.items() if m < t.margin(c))]
+
+
 def best_of(found: Found, times: Mapping[str, int]) -> tuple[Template, Tactic, dict[str, int]]:
     """The fastest by the times known, the earlier one where they are equal or nearly so; the first guess where nothing is known."""
     template, tactic = found[0]
     best: int | None = None
-    for t, c in found:
+    for t, c in worth(found, times):
         ns = times.get(c.name)
         if ns is not None and (best is None or ns < best * MARGIN):
             template, tactic, best = t, c, ns
@@ -114,7 +123,7 @@ def _small_enough(best: Best, found: Mapping[str, Found], tasks: Mapping[str, Ta
     first: dict[str, int] = {}
     for d, (template, tactic, _) in best.items():
         task = tasks[d]
-        pool = [(t, c) for t, c in found[d] if c.name in times[d] or not times[d]] if sum(weights[d].values()) else []
+        pool = [(t, c) for t, c in worth(found[d], times[d]) if c.name in times[d] or not times[d]] if sum(weights[d].values()) else []
         pool = list(dict.fromkeys([(template, tactic), *pool]))
         first[d] = 0
         ways[d] = [size.Way(t, c, float(times[d].get(c.name, 0)), size.packed_bytes(t.emit(task.region, task.layouts, c, target), weights[d]))

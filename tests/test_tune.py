@@ -1,0 +1,64 @@
+"""Which tactic wins, given times: the order of the list among equals, and how much faster an inexact one has to be."""
+import numpy as np
+import pytest
+from onnx import helper
+from onnx_models import model
+
+import pelton
+from pelton.kernels import library  # noqa: F401  (declares the templates)
+from pelton.kernels.template import TEMPLATES, Tactic
+from pelton.tune.cache import TimingCache
+from pelton.tune.search import best_of, worth
+
+
+def found(*names):
+    """Tactics by "template:number", in this order. Of Winograd the number is the size of its tile."""
+    return [(TEMPLATES[name.partition(":")[0]], Tactic(name.partition(":")[0], "isa", (("F", int(name.partition(":")[2])),))) for name in names]
+
+
+def winner(times):
+    """The tactic that is chosen for times by "template:number", in the order of the list; None stands for no time."""
+    tactics = found(*times)
+    names = {c.name: name for name, (_, c) in zip(times, tactics)}
+    known = {c.name: ns for (_, c), ns in zip(tactics, times.values()) if ns is not None}
+    _, tactic, told = best_of(tactics, known)
+    assert told == known
+    return names[tactic.name]
+
+
+@pytest.mark.parametrize("times, wins", [
+    ({"conv:1": None, "conv:2": None}, "conv:1"), ({"conv:1": 100, "conv:2": 99}, "conv:1"), ({"conv:1": 100, "conv:2": 97}, "conv:2"),
+    ({"winograd:4": 97, "conv:1": 100}, "winograd:4"), ({"winograd:4": 99, "conv:1": 100}, "conv:1"), ({"winograd:4": 100, "conv:1": 99}, "conv:1"),
+    ({"winograd:4": 99, "winograd:2": 97, "conv:1": 100}, "winograd:2"), ({"winograd:4": 80, "winograd:2": 79, "conv:1": 100}, "winograd:4"),
+    ({"winograd:4": 99, "conv:1": None}, "winograd:4"), ({"winograd:4": None, "conv:1": 100}, "conv:1"),
+    ({"winograd:4": 80, "winograd:6": 73, "conv:1": 100}, "winograd:4"), ({"winograd:4": 80, "winograd:6": 71, "conv:1": 100}, "winograd:6"),
+    ({"winograd:4": 99, "winograd:6": 91, "conv:1": 100}, "conv:1"), ({"winograd:6": 91, "conv:1": None}, "winograd:6"),
+    ({"lstm:1": 100, "lstm_half:1": 91}, "lstm:1"), ({"lstm:1": 100, "lstm_half:1": 89}, "lstm_half:1"),
+    ({"lstm:1": 100, "lstm:2": 95, "lstm_half:1": 89}, "lstm:2"), ({"lstm:1": None, "lstm_half:1": 89}, "lstm_half:1"),
+    ({"gru:1": 100, "gru_half:1": 91}, "gru:1"), ({"rnn:1": 100, "rnn_half:1": 89}, "rnn_half:1")])
+def test_who_wins(times, wins):
+    assert winner(times) == wins
+
+
+def test_margins_are_those_of_inexact_tactics():
+    for t in TEMPLATES.values():
+        tactics = [(t, Tactic(t.name, "isa", (("F", 4), ("N", n)))) for n in range(3)]
+        times = {c.name: 100 - n for n, (_, c) in enumerate(tactics)}
+        assert worth(tactics, times) == tactics and worth(tactics, {}) == tactics
+        assert all(0.02 <= t.margin(c) < 1 if t.inexact else t.margin(c) == 0 for _, c in tactics)
+
+
+def lstm():
+    rng = np.random.default_rng(0)
+    weights = {"w": rng.uniform(-.2, .2, (1, 64, 8)), "r": rng.uniform(-.2, .2, (1, 64, 16))}
+    node = helper.make_node("LSTM", ["x", "w", "r"], ["y", "", ""], "lstm", hidden_size=16)
+    return model([node], {"x": "f32[5, 1, 8]"}, ["y"], {k: a.astype(np.float32) for k, a in weights.items()})
+
+
+@pytest.mark.parametrize("half, wins", [(95, "lstm"), (85, "lstm_half")])
+def test_engines_take_half_weights_where_they_pay(monkeypatch, tmp_path, half, wins):
+    put = TimingCache.put
+    price = {"lstm": 100, "lstm_half": half}
+    monkeypatch.setattr(TimingCache, "put", lambda self, task, times: put(self, task, {n: price.get(n.partition(":")[0], ns) for n, ns in times.items()}))
+    engine = pelton.build(lstm(), level=1, cache_dir=tmp_path)
+    assert wins in {s.info["tactic"].partition(":")[0] for s in engine.steps}
