@@ -12,7 +12,8 @@ from pelton.ir.graph import Builder, Graph, Value, live
 from pelton.ir.types import F32, TensorType
 from pelton.ops import get
 from pelton.options import Options
-from pelton.plan import place
+from pelton.plan import lower, place
+from pelton.runtime import Engine
 from pelton.tune import candidates, search
 
 plan = importlib.import_module("pelton.build").plan      # the package offers the function `build` under the same name
@@ -137,4 +138,8 @@ def test_random_layers_placed_as_any_template_demands(seed):
 def run(placed: place.Placed, seed: int) -> None:
     choices = search.select(placed, TARGET, None, strict=False, most=1)
     code = compiler().link(compiler().objects({c.kernel.symbol: c.kernel.source for c in choices.values()}))
-    check(placed, {i: c.kernel for i, c in choices.items()}, code, TARGET.threads, seed)
+    waves = lower.waves(placed)
+    chosen = [lower.Chosen(t, choices[i].kernel if i in choices else None, waves[i], {"name": f"{i}"}) for i, t in enumerate(placed.tasks)]
+    names = [f"y{i}" for i, _ in enumerate(placed.graph.outputs)]
+    plain = lower.lower(placed, chosen, code, name="random", target={}, meta={"threads": TARGET.threads}, output_names=names)
+    check(Engine(plain), placed, chosen, seed)

@@ -31,8 +31,8 @@ def winner(times):
     ({"winograd:4": 97, "conv:1": 100}, "winograd:4"), ({"winograd:4": 99, "conv:1": 100}, "conv:1"), ({"winograd:4": 100, "conv:1": 99}, "conv:1"),
     ({"winograd:4": 99, "winograd:2": 97, "conv:1": 100}, "winograd:2"), ({"winograd:4": 80, "winograd:2": 79, "conv:1": 100}, "winograd:4"),
     ({"winograd:4": 99, "conv:1": None}, "winograd:4"), ({"winograd:4": None, "conv:1": 100}, "conv:1"),
-    ({"winograd:4": 80, "winograd:6": 73, "conv:1": 100}, "winograd:4"), ({"winograd:4": 80, "winograd:6": 71, "conv:1": 100}, "winograd:6"),
-    ({"winograd:4": 99, "winograd:6": 91, "conv:1": 100}, "conv:1"), ({"winograd:6": 91, "conv:1": None}, "winograd:6"),
+    ({"winograd:4": 80, "winograd:6": 77, "conv:1": 100}, "winograd:4"), ({"winograd:4": 80, "winograd:6": 75, "conv:1": 100}, "winograd:6"),
+    ({"winograd:4": 99, "winograd:6": 96, "conv:1": 100}, "conv:1"), ({"winograd:6": 91, "conv:1": None}, "winograd:6"),
     ({"lstm:1": 100, "lstm_half:1": 91}, "lstm:1"), ({"lstm:1": 100, "lstm_half:1": 89}, "lstm_half:1"),
     ({"lstm:1": 100, "lstm:2": 95, "lstm_half:1": 89}, "lstm:2"), ({"lstm:1": None, "lstm_half:1": 89}, "lstm_half:1"),
     ({"gru:1": 100, "gru_half:1": 91}, "gru:1"), ({"rnn:1": 100, "rnn_half:1": 89}, "rnn_half:1")])
