@@ -10,7 +10,7 @@ from pelton.plan.region import Region
 
 from .emit import constants, grid_of, kernel, tail
 from .gemm import is_product, pack_panels
-from .grid import all_f32, constant, divide, fits_grid, tail_refusal
+from .grid import all_f32, constant, divide, fits_grid, register_tiles, tail_refusal
 from .template import Kernel, Layouts, Packed, Tactic, Target, Template, template
 
 
@@ -233,7 +233,7 @@ class Direct(ChannelsLast):
         s = window(region)
         groups = region.anchor.attrs["group"]
         seen = set()
-        for mr, nv in ((6, 2), (4, 3), (12, 1)) if s.oc // groups > 8 else ((12, 1), (6, 1)):
+        for mr, nv in register_tiles(s.oc // groups, target.lanes):
             nr = nv * target.lanes
             mr = min(mr, s.oh * s.ow)
             for mb, per in shares(s.oh * s.ow, divide(s.oc // groups, nr), s.n * groups, target.threads, mr):
@@ -290,7 +290,7 @@ class Planar(ChannelsLast):
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         s = window(region)
-        for mr, nv in ((6, 2), (4, 3), (12, 1)) if s.oc > 8 else ((12, 1), (6, 1)):
+        for mr, nv in register_tiles(s.oc, target.lanes):
             panels = divide(s.oc, nv * target.lanes)
             for rb in dict.fromkeys(min(rb, s.oh) for rb in (2, 4, 1)):
                 per = max(1, min(panels, panels * divide(s.oh, rb) * s.n // (6 * target.threads)))

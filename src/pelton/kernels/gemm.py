@@ -11,7 +11,7 @@ from pelton.plan.layout import Order, broadcast, channels_last, row_major
 from pelton.plan.region import Region
 
 from .emit import Grid, constants, grid_of, kernel, spelled, tail
-from .grid import all_f32, constant, divide, fits_grid, tail_refusal
+from .grid import all_f32, constant, divide, fits_grid, register_tiles, tail_refusal
 from .template import Kernel, Layouts, Packed, Tactic, Target, Template, template
 
 KC = 384                                       # 384 × 16 floats are 24 KiB: a panel stays in L1 (91–98 % of peak on Zen 3)
@@ -126,7 +126,7 @@ class Gemm(Template):
         tasks = target.threads * 6                                          # enough to even out, few enough to be cheap
         whole = -(-p.m // 6) * 6
         for kc in (KC, 256, 1 << 20) if p.k > KC else (1 << 20,):
-            for mr, nv in ((6, 2), (4, 3), (12, 1)) if p.n > 8 else ((12, 1),):
+            for mr, nv in register_tiles(p.n, target.lanes):
                 nr = nv * target.lanes
                 cols = divide(p.n, nr)
                 for mb in (96, 48, 192, whole):
