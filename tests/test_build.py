@@ -10,6 +10,7 @@ from onnx import numpy_helper
 import pelton
 from compare import assert_close
 from models import small_cnn, wide_cnn
+from pelton.cli.build import summary
 from pelton.importers import onnx as importer
 from pelton.ir.evaluate import evaluate
 from pelton.kernels import library
@@ -182,3 +183,19 @@ def test_an_engine_keeps_its_weights_within_twice_the_models(cache):
     engine = pelton.build(model, level=0, cache_dir=cache)
     assert len(engine.tobytes()) < 2 * weights + (1 << 18)
     assert any("winograd" in s.info["tactic"] for s in engine.steps)
+
+
+def test_larger_weights_say_what_they_save():
+    template = library.TEMPLATES["winograd"]
+    ways = [size.Way(template, Tactic("winograd", "x86_64_v3", (("F", n),)), ns, n) for ns, n in ((10.0, 400), (25.0, 100), (18.0, 90), (0.0, 50))]
+    assert size.packing(ways, 0, own=100) == size.Packing(100, 400, 8.0)
+    assert size.packing(ways, 1, own=100) == size.Packing(100, 100, 0.0)
+    assert size.packing(ways[:1], 0, own=100).saved == 0
+
+
+def test_an_engine_knows_what_its_weights_take(cache):
+    model = wide_cnn()
+    engine = pelton.build(model, level=0, cache_dir=cache)
+    found = engine.meta["weights"]
+    assert found["own"] <= sum(numpy_helper.to_array(w).nbytes for w in model.graph.initializer) < found["packed"] <= memoryview(engine.plain.constants).nbytes
+    assert "times the model's own" in summary(engine)

@@ -73,7 +73,7 @@ def test_kernel(template, case):
 
 @pytest.mark.parametrize("case", CASES["strips"][:3], ids=lambda c: c.name)
 def test_every_tactic(case):
-    assert check(TEMPLATES["strips"], case, most=100) >= 8
+    assert check(TEMPLATES["strips"], case, most=100) >= 4
 
 
 def lying(region):

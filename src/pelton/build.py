@@ -26,6 +26,7 @@ from pelton.plan import fuse, lower, place, region, ways
 from pelton.plan.recurrent import split_recurrent
 from pelton.runtime import Engine
 from pelton.tune import cache, candidates, chains, layouts, search
+from pelton.tune.size import Packing
 
 log = logging.getLogger("pelton.build")
 
@@ -49,7 +50,7 @@ def build(model: Any, shapes: Mapping[str, str | Sequence[int]] | None = None, *
     target, machine = describe_target(options)
     cache_dir = cache_directory(options)
     timing = cache.TimingCache(machine_key(machine, target, options), options.timing_cache or (cache_dir / "timing.json" if cache_dir else None))
-    with Compiler(target.isa, cache_dir / "objects" if cache_dir else None, options.cc, jobs=target.threads) as compiler:
+    with Compiler(target.isa, cache_dir / "objects" if cache_dir else None, options.cc, jobs=cpu.default_threads()) as compiler:
         clock = search.Timing(target, compiler, timing, rounds=search.ROUNDS[options.level], budget=options.budget, l3=target.l3,
                               progress=progress) if options.level else None
         placed, fused, decided = plan(graph, options, target, clock)
@@ -66,8 +67,7 @@ def build(model: Any, shapes: Mapping[str, str | Sequence[int]] | None = None, *
     meta = {"threads": target.threads, "level": options.level, "strict": options.strict, "precision": options.precision,
             "report": {"fired": report.fired(), "refused": report.refused()},
             "fusion_refusals": [f"{n.node}: {n.reason}" for n in fused.notes], "copies": placed.copies, "layouts": decided,
-            "chains": list(fused.chains),
-            "host_steps": host,
+            "chains": list(fused.chains), "host_steps": host, "weights": _weights([c.packing for c in choices.values()]),
             "model": {k: v for k, v in asdict(imported.info).items() if k != "path"},
             "checked": checked, "image": options.image, "labels": list(options.labels) if options.labels else None}
     plain = lower.lower(placed, chosen, code, name=imported.graph.name, target=runs_on(target.isa), meta=meta,
@@ -132,6 +132,11 @@ def _progress(options: Options) -> Callable[[str, int, int], None]:
         if options.progress is not None and options.progress(stage, done, total) is False:
             raise Cancelled(f"the build was cancelled while in stage {stage!r} ({done} of {total})")
     return tell
+
+
+def _weights(packings: Sequence[Packing]) -> dict[str, float]:
+    """What the weights that kernels read take in the model and packed, in bytes, and what time the larger ones save, in nanoseconds."""
+    return {"own": sum(p.own for p in packings), "packed": sum(p.packed for p in packings), "saved_ns": sum(p.saved for p in packings)}
 
 
 def _info(task: place.Task, choice: search.Choice | None) -> dict:

@@ -4,6 +4,7 @@ from __future__ import annotations
 import argparse
 import os
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pelton.errors import BuildError
@@ -84,8 +85,19 @@ def summary(engine: Engine) -> str:
             ("tactics", f"{len(tactics)} different, chosen among {timed} timed" if timed else f"{len(tactics)} different, guessed, none timed"),
             ("copies", f"{len(copies)} because of layouts (`pelton explain` gives the reasons)" if copies else "none because of layouts"),
             ("host steps", f"{len(hosts)} without a kernel, run by their reference: {', '.join(hosts)}" if hosts else "none: every layer has a kernel"),
-            ("made for", made_for(engine))]
+            ("weights", weights(engine.meta.get("weights") or {})), ("made for", made_for(engine))]
     return text.table([(f"{name}:", value) for name, value in rows], "ll", indent="  ")
+
+
+def weights(of: Mapping[str, float]) -> str:
+    """How much larger packing made the weights, and what for."""
+    own, packed, saved = (of.get(name, 0) for name in ("own", "packed", "saved_ns"))
+    if not own:
+        return "none"
+    if packed <= own:
+        return text.size(int(packed))
+    paid = f", {text.duration(saved)} faster for it" if saved else ""
+    return f"{text.size(int(packed))}, {packed / own:.2f} times the model's own {text.size(int(own))}{paid}"
 
 
 def ports(of) -> str:

@@ -12,7 +12,6 @@ import hashlib
 import json
 import mmap
 import os
-import secrets
 import stat
 import struct
 from collections.abc import Iterator, Mapping
@@ -41,7 +40,7 @@ def to_bytes(engine: Engine) -> bytes:
 def write(engine: Engine, path: str | os.PathLike[str]) -> None:
     """Writes the file whole or not at all: what was at `path` stays until the new file is on disk."""
     path = os.path.realpath(path)
-    part = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.{secrets.token_hex(6)}.part")
+    part = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.{os.urandom(6).hex()}.part")
     pieces = _pieces(engine)
     first = next(pieces)          # what is wrong with the engine shows before a file is made
     try:

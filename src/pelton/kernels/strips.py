@@ -97,23 +97,20 @@ class Strips(Template):
         return all(fits_grid(part, grid_of(part.anchors[0].output.type.shape, "pixels"), value, strides) for part in parts(region)
                    if any(value in n.inputs for n in part.tail) or value in region.body.outputs and value in part.body.outputs)
 
-    def form(self, tactic: Tactic) -> tuple[int, ...]:
-        return tactic["MR"], tactic["NV"]
-
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         it = chain(region)
         s, lanes = window(it.filter), target.lanes
         out = region.anchors[-1].output.type.shape[1]
+        mr, nv = min(TILES, key=lambda t: divide(s.w, t[0]) * t[0] * divide(s.c, t[1] * lanes) * t[1])
         pm, pv = min(TILES, key=lambda t: divide(out, t[1] * lanes) * t[1]) if it.project else TILES[0]
-        for mr, nv in sorted(TILES, key=lambda t: divide(s.w, t[0]) * t[0] * divide(s.c, t[1] * lanes) * t[1]):
-            seen = set()
-            for rows, strips in ((2, 2), (2, 1), (1, 2)):                # rows of the first product at a time, strips per thread
-                rb = divide(s.oh, divide(strips * target.threads, s.n))
-                choice = (mr, nv, min(6, s.ow), pm, pv, rb, min(rb, max(1, rows // s.sh)))
-                tactic = Tactic(self.name, target.isa, tuple(zip(("MR", "NV", "TW", "PM", "PV", "RB", "G"), choice)))
-                if choice not in seen and scratch(s, tactic, lanes, it.project is not None) <= target.l2 * 3 // 4:
-                    seen.add(choice)
-                    yield tactic
+        seen = set()
+        for rows, strips in ((2, 2), (2, 1), (1, 2)):                      # rows of the first product at a time, strips per thread
+            rb = divide(s.oh, divide(strips * target.threads, s.n))
+            choice = (mr, nv, min(6, s.ow), pm, pv, rb, min(rb, max(1, rows // s.sh)))
+            tactic = Tactic(self.name, target.isa, tuple(zip(("MR", "NV", "TW", "PM", "PV", "RB", "G"), choice)))
+            if choice not in seen and scratch(s, tactic, lanes, it.project is not None) <= target.l2 * 3 // 4:
+                seen.add(choice)
+                yield tactic
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         it = chain(region)

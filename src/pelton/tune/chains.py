@@ -4,10 +4,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from pelton.ir.graph import Graph, symbols
+from pelton.ir.graph import Graph, Value, symbols
 from pelton.kernels.template import Target
 from pelton.plan.fuse import Fused
-from pelton.plan.layout import channels_last, dense
+from pelton.plan.layout import Strides, channels_last, dense
 from pelton.plan.place import Task
 from pelton.plan.region import Region, cut
 
@@ -22,32 +22,41 @@ Chain = tuple[Region, ...]
 def join(fused: Fused, timing: Timing | None, target: Target, strict: bool, most: int) -> Fused:
     """The same program with chains as one region where the clock says so; where nothing is timed, where what lies between is too large for the L2 of all
     threads together. Says of each chain what was decided."""
-    chains = {run: joined(fused.graph, run) for run in found(fused, target, strict)}
-    tasks = {r: usual(r) for run, whole in chains.items() for r in (*run, whole)}
-    digests = {r: digest(t) for r, t in tasks.items()}
-    first = {digests[r]: t for r, t in reversed(tasks.items())}
+    chains = {run: Task(whole, lying(whole)) for run in found(fused, target, strict) for whole in (joined(fused.graph, run),)}
+    parts = {r: Task(r, lying(r)) for run in chains for r in run}
+    digests = {t: digest(t) for t in (*parts.values(), *chains.values())}
+    first = {d: t for t, d in reversed(digests.items())}
     ways: Mapping[str, Found] = {d: candidates(t.region, t.layouts, target, strict, most) for d, t in first.items()}
-    chains = {run: whole for run, whole in chains.items() if all(ways[digests[r]] for r in (*run, whole))}
-    times: dict[str, int] = {}
-    if timing is not None and chains:
-        needed = {digests[r] for run, whole in chains.items() for r in (*run, whole)}
-        timing.tune({d: t for d, t in first.items() if d in needed}, {d: w for d, w in ways.items() if d in needed}, alone=True)
-        times = {d: min(known.values()) for d in needed if (known := best_of(ways[d], timing.cache.get(d))[2])}
+    chains = {run: whole for run, whole in chains.items() if all(ways[digests[t]] for t in (whole, *map(parts.__getitem__, run)))}
+    if timing is not None:
+        needed = {d: first[d] for run in chains for d in (digests[parts[r]] for r in run)}
+        timing.tune(needed, {d: ways[d] for d in needed}, alone=True)
     merged: dict[Region, Region] = {}                  # the last part → the whole
     gone: set[Region] = set()
     lines = []
     for run, whole in chains.items():
-        large = most_between(run) > target.l2 * target.threads
-        apart, together = sum(times.get(digests[r], 0) for r in run), times.get(digests[whole], 0)
-        timed = together > 0 and all(digests[r] in times for r in run)
-        better = together < apart * MARGIN if timed else large
+        tasks = [parts[r] for r in run]
+        apart, together = _times(whole, tasks, digests, ways, timing) if timing is not None else (None, None)
+        between = most_between(run)
+        better = between > target.l2 * target.threads if apart is None or together is None else together < apart * MARGIN
         if better:
-            merged[run[-1]] = whole
+            merged[run[-1]] = whole.region
             gone.update(run[:-1])
-        told = f"{together / 1e3:.1f} µs, apart {apart / 1e3:.1f} µs" if timed else f"not timed, {most_between(run) / 1e6:.1f} MB between"
-        lines.append(f"{'+'.join(whole.layers) or whole.title()}: {'one kernel' if better else 'apart'} ({told})")
+        told = f"not timed, {between / 1e6:.1f} MB between" if apart is None or together is None else f"{together / 1e3:.1f} µs, apart {apart / 1e3:.1f} µs"
+        lines.append(f"{'+'.join(whole.region.layers) or whole.region.title()}: {'one kernel' if better else 'apart'} ({told})")
     items = tuple(merged.get(i, i) if isinstance(i, Region) else i for i in fused.items if i not in gone)
     return replace(fused, items=items, chains=tuple(lines))
+
+
+def _times(whole: Task, parts: Sequence[Task], digests: Mapping[Task, str], ways: Mapping[str, Found], timing: Timing) -> tuple[int | None, int | None]:
+    """What a chain takes by the best kernels of its parts, and by the best one for all, in turns: what was measured of each for itself adds up to less
+    than they take together, and at another time it was another machine."""
+    best = [best_of(ways[digests[t]], timing.cache.get(digests[t]))[:2] for t in parts]
+    apart = "+".join(tactic.name for _, tactic in best)
+    programs = {apart: [template.emit(t.region, t.layouts, tactic, timing.target) for t, (template, tactic) in zip(parts, best)]}
+    one = {tactic.name: [template.emit(whole.region, whole.layouts, tactic, timing.target)] for template, tactic in ways[digests[whole]]}
+    times = timing.race(digests[whole], (*parts, whole), {**programs, **one})
+    return times.get(apart), min((times[name] for name in one if name in times), default=None)
 
 
 def found(fused: Fused, target: Target, strict: bool) -> list[Chain]:
@@ -84,8 +93,8 @@ def most_between(run: Chain) -> int:
     return max(r.output.type.bytes for r in run[:-1])
 
 
-def usual(region: Region) -> Task:
-    """A region as convolutions usually find it: channels last."""
+def lying(region: Region) -> dict[Value, Strides]:
+    """Where convolutions usually find their operands: channels last."""
     body = region.body
     last = {v: dense(v.type.shape, channels_last(v.type.rank)) for v in (*body.inputs, *body.outputs)}
-    return Task(region, {**last, **{v: dense(v.type.shape) for v in body.constants}})
+    return {**last, **{v: dense(v.type.shape) for v in body.constants}}

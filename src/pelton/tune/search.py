@@ -4,7 +4,7 @@ from __future__ import annotations
 import hashlib
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pelton.backends.cpu import load_code
@@ -29,11 +29,12 @@ Found = list[tuple[Template, Tactic]]
 
 @dataclass(frozen=True)
 class Choice:
-    """The kernel of a task, and what was measured for it (tactic name → ns; empty where nothing was)."""
+    """The kernel of a task, what its packed weights take, and what was measured for it (tactic name → ns; empty where nothing was)."""
 
     template: Template
     tactic: Tactic
     kernel: Kernel
+    packing: size.Packing
     times: dict[str, int] = field(default_factory=dict)
 
 
@@ -65,12 +66,11 @@ def select(placed: Placed, target: Target, timing: Timing | None, *, strict: boo
         timing.tune(tasks, found)
     times: dict[str, dict[str, int]] = {d: timing.cache.get(d) if timing is not None else {} for d in found}
     best = {d: best_of(f, times[d]) for d, f in found.items()}
-    best = _small_enough(best, found, tasks, digests, placed, target, times)
+    chosen = _small_enough(best, found, tasks, digests, placed, target, times)
     out = {}
     for i, d in digests.items():
-        template, tactic, known = best[d]
-        task = placed.tasks[i]
-        out[i] = Choice(template, tactic, template.emit(task.region, task.layouts, tactic, target), known)
+        (template, tactic, packing), task = chosen[d], placed.tasks[i]
+        out[i] = Choice(template, tactic, template.emit(task.region, task.layouts, tactic, target), packing, best[d][2])
     return out
 
 
@@ -104,7 +104,7 @@ Best = dict[str, tuple[Template, Tactic, dict[str, int]]]
 
 
 def _small_enough(best: Best, found: Mapping[str, Found], tasks: Mapping[str, Task], digests: Mapping[int, str], placed: Placed, target: Target,
-                  times: Mapping[str, Mapping[str, int]]) -> Best:
+                  times: Mapping[str, Mapping[str, int]]) -> dict[str, tuple[Template, Tactic, size.Packing]]:
     """The choices with the packed weights of all tasks bounded by `size.LARGEST` times the model's own. Untimed ways are guessed to take as long as the
     first guess, so that of them the largest weights go first."""
     weights = {digest: {v: a.nbytes for v, a in tasks[digest].region.body.constants.items()} for digest in best}
@@ -117,10 +117,10 @@ def _small_enough(best: Best, found: Mapping[str, Found], tasks: Mapping[str, Ta
         pool = [(t, c) for t, c in found[d] if c.name in times[d] or not times[d]] if sum(weights[d].values()) else []
         pool = list(dict.fromkeys([(template, tactic), *pool]))
         first[d] = 0
-        ways[d] = [size.Way(t, c, float(times[d].get(c.name, 0)), size.packed_bytes(t.emit(task.region, task.layouts, c, target)) if len(pool) > 1 else 0)
+        ways[d] = [size.Way(t, c, float(times[d].get(c.name, 0)), size.packed_bytes(t.emit(task.region, task.layouts, c, target), weights[d]))
                    for t, c in pool]
     chosen = size.within(ways, first, shared, limit)
-    return {d: (ways[d][k].template, ways[d][k].tactic, best[d][2]) for d, k in chosen.items()}
+    return {d: (ways[d][k].template, ways[d][k].tactic, size.packing(ways[d], k, sum(weights[d].values()))) for d, k in chosen.items()}
 
 
 class Timing:
@@ -166,6 +166,17 @@ class Timing:
                 times = self.watch.time(task, timed, loaded, self.rounds, self.deadline)
                 self.cache.put(d, dict(zip((n for n, _ in ks), times)))
         self.progress(stage, len(kernels), len(kernels))
+
+    def race(self, digest: str, tasks: Sequence[Task], programs: Mapping[str, Sequence[Kernel]]) -> dict[str, int]:
+        """Name → ns of ways to run a few tasks, each way one kernel after the other; as far as they are known where there is no time left. Filed under a
+        digest like the times of a task."""
+        if any(name not in self.cache.get(digest) for name in programs) and not self.late():
+            code = self.compiler.link(self.compiler.objects({k.symbol: k.source for kernels in programs.values() for k in kernels}))
+            self.watch = self.watch or Stopwatch(self.target.threads, self.l3)
+            with load_code(code) as loaded:
+                self.cache.put(digest, dict(zip(programs, self.watch.race(tasks, list(programs.values()), loaded, self.rounds, self.deadline))))
+        known = self.cache.get(digest)
+        return {name: known[name] for name in programs if name in known}
 
 
 def template_hash() -> str:

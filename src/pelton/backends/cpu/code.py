@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import ctypes
 import struct
-import tempfile
 
 from pelton.errors import EngineError
 
@@ -47,13 +46,17 @@ def load_code(code: bytes, *, in_memory: bool = True) -> Code:
     """
     check(code)
     lib, error = library(), ctypes.create_string_buffer(512)
-    reasons = []
-    for directory in (None, tempfile.gettempdir().encode()) if in_memory else (tempfile.gettempdir().encode(),):
-        handle = lib.pelton_load(code, len(code), directory, error, len(error))
-        if handle:
-            return Code(handle)
-        reasons.append(error.value.decode(errors="replace"))
-    raise EngineError(f"the engine's machine code cannot be loaded, neither from memory nor from {tempfile.gettempdir()}: {'; '.join(reasons)}. "
+    handle = lib.pelton_load(code, len(code), None, error, len(error)) if in_memory else None
+    if handle:
+        return Code(handle)
+    from tempfile import gettempdir                # seldom needed, and slow to import
+
+    said = [error.value.decode(errors="replace")] if in_memory else []
+    handle = lib.pelton_load(code, len(code), gettempdir().encode(), error, len(error))
+    if handle:
+        return Code(handle)
+    said.append(error.value.decode(errors="replace"))
+    raise EngineError(f"the engine's machine code cannot be loaded, neither from memory nor from {gettempdir()}: {'; '.join(said)}. "
                       "If this system forbids executing temporary files, set TMPDIR to a directory that allows it")
 
 

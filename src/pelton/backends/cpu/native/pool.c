@@ -83,8 +83,14 @@ static bool assist(void) {
     return false;
 }
 
+static cpu_set_t allowed;                            /* the CPUs of who hired last; under the lock */
+
 static void *work(void *unused) {
     (void)unused;
+    pthread_mutex_lock(&pool.lock);
+    cpu_set_t all = allowed;
+    pthread_mutex_unlock(&pool.lock);
+    sched_setaffinity(0, sizeof all, &all);
     prctl(PR_SET_NAME, "pelton");
     enter_kernel_mode();
     for (;;) {
@@ -112,15 +118,23 @@ static void hire(long workers) {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);   /* signals belong to the program's own threads */
+    pthread_attr_t elsewhere;                      /* a thread that begins on its maker's CPU may have to wait for it for many milliseconds */
+    pthread_attr_init(&elsewhere);
+    if (!sched_getaffinity(0, sizeof allowed, &allowed) && CPU_COUNT(&allowed) > 1) {
+        cpu_set_t others = allowed;
+        CPU_CLR(sched_getcpu(), &others);
+        pthread_attr_setaffinity_np(&elsewhere, sizeof others, &others);
+    }
     while (atomic_load(&pool.workers) < workers && !pool.refused) {
         pthread_t thread;
-        if (pthread_create(&thread, NULL, work, NULL)) {
+        if (pthread_create(&thread, &elsewhere, work, NULL)) {
             pool.refused = true;                   /* the run is finished by those that exist */
         } else {
             pthread_detach(thread);
             atomic_fetch_add(&pool.workers, 1);
         }
     }
+    pthread_attr_destroy(&elsewhere);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_mutex_unlock(&pool.lock);
 }

@@ -307,6 +307,8 @@ void pelton_run(program *p, char *const *ports) {
 void pelton_profile(program *p, char *const *ports, int64_t *stamps) {
     uint64_t mode = enter_kernel_mode();
     prepare(p, ports);
+    if (p->schedules[1].parallel)
+        pool_rouse(p->threads);
     int64_t at = now();
     p->stamps = (_Atomic int64_t *)stamps;
     memset(stamps, 0, 2 * p->count * sizeof *stamps);
