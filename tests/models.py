@@ -62,3 +62,40 @@ def wide_cnn(seed=0) -> onnx.ModelProto:
             x = "pooled"
     nodes.append(helper.make_node("Identity", [x], ["y"]))
     return model(nodes, {"x": (1, 32, 12, 12)}, {"y": (1, 128, 6, 6)}, constants)
+
+
+def inverted_residuals(seed=0, size=28) -> onnx.ModelProto:
+    """A stem, then chains of 1×1, depthwise and 1×1 convolutions: without the first, with a sum around it, over two pixels, and with its middle weighed by
+    what it is on average, which leaves two to go together: x [1, 3, size, size] → y [1, 10]."""
+    rng = np.random.default_rng(seed)
+    constants, nodes = dict(low=np.float32(0), high=np.float32(6)), []
+
+    def conv(x, y, c, oc, k, act=True, **attrs):
+        depth = c // attrs.get("group", 1)
+        constants[y + ".w"] = (rng.standard_normal((oc, depth, k, k)) * np.sqrt(2 / (depth * k * k))).astype(np.float32)
+        constants[y + ".b"] = (rng.standard_normal(oc) * .1).astype(np.float32)
+        nodes.append(helper.make_node("Conv", [x, y + ".w", y + ".b"], [y + (".c" if act else "")], name=y, **{"pads": [k // 2] * 4, **attrs}))
+        if act:
+            nodes.append(helper.make_node("Clip", [y + ".c", "low", "high"], [y], name=y + ".relu6"))
+
+    conv("x", "stem", 3, 48, 3)
+    conv("stem", "first.dw", 48, 48, 3, group=48)
+    conv("first.dw", "first", 48, 8, 1, act=False)
+    conv("first", "sum.wide", 8, 48, 1)
+    conv("sum.wide", "sum.dw", 48, 48, 3, group=48)
+    conv("sum.dw", "sum.c", 48, 8, 1, act=False)
+    nodes.append(helper.make_node("Add", ["sum.c", "first"], ["sum"], name="sum.add"))
+    conv("sum", "half.wide", 8, 50, 1)
+    conv("half.wide", "half.dw", 50, 50, 5, group=50, strides=[2, 2])
+    conv("half.dw", "half", 50, 13, 1, act=False)
+    conv("half", "gate.wide", 13, 96, 1)
+    conv("gate.wide", "gate.dw", 96, 96, 3, group=96)
+    nodes.append(helper.make_node("GlobalAveragePool", ["gate.dw"], ["gate.mean"], name="gate.pool"))
+    conv("gate.mean", "gate.in", 96, 6, 1)
+    conv("gate.in", "gate.out", 6, 96, 1, act=False)
+    nodes.append(helper.make_node("HardSigmoid", ["gate.out"], ["gate.by"], name="gate.sigmoid"))
+    nodes.append(helper.make_node("Mul", ["gate.dw", "gate.by"], ["gated"], name="gate.mul"))
+    conv("gated", "last", 96, 10, 1, act=False)
+    nodes.append(helper.make_node("GlobalAveragePool", ["last"], ["pooled"], name="pool"))
+    nodes.append(helper.make_node("Flatten", ["pooled"], ["y"], name="flat"))
+    return model(nodes, {"x": (1, 3, size, size)}, {"y": (1, 10)}, constants)

@@ -1,4 +1,4 @@
-"""The compiler's table of contents: import → passes → fuse → ways → place → tune → lower → Engine."""
+"""The compiler's table of contents: import → passes → fuse → chains → ways → place → tune → lower → Engine."""
 from __future__ import annotations
 
 import logging
@@ -26,7 +26,7 @@ from pelton.passes.decompose import decompose
 from pelton.plan import fuse, lower, place, region, ways
 from pelton.plan.recurrent import split_recurrent
 from pelton.runtime import Engine
-from pelton.tune import cache, candidates, layouts, search
+from pelton.tune import cache, candidates, chains, layouts, search
 from pelton.tune.size import Packing
 
 log = logging.getLogger("pelton.build")
@@ -82,7 +82,7 @@ def built(model: Any, options: Options) -> Built:
     meta = {"threads": target.threads, "level": options.level, "strict": options.strict, "precision": options.precision,
             "report": {"fired": report.fired(), "refused": report.refused()},
             "fusion_refusals": [f"{n.node}: {n.reason}" for n in fused.notes], "copies": placed.copies, "layouts": decided,
-            "host_steps": host, "weights": _weights([c.packing for c in choices.values()]),
+            "chains": list(fused.chains), "host_steps": host, "weights": _weights([c.packing for c in choices.values()]),
             "model": {k: v for k, v in asdict(imported.info).items() if k != "path"},
             "checked": checked, "image": options.image, "labels": list(options.labels) if options.labels else None}
     plain = lower.lower(placed, chosen, code, name=imported.graph.name, target=runs_on(target.isa), meta=meta,
@@ -104,7 +104,7 @@ def plan(graph: Graph, options: Options, target: Target, clock: search.Timing | 
     def claimed(node) -> bool:
         return claim(region.cut(graph, (node,), (node,))) is None
     graph = decompose(split_recurrent(graph), claimed)
-    fused = fuse.fuse(graph, claim)
+    fused = chains.join(fuse.fuse(graph, claim), clock, target, options.strict, search.MOST[options.level])
     found = ways.explore(fused, lambda r: candidates.takers(r, options.strict))
     cost, unit = layouts.costs(found.open(), clock, target, options.strict, search.MOST[options.level])
     chosen, decisions = found.cheapest(cost)

@@ -207,15 +207,20 @@ class Depthwise(ChannelsLast):
         node, s = region.anchor, window(region)
         x, w, bias = node.inputs
         end = tail(region, layouts, grid_of(node.output.type.shape, "pixels"), (node.output,), first=2, add=bias, unit=target.lanes)
-        array, lanes = region.body.constants[w], target.lanes
-
-        def pack() -> np.ndarray:
-            out = np.zeros((s.kh * s.kw, divide(s.c, lanes) * lanes), np.float32)
-            out[:, :s.c] = array.reshape(s.c, -1).T
-            return out
-        taps = Packed((w,), f"taps{lanes}", (s.kh * s.kw, divide(s.c, lanes) * lanes), pack)
         return kernel("depthwise.c", region, tactic, constants(C=s.c, **s.sizes(layouts[x])) + end.text,
-                      (x, taps, *end.operands), s.n * divide(s.oh, tactic["RB"]))
+                      (x, pack_taps(w, region.body.constants[w], target.lanes), *end.operands), s.n * divide(s.oh, tactic["RB"]))
+
+
+def pack_taps(w: Value, array: np.ndarray, lanes: int) -> Packed:
+    """One filter per channel as [tap, channel], whole vectors of them."""
+    c = array.shape[0]
+    taps, width = array.reshape(c, -1).shape[1], divide(c, lanes) * lanes
+
+    def pack() -> np.ndarray:
+        out = np.zeros((taps, width), np.float32)
+        out[:, :c] = array.reshape(c, -1).T
+        return out
+    return Packed((w,), f"taps{lanes}", (taps, width), pack)
 
 
 @template

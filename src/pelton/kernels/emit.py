@@ -165,12 +165,13 @@ def scalar_constant(region: Region, v: Value):
 
 
 def tail(region: Region, layouts: Layouts, grid: Grid, made: Sequence[Value], *, first: int, add: Value | None = None, flat: bool = False,
-         unit: int | None = None) -> Tail:
+         unit: int | None = None, inner: str = "") -> Tail:
     """`finish`, which takes what the anchor made at (b, r, c), n lanes along c, through the pointwise nodes, and stores the outputs.
 
     made: the values that the caller passes in, in order (x0, x1, …). add: a vector along c that is added to x0 first (a bias).
     first: the index of the first pointer in the args table. flat: layouts are strides over the grid already, not over the values' own axes.
     unit: c is a multiple of it, and n is no more (None: may be anything).
+    inner: a name instead of `finish`, for what goes on in the same kernel: the function of this name gives its only output back as a vector.
     """
     shape = grid.shape
     names: dict[Value, str] = {v: f"x{i}" for i, v in enumerate(made)}
@@ -216,7 +217,7 @@ def tail(region: Region, layouts: Layouts, grid: Grid, made: Sequence[Value], *,
         out = node.op.trace(tuple(v.type.dtype for v in node.inputs), node.attrs, leaves)
         names[node.output] = f"v{len(names)}"
         lines.append(f"const {vector(node.output.type.dtype)} {names[node.output]} = {expression(out)};  // {node.op.name}")
-    for v in region.body.outputs:
+    for v in () if inner else region.body.outputs:
         if v not in names:
             continue
         strides = layouts[v] if flat else broadcast(v.type.shape, layouts[v], shape)
@@ -233,9 +234,13 @@ def tail(region: Region, layouts: Layouts, grid: Grid, made: Sequence[Value], *,
     if any("⟨" in line for line in lines):
         declared, opened = f"const args *a; {declared}", ", ".join(filter(None, ("a", opened)))
         lines.insert(0, "const args *a = t->a;")
-    text = (f"typedef struct {{ {declared} }} tail;\n"
-            f"AI tail tail_open(const args *a) {{ return (tail){{ {opened} }}; }}\n"
-            f"AI void finish(const tail *t, {params + ', ' if params else ''}long b, long r, long c, int n) {{\n    (void)b; (void)r; (void)c;\n    "
+    if inner:
+        lines.append(f"return {names[region.output]};")
+    pointers = f"{inner}_tail" if inner else "tail"
+    text = (f"typedef struct {{ {declared} }} {pointers};\n"
+            f"AI {pointers} {pointers}_open(const args *a) {{ return ({pointers}){{ {opened} }}; }}\n"
+            f"AI {f'vf32 {inner}' if inner else 'void finish'}(const {pointers} *t, {params + ', ' if params else ''}long b, long r, long c, int n) {{\n"
+            "    (void)b; (void)r; (void)c;\n    "
             + "\n    ".join(lines) + "\n}\n")
     return Tail(text, tuple(operands))
 

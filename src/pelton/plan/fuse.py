@@ -26,6 +26,7 @@ class Fused:
     graph: Graph
     items: tuple[Region | Node, ...]
     notes: tuple[Note, ...]
+    chains: tuple[str, ...] = ()                                              # what was decided about regions that could be one
 
 
 def is_view(node: Node) -> bool:

@@ -10,7 +10,7 @@ from pelton.backends.cpu import Code, Program
 from pelton.backends.cpu.program import Row
 from pelton.ir.graph import Value
 from pelton.kernels.template import Kernel, Packed
-from pelton.plan.layout import span
+from pelton.plan.layout import Strides, span
 from pelton.plan.place import Task
 
 LINE = 64
@@ -27,13 +27,13 @@ def _room(nbytes: int) -> np.ndarray:
     return raw[at:at + nbytes]
 
 
-def first_element(task: Task, v: Value) -> int:
+def first_element(v: Value, strides: Strides) -> int:
     """Bytes from the lowest address of an operand to its first element: more than none where a stride is negative."""
-    return sum((d - 1) * -s for d, s in zip(v.type.shape, task.layouts[v]) if s < 0) * v.type.dtype.size
+    return sum((d - 1) * -s for d, s in zip(v.type.shape, strides) if s < 0) * v.type.dtype.size
 
 
 class Stopwatch:
-    """Runs candidate kernels of one task at a time. `l3` bytes of other weights pass through the cache between two uses of the same ones."""
+    """Runs candidate kernels of a task, or of a few in turn. `l3` bytes of other weights pass through the cache between two uses of the same ones."""
 
     def __init__(self, threads: int, l3: int):
         self.threads = threads
@@ -54,10 +54,15 @@ class Stopwatch:
 
     def time(self, task: Task, kernels: Sequence[Kernel], loaded: Code, rounds: int, deadline: float | None = None) -> list[int]:
         """Nanoseconds per run of each kernel: the least of several, the slow ones dropped after the first rounds, the close ones looked at longer."""
-        arrays, constants = dict[Value, np.ndarray](), task.region.body.constants
+        return self.race((task,), [(k,) for k in kernels], loaded, rounds, deadline)
+
+    def race(self, tasks: Sequence[Task], programs: Sequence[Sequence[Kernel]], loaded: Code, rounds: int, deadline: float | None = None) -> list[int]:
+        """The same for programs of several kernels, one after the other, which may hand values on that tasks have for themselves."""
+        layouts = {v: strides for t in tasks for v, strides in t.layouts.items()}
+        arrays, constants = dict[Value, np.ndarray](), {v: a for t in tasks for v, a in t.region.body.constants.items()}
         rng = np.random.default_rng(0)
-        for v in {x for k in kernels for x in k.operands if isinstance(x, Value)}:
-            size = span(v.type.shape, tuple(map(abs, task.layouts[v]))) * v.type.dtype.size
+        for v in {x for ks in programs for k in ks for x in k.operands if isinstance(x, Value)}:
+            size = span(v.type.shape, tuple(map(abs, layouts[v]))) * v.type.dtype.size
             room = _room(max(size, 1))
             if v in constants:
                 data = np.ascontiguousarray(constants[v])
@@ -69,19 +74,20 @@ class Stopwatch:
             arrays[v] = room
 
         def row(k: Kernel, tiles: int, wave: int) -> Row:
-            words = [self._weights(x.bytes) if isinstance(x, Packed) else arrays[x].ctypes.data + first_element(task, x) for x in k.operands]
+            words = [self._weights(x.bytes) if isinstance(x, Packed) else arrays[x].ctypes.data + first_element(x, layouts[x]) for x in k.operands]
             return loaded.symbol(k.symbol), [*words, *k.dims], len(words), tiles, k.grain, wave, k.scratch
 
-        best = [1 << 62] * len(kernels)
-        alive = list(range(len(kernels)))
+        best = [1 << 62] * len(programs)
+        alive = list(range(len(programs)))
         turn = took = final = 0
         while turn < rounds or (len(alive) > 1 and final < max(rounds * FINAL_NS, 2 * took)):
             took = 0                                                      # by this round
             for i in alive:
-                k = kernels[i]
                 # A few tiles first, as if a step of a network: code, activations and the other threads come in; all of them once, for pages.
-                before = k.tiles if turn == 0 else min(k.tiles, START * self.threads * k.grain)
-                ns = Program([row(k, before, 0), row(k, k.tiles, 1)], self.threads).profile()[1]
+                steps = [(k, k.tiles) for k in programs[i]]
+                before = steps if turn == 0 else [(k, min(k.tiles, START * self.threads * k.grain)) for k in programs[i][:1]]
+                rows = [row(k, tiles, wave) for wave, (k, tiles) in enumerate([*before, *steps])]
+                ns = sum(Program(rows, self.threads).profile()[len(before):])
                 best[i] = min(best[i], ns)
                 took += ns
             turn += 1

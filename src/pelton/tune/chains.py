@@ -1,0 +1,100 @@
+"""Regions that one kernel computes depth first: chains whose intermediate values are too large for the caches, made one region where that is faster."""
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from pelton.ir.graph import Graph, Value, symbols
+from pelton.kernels.template import Target
+from pelton.plan.fuse import Fused
+from pelton.plan.layout import Strides, channels_last, dense
+from pelton.plan.place import Task
+from pelton.plan.region import Region, cut
+
+from .candidates import candidates, claim
+from .search import Found, Timing, best_of, digest
+
+MARGIN = 0.97                                          # one kernel must take this much less time than those of the parts
+
+Chain = tuple[Region, ...]
+
+
+def join(fused: Fused, timing: Timing | None, target: Target, strict: bool, most: int) -> Fused:
+    """The same program with chains as one region where the clock says so; where nothing is timed, where what lies between is too large for the L2 of all
+    threads together. Says of each chain what was decided."""
+    chains = {run: Task(whole, lying(whole)) for run in found(fused, target, strict) for whole in (joined(fused.graph, run),)}
+    parts = {r: Task(r, lying(r)) for run in chains for r in run}
+    digests = {t: digest(t) for t in (*parts.values(), *chains.values())}
+    first = {d: t for t, d in reversed(digests.items())}
+    ways: Mapping[str, Found] = {d: candidates(t.region, t.layouts, target, strict, most) for d, t in first.items()}
+    chains = {run: whole for run, whole in chains.items() if all(ways[digests[t]] for t in (whole, *map(parts.__getitem__, run)))}
+    if timing is not None:
+        needed = {d: first[d] for run in chains for d in (digests[parts[r]] for r in run)}
+        timing.tune(needed, {d: ways[d] for d in needed}, alone=True)
+    merged: dict[Region, Region] = {}                  # the last part → the whole
+    gone: set[Region] = set()
+    lines = []
+    for run, whole in chains.items():
+        tasks = [parts[r] for r in run]
+        apart, together = _times(whole, tasks, digests, ways, timing) if timing is not None else (None, None)
+        between = most_between(run)
+        better = between > target.l2 * target.threads if apart is None or together is None else together < apart * MARGIN
+        if better:
+            merged[run[-1]] = whole.region
+            gone.update(run[:-1])
+        told = f"not timed, {between / 1e6:.1f} MB between" if apart is None or together is None else f"{together / 1e3:.1f} µs, apart {apart / 1e3:.1f} µs"
+        lines.append(f"{'+'.join(whole.region.layers) or whole.region.title()}: {'one kernel' if better else 'apart'} ({told})")
+    items = tuple(merged.get(i, i) if isinstance(i, Region) else i for i in fused.items if i not in gone)
+    return replace(fused, items=items, chains=tuple(lines))
+
+
+def _times(whole: Task, parts: Sequence[Task], digests: Mapping[Task, str], ways: Mapping[str, Found], timing: Timing) -> tuple[int | None, int | None]:
+    """What a chain takes by the best kernels of its parts, and by the best one for all, in turns: what was measured of each for itself adds up to less
+    than they take together, and at another time it was another machine."""
+    best = [best_of(ways[digests[t]], timing.cache.get(digests[t]))[:2] for t in parts]
+    apart = "+".join(tactic.name for _, tactic in best)
+    programs = {apart: [template.emit(t.region, t.layouts, tactic, timing.target) for t, (template, tactic) in zip(parts, best)]}
+    one = {tactic.name: [template.emit(whole.region, whole.layouts, tactic, timing.target)] for template, tactic in ways[digests[whole]]}
+    times = timing.race(digests[whole], (*parts, whole), {**programs, **one})
+    return times.get(apart), min((times[name] for name in one if name in times), default=None)
+
+
+def found(fused: Fused, target: Target, strict: bool) -> list[Chain]:
+    """The chains that a template takes as one region, none of which share a part, with more between their parts than one core's L2 holds."""
+    regions = [i for i in fused.items if isinstance(i, Region)]
+    home = {n: r for r in regions for n in r.body.nodes}
+    out: list[Chain] = []
+    taken: set[Region] = set()
+    for r in regions:
+        run: Chain = (r,)
+        while run[-1] not in taken and (then := _only_reader(fused.graph, run[-1], home)) is not None and then not in taken \
+                and claim(joined(fused.graph, (*run, then)), strict) is None:
+            run = (*run, then)
+        if len(run) > 1 and most_between(run) > target.l2:
+            out.append(run)
+            taken.update(run)
+    return out
+
+
+def _only_reader(graph: Graph, region: Region, home: Mapping) -> Region | None:
+    """The region that alone reads a convolution's only value; sizes that vary are none of a chain's."""
+    if len(region.anchors) != 1 or region.anchors[0].op.name != "convolution" or len(region.body.outputs) != 1 or symbols(region.body):
+        return None
+    readers = {home.get(n) for n in graph.users.get(region.output, ())}
+    return readers.pop() if len(readers) == 1 and region.output not in graph.outputs else None
+
+
+def joined(graph: Graph, run: Sequence[Region]) -> Region:
+    return cut(graph, tuple(n for r in run for n in r.body.nodes), tuple(a for r in run for a in r.anchors))
+
+
+def most_between(run: Chain) -> int:
+    """Bytes of the largest value that the parts hand on."""
+    return max(r.output.type.bytes for r in run[:-1])
+
+
+def lying(region: Region) -> dict[Value, Strides]:
+    """Where convolutions usually find their operands: channels last."""
+    body = region.body
+    last = {v: dense(v.type.shape, channels_last(v.type.rank)) for v in (*body.inputs, *body.outputs)}
+    return {**last, **{v: dense(v.type.shape) for v in body.constants}}
