@@ -1,7 +1,7 @@
 """Chains of a 1×1 convolution, a depthwise one and another 1×1, computed depth first: strips of rows whose intermediate values never leave the caches."""
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pelton.ir.graph import Node, Value
 from pelton.plan.layout import Order, channels_last
@@ -133,8 +133,10 @@ class Strips(Template):
             text, operands = text + own.text, [*operands, *own.operands]
         sizes = s.sizes(layouts[x])
         block = constants(EXPAND=it.expand is not None, PROJECT=it.project is not None, C=s.c, IN=x.type.shape[1], OUT=region.anchors[-1].output.type.shape[1],
-                          **{k: v for k, v in sizes.items() if k not in ("DH", "DW")}) + text
-        return kernel("strips.c", region, tactic, block, operands, s.n * divide(s.oh, tactic["RB"]), scratch=scratch(s, tactic, lanes, it.project is not None))
+                          **{k: v for k, v in sizes.items() if k not in ("DH", "DW")}) + f"#define RB (a[{len(operands)}].d)\n" + text
+        common = replace(tactic, params=tuple(p for p in tactic.params if p[0] != "RB"))                 # of all heights, which are compiled once
+        one = kernel("strips.c", region, common, block, operands, s.n * divide(s.oh, tactic["RB"]), scratch=scratch(s, tactic, lanes, it.project is not None))
+        return replace(one, dims=(tactic["RB"],))
 
 
 def panels(region: Region, node: Node, nr: int) -> Packed:

@@ -6,6 +6,7 @@
 // <region>
 enum : long { EXPAND = 1, PROJECT = 1, BATCH = 1, H = 9, W = 17, C = 13, OH = 9, OW = 17, KH = 3, KW = 3, SH = 1, SW = 1, PT = 1, PL = 1, IN = 5, OUT = 7,
               XN = 765, XH = 85, XW = 5 };
+#define RB 8                                                              // output rows of a strip: an argument, so that all heights are one kernel
 typedef struct {} expanded_tail;
 AI expanded_tail expanded_tail_open(const args *a) { return (expanded_tail){}; }
 AI vf32 expanded(const expanded_tail *t, vf32 x, long b, long r, long c, int n) { return x; }
@@ -17,10 +18,10 @@ AI tail tail_open(const args *a) { return (tail){ a[4].p }; }
 AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t->y + (b * OH * OW + r) * OUT + c, x, n); }
 // </region>
 // <tactic>
-enum : long { MR = 4, NV = 3, TW = 6, PM = 6, PV = 2, RB = 8, G = 2 };
+enum : long { MR = 4, NV = 3, TW = 6, PM = 6, PV = 2, G = 2 };
 // </tactic>
 
-enum : long { NR = NV * VL, PR = PV * VL, CV = (C + VL - 1) / VL, BLOCKS = (C + NR - 1) / NR, STRIPS = (OH + RB - 1) / RB,
+enum : long { NR = NV * VL, PR = PV * VL, CV = (C + VL - 1) / VL, BLOCKS = (C + NR - 1) / NR,
               ROWS = (G - 1) * SH + KH,                                   // of a ring: what G output rows see
               WP = (OW - 1) * SW + KW,                                    // columns that filters see, from PL left of the picture on
               WN = W < WP - PL ? W : WP - PL,                             // … that the picture has
@@ -129,8 +130,9 @@ void KERNEL(const args *table, long begin, long end, void *scratch) {
         for (long k = 0; k < PL * NR; k += VL) st_f32(rings + i * (WP * NR) + k, bc_f32(0));
         for (long k = (PL + WN) * NR; k < WP * NR; k += VL) st_f32(rings + i * (WP * NR) + k, bc_f32(0));
     }
+    const long rb = RB, strips = (OH + rb - 1) / rb;
     for (long t = begin; t < end; t++) {
-        const long b = t / STRIPS, p0 = t % STRIPS * RB, p1 = p0 + RB < OH ? p0 + RB : OH;
+        const long b = t / strips, p0 = t % strips * rb, p1 = p0 + rb < OH ? p0 + rb : OH;
         long y = p0 * SH - PT;
         for (long p = p0; p < p1; p += G) {
             const long g = p + G < p1 ? G : p1 - p;
