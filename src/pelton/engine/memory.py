@@ -18,10 +18,6 @@ class Lifetime:
     last: int
 
 
-def overlap(a: Lifetime, b: Lifetime) -> bool:
-    return a.first <= b.last and b.first <= a.last
-
-
 def assign(lifetimes: Mapping[K, Lifetime]) -> tuple[dict[K, int], int]:
     """An offset for every buffer such that no two that live at once overlap: (offsets, size of the arena)."""
     placed: list[tuple[int, int, Lifetime]] = []
@@ -32,7 +28,7 @@ def assign(lifetimes: Mapping[K, Lifetime]) -> tuple[dict[K, int], int]:
         want = lifetimes[name]
         size = -(-max(want.size, 1) // ALIGN) * ALIGN
         at, best, gap = 0, None, None
-        for start, end, _ in sorted(p for p in ((s, e, 0) for s, e, other in placed if overlap(want, other))):
+        for start, end in sorted((s, e) for s, e, other in placed if other.first <= want.last and want.first <= other.last):
             if start - at >= size and (gap is None or start - at < gap):
                 best, gap = at, start - at                           # the tightest gap that holds it
             at = max(at, end)

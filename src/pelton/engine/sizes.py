@@ -80,20 +80,29 @@ def at(engine: Engine, sizes: Mapping[str, int]) -> Engine:
     def port(p: Port) -> Port:
         return replace(p, shape=shape(p.shape))
 
+    def place(s: Slice) -> Slice:
+        return s if type(s.offset) is int else Slice(s.buffer, number(s.offset))
+
     def tensor(t: Tensor) -> Tensor:
-        return Tensor(Slice(t.slice.buffer, number(t.slice.offset)), t.dtype, shape(t.shape), shape(t.strides))
+        return Tensor(place(t.slice), t.dtype, shape(t.shape), shape(t.strides))
 
     def step(s: Step) -> Step:
         if s.host:
             return replace(s, inputs=tuple(map(tensor, s.inputs)), outputs=tuple(map(tensor, s.outputs)))
-        return Step(s.name, s.symbol, tuple(Slice(a.buffer, number(a.offset)) for a in s.args), shape(s.dims), number(s.tiles), s.grain, s.wave,
+        return Step(s.name, s.symbol, tuple(map(place, s.args)), shape(s.dims), number(s.tiles), s.grain, s.wave,
                     number(s.scratch), info={**s.info, **{k: numbers[s.info[k]] for k in ("flops", "bytes") if isinstance(s.info.get(k), str)}})
 
+    def buffer(b: Buffer) -> Buffer:
+        if type(b.size) is int and type(b.offset) is int and not b.values:
+            return b                                                      # constants, which are most
+        return Buffer(b.kind, number(b.offset), number(b.size), shape(b.values), b.dtype)
+
     steps = tuple(map(step, engine.steps))
-    buffers = [replace(b, offset=number(b.offset), size=number(b.size), values=shape(b.values)) for b in engine.buffers]
+    buffers = list(map(buffer, engine.buffers))
     offsets, arena = assign(lifetimes(steps, buffers))
     for i, offset in offsets.items():
-        buffers[i] = replace(buffers[i], offset=offset)
+        b = buffers[i]
+        buffers[i] = Buffer(b.kind, offset, b.size, b.values, b.dtype)
     return replace(engine, inputs=tuple(map(port, engine.inputs)), outputs=tuple(map(port, engine.outputs)), buffers=tuple(buffers), steps=steps, arena=arena,
                    symbols=(), sizes={})
 

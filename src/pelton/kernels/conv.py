@@ -1,6 +1,9 @@
 """Convolutions, channels-last: direct, Winograd and depthwise; and the first layer's, which reads planes."""
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 
 from pelton.ir.dims import Size, bounds
@@ -179,13 +182,16 @@ def transform_filters(w: np.ndarray, f: int, nr: int) -> np.ndarray:
     e, (oc, c) = len(g), w.shape[:2]
     panels = divide(oc, nr)
     out = np.zeros((e, e, panels, c, nr), np.float32)
-    for p in range(panels):                                                     # one by one: what lies between stays in the caches
+
+    def transform(p: int) -> None:
         part = w[p * nr:(p + 1) * nr]
         taps = np.ascontiguousarray(part.transpose(2, 3, 1, 0), np.float64)     # [3, 3, C, n]
         for a in range(e):
             rows = g[a, 0] * taps[0] + g[a, 1] * taps[1] + g[a, 2] * taps[2]
             for b in range(e):
                 out[a, b, p, :, :len(part)] = g[b, 0] * rows[0] + g[b, 1] * rows[1] + g[b, 2] * rows[2]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:                            # one panel each: what lies between stays in the caches
+        list(pool.map(transform, range(panels)))
     return out.reshape(e * e, panels, c, nr)
 
 
