@@ -70,12 +70,11 @@ class _Blob:
 
     def bytes(self) -> np.ndarray:
         """All of it, at a multiple of 64 bytes in memory, so that the engine can use it as it lies."""
-        room = np.empty(self.size + ALIGN, np.uint8)                # not zeros: numpy has only this in huge pages
+        room = np.zeros(self.size + ALIGN, np.uint8)
         start = -room.ctypes.data % ALIGN
         out = room[start:start + self.size]
         for (at, size), piece in zip(self.offsets, self.pieces):
             out[at:at + size] = piece.reshape(-1).view(np.uint8) if piece.size else []
-            out[at + size:at - (-size // ALIGN) * ALIGN] = 0
         return out
 
 
