@@ -8,7 +8,7 @@ from pelton.ir.types import DType
 
 
 def product(a, b, tail=(), order=None, **more):
-    return Case(named(a, b, order), program(("y", "matmul", "a b"), *tail, a=a, b=b, **more), dict(b=order) if order else {})
+    return Case(named(a if isinstance(a, str) else "constant", b, order), program(("y", "matmul", "a b"), *tail, a=a, b=b, **more), dict(b=order) if order else {})
 
 
 declare(
@@ -21,6 +21,7 @@ declare(
     product("i64[1, 64]", "i64[64, 10]", [("out", "cast", "y", dict(to=DType.F32))]),
     product("i8[5, 300]", "i8[300, 3]"),
     product("u32[3, 9, 4]", "u32[4, 1]"),
+    product(np.linspace(-1, 1, 133, dtype=np.float32).reshape(7, 19), "f32[3, 19, 21]"),
     varying("%a: f64[m, n], %b: f64[n, m]", "%y = matmul(%a, %b)"),
     varying("%a: i32[3, m, n], %b: i32[n, 5]", "%y = matmul(%a, %b)"))
 

@@ -1,4 +1,4 @@
-"""Matrix products of element types that the f32 product has no tactics for: f64, and integers, whose sums wrap."""
+"""Matrix products that the f32 one has no tactics for: of f64, of integers, whose sums wrap, and of constants from the left."""
 from __future__ import annotations
 
 from pelton.ir.graph import Value
@@ -9,7 +9,7 @@ from pelton.plan.region import Region
 from .emit import Grid, constants, kernel, tail
 from .fold import held, register
 from .gemm import Product
-from .grid import divide, fits_grid, tail_refusal
+from .grid import constant, divide, fits_grid, tail_refusal
 from .template import Kernel, Layouts, Tactic, Target, Template, template
 
 MR = 4                                         # rows whose sums stay in registers, also where each of the two vectors of columns takes two
@@ -30,8 +30,8 @@ class MatMul(Template):
         if node is None or len(region.anchors) != 1 or node.op.name != "matmul":
             return "no single matmul"
         dtype = node.output.type.dtype
-        if dtype is F32 or not wide(dtype):
-            return f"{dtype.value}, which is multiplied as f32"
+        if not wide(dtype) or dtype is F32 and not constant(region, node.inputs[0]):
+            return f"{dtype.value}, for which there are faster products"
         if min(v.type.rank for v in node.inputs) < 2:
             return "an operand is a vector"
         if 0 in node.output.type.shape or 0 in node.inputs[0].type.shape:
