@@ -8,7 +8,8 @@ from pelton.ir.types import DType
 
 
 def product(a, b, tail=(), order=None, **more):
-    return Case(named(a if isinstance(a, str) else "constant", b, order), program(("y", "matmul", "a b"), *tail, a=a, b=b, **more), dict(b=order) if order else {})
+    graph = program(("y", "matmul", "a b"), *tail, a=a, b=b, **more)
+    return Case(named(a if isinstance(a, str) else "constant", b, order), graph, dict(b=order) if order else {})
 
 
 declare(
@@ -31,8 +32,10 @@ NARROW = [
       for d in (*EIGHTHS, DType.F16, DType.BF16)),
     *(Case(f"moved-{d.value}", program(("out", "where", "c x y"), c="bool[5, 1]", x=f"{d.value}[5, 13]", y=f"{d.value}[13]"), dict(x=(1, 0)))
       for d in (*EIGHTHS, DType.I4, DType.U2)),
-    Case("dequantized", program(("a", "cast", "x", dict(to=DType.F32)), ("b", "cast", "z", dict(to=DType.F32)), ("c", "sub", "a b"), ("out", "mul", "c s"),
-                                x="i4[3, 37]", z=np.array(-3, ml_dtypes.int4), s="f32[37]")),
+    Case("dequantized", program(("a", "cast", "x", dict(to=DType.F32)), ("b", "sub", "a z"), ("out", "mul", "b s"),
+                                x="i4[3, 37]", z=np.array(-3, np.float32), s="f32[37]")),
+    Case("narrow-constants", program(("a", "where", "c z x"), ("out", "equal", "a w"), c="bool[3, 37]", x="i4[3, 37]", z=np.array(-3, ml_dtypes.int4),
+                                     w=np.array(-3, ml_dtypes.int4))),
     Case("quantized", program(("a", "div", "x s"), ("out", "cast", "a", dict(to=DType.F8E4M3FN)), x="f32[3, 37]", s="f32[]"), arrays=dict(s=np.array(.01))),
     Case("wrapped", program(("a", "cast", "x", dict(to=DType.U4)), ("out", "cast", "a", dict(to=DType.I64)), x="i32[5, 13]")),
     Case("rounded-between", program(("a", "cast", "x", dict(to=DType.F16)), ("b", "cast", "a", dict(to=DType.F64)), ("c", "cast", "x", dict(to=DType.F64)),

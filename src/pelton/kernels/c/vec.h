@@ -179,11 +179,11 @@ typedef _Float16 vhalf __attribute__((ext_vector_type(VL)));
 AI vf32 f16_widen(vu16 h) { return CONVERT((vhalf)h, f32); }
 AI vu16 f16_narrow(vf32 v) { return (vu16)CONVERT(v, half); }
 #else
-AI vf32 f16_widen(vu16 h) { // the exponent is rebased by a product, which normalises subnormals too
-    vu32 bits = CONVERT(h, u32);
-    vf32 v = (vf32)((bits & 0x7fff) << 13) * 0x1p112f;
-    vu32 special = (bits & 0x7c00) == 0x7c00 ? (vu32)0x7f800000 : (vu32)0;
-    return (vf32)((vu32)v | special | (bits & 0x8000) << 16);
+AI vf32 f16_widen(vu16 h) {
+    vu32 bits = CONVERT(h, u32), magnitude = bits & 0x7fff;
+    vu32 subnormal = (vu32)(CONVERT((vi32)magnitude, f32) * 0x1p-24f);
+    vu32 special = magnitude >= 0x7c00 ? (vu32)0x7f800000 : (vu32)0;
+    return (vf32)((magnitude < 0x400 ? subnormal : ((magnitude << 13) + 0x38000000) | special) | (bits & 0x8000) << 16);
 }
 AI vu16 f16_narrow(vf32 v) {
     vu32 bits = (vu32)v, sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;
@@ -335,7 +335,7 @@ AI vf64 cast_f32_f64(vf32 v) {
 AI vf32 cast_f64_f32(vf64 v) {
     const vf64 magnitude = __builtin_elementwise_abs(v);
     const vi64 small = magnitude < 0x1p-126;                               // rounded to a multiple of the least subnormal, by adding what has no smaller bits
-    const vu32 counted = CONVERT((small ? magnitude : (vf64)0) * 0x1p149 + 0x1p52 - 0x1p52, u32), sign = CONVERT((vu64)v >> 32, u32) & 0x80000000;
+    const vu32 counted = (vu32)CONVERT((small ? magnitude : (vf64)0) * 0x1p149 + 0x1p52 - 0x1p52, i32), sign = CONVERT((vu64)v >> 32, u32) & 0x80000000;
     return (vf32)(CONVERT(small, i32) ? counted | sign : (vu32)CONVERT(v, f32));
 }
 AI vf32 f64_to_odd(vf64 v) { // as f32, what lies between two to the odd one: rounded once more, to fewer bits, it is as if rounded once
@@ -347,13 +347,10 @@ AI vf32 f64_to_odd(vf64 v) { // as f32, what lies between two to the odd one: ro
 
 #define CAST_STORAGE(S, F16) \
     AI vf32 cast_##S##_f16(v##S v) { return f16_widen(f16_narrow(F16)); } \
-    AI vf32 cast_##S##_bf16(v##S v) { return bf16_widen(bf16_narrow(cast_##S##_f32(v))); }
-#define CAST_STORAGE_INTEGER(S, U, I, BITS) \
-    CAST_STORAGE(S, CONVERT(v, f32)) \
+    AI vf32 cast_##S##_bf16(v##S v) { return bf16_widen(bf16_narrow(cast_##S##_f32(v))); } \
     AI vi32 cast_##S##_bool(v##S v) { return CONVERT(v != 0, i32); }
+#define CAST_STORAGE_INTEGER(S, U, I, BITS) CAST_STORAGE(S, CONVERT(v, f32))
 CAST_STORAGE(f32, v) CAST_STORAGE(f64, f64_to_odd(v)) EACH_INTEGER(CAST_STORAGE_INTEGER)
-AI vi32 cast_f32_bool(vf32 v) { return CONVERT((vu32)v << 1 != 0, i32); }
-AI vi32 cast_f64_bool(vf64 v) { return CONVERT((vu64)v << 1 != 0, i32); }
 #define CAST_FROM_F32(S, T) AI v##T cast_##S##_##T(vf32 v) { return cast_f32_##T(v); }
 #define CAST_FROM_BOOL(S, T) AI v##T cast_##S##_##T(vi32 mask) { return CONVERT(mask & 1, T); }
 CAST_EACH(CAST_FROM_F32, f16) CAST_FROM_F32(f16, f16) CAST_FROM_F32(f16, bf16) CAST_FROM_F32(f16, bool)
