@@ -3,8 +3,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 from kernel_harness import Case, check, declare, named, program, varying, walk
+from test_kernels import RowMajor
 
 from pelton.ir.types import DType
+from pelton.kernels.template import TEMPLATES
 
 
 def product(a, b, tail=(), order=None, **more):
@@ -45,8 +47,16 @@ TURNED = [Case(named("bit_cast", x, to.value), program(("y", "bit_cast", "x", di
                                ("bool[37]", DType.U8, None), ("f64[2, 9]", DType.I64, (1, 0)), ("i8[5]", DType.F8E5M2, None))]
 declare("pointwise", *NARROW)
 declare("move", *TURNED)
+COPIED = [Case(named("copy", type), program(("y", "copy", "x"), x=type), dict(x=(1, 0)))
+          for type in ("f8e4m3fn[19, 13]", "i4[9, 33]", "bf16[17, 12]", "f64[9, 5]")]
+declare("transpose", *COPIED)
 
 
 @pytest.mark.parametrize("template, case", [*walk("matmul"), *(w for w in walk("pointwise", "move") if any(w.values[1] is c for c in (*NARROW, *TURNED)))])
 def test_types(template, case):
     check(template, case)
+
+
+@pytest.mark.parametrize("case", COPIED, ids=lambda c: c.name)
+def test_copies_that_turn_axes(case):
+    check(RowMajor(TEMPLATES["transpose"]), case)

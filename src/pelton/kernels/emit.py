@@ -24,6 +24,7 @@ from .template import Kernel, Layouts, Packed, Tactic, source
 _OPERATORS = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^"}
 _WIDE = frozenset("f64 f32 i64 i32 i16 i8 u64 u32 u16 u8 bool".split())                # element types of vec.h that are the same in registers
 _NARROW = frozenset(d.value for d in DType if (d.is_float or d.is_integer) and (d.bits < 8 or d.value.startswith("f8")))      # those of vec_narrow.h
+_NARROW_WORDS = re.compile(rf"(_|\b)({'|'.join(sorted(_NARROW))})(_|\b)")
 
 
 def computed(dtype: DType) -> str:
@@ -321,7 +322,7 @@ def _filled(file: str, region: Region, tactic: Tactic, block: str) -> tuple[str,
         if len(parts) != 3:
             raise ValueError(f"{file} needs one block '{mark}'")
         text = f"{parts[0]}// <{mark}>\n{new}// </{mark}>\n{parts[2]}"
-    if re.search(rf"\b\w+_({'|'.join(sorted(_NARROW))})\b", block):
+    if _NARROW_WORDS.search(block):
         text = text.replace("\n// <region>\n", '#include "vec_narrow.h"\n\n// <region>\n', 1)
     text = f"// {region.title()} by {tactic.name}\n" + text
     symbol = "k_" + hashlib.sha256(text.encode()).hexdigest()[:16]
