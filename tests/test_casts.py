@@ -18,9 +18,10 @@ from pelton.ops.scalar import Scalar
 
 TYPES = [d for d in DType if computable(d)]
 EIGHTHS = [d for d in TYPES if d.value.startswith("f8")]
-WAYS = [(s, d, {}) for s, d in itertools.product(TYPES, TYPES)] + [(s, d, {"saturate": False}) for s, d in itertools.product(TYPES, EIGHTHS)] + [
-    (s, DType.F8E8M0FNU, {"round_mode": mode, "saturate": saturate})
-    for s, mode, saturate in itertools.product(TYPES, ("down", "nearest"), (False, True))]
+WAYS = [(s, d, attrs) for s, d, attrs in (
+    *((s, d, {}) for s, d in itertools.product(TYPES, TYPES)), *((s, d, {"saturate": False}) for s, d in itertools.product(TYPES, EIGHTHS)),
+    *((s, DType.F8E8M0FNU, {"round_mode": mode, "saturate": saturate}) for s, mode, saturate in itertools.product(TYPES, ("down", "nearest"), (False, True))))
+    if s is not d or d not in EIGHTHS]                                    # a cast to the own type is none, whatever it says
 BUILDS = [("x86-64-v3", 8), ("x86-64-v2", 4)]
 
 
@@ -77,9 +78,7 @@ def test_casts(casts, s):
     x = np.concatenate([x, np.repeat(x[-1:], -x.size % casts.lanes)])
     for _, d, attrs in (w for w in WAYS if w[0] is s):
         want = referred(x, d, attrs)
-        for flush in (0, 1):
-            if flush and d is BOOL and s.is_float:
-                want = ~(np.abs(x.astype(np.float64)) < float(np.finfo(np.float64 if s is DType.F64 else np.float32).tiny))
+        for flush in (0, 1) if d is not BOOL else (0,):                   # whether a subnormal is something is left to arithmetic
             got = np.zeros(x.shape, d.numpy)
             casts(name(s, d, attrs), got.view(np.uint8), x.view(np.uint8), n=x.size, stride=flush)
             there, asked = (y.astype(np.float64) if d.is_float else y.astype(object) if d.bits < 8 else y for y in (got, want))

@@ -32,7 +32,7 @@ AI vu32 encoded(vu32 magnitude, int m, int bias) {
         vu32 bits = decoded(magnitude, M, BIAS); \
         if (KIND == SIGNED) bits = magnitude > MOST ? BEYOND == NONE || magnitude != BEYOND ? 0x7fc00000u : 0x7f800000u : bits; \
         bits |= (code >> (E + M)) << 31; \
-        if (KIND == NO_MINUS_ZERO) bits = code == NONE ? (vu32)0x7fc00000 : bits; \
+        if (KIND == NO_MINUS_ZERO) bits = code == NONE ? (vu32)0xffc00000 : bits; \
         return (vf32)bits; \
     } \
     AI vu8 T##_code(vf32 v, bool saturate) { \
