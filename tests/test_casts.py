@@ -72,6 +72,7 @@ def referred(x: np.ndarray, d: DType, attrs: dict) -> np.ndarray:
     return y
 
 
+@pytest.mark.filterwarnings("ignore:invalid value encountered in cast")
 @pytest.mark.parametrize("s", TYPES, ids=lambda d: d.value)
 def test_casts(casts, s):
     x = drawn(s)
