@@ -8,6 +8,7 @@ import numpy as np
 # Units of rounding of the element type that a chain of operations may lose, relative to the largest value wanted.
 _ROUNDINGS = {"float64": 2.0 ** -40, "float32": 2e-5, "float16": 4e-3, "bfloat16": 3e-2,
               "float8_e4m3fn": 0.15, "float8_e4m3fnuz": 0.15, "float8_e5m2": 0.3, "float8_e5m2fnuz": 0.3,
+              "float8_e8m0fnu": 1.1, "float6_e2m3fn": 0.15, "float6_e3m2fn": 0.3, "float4_e2m1fn": 0.6,
               "complex64": 2e-5, "complex128": 2.0 ** -40}
 
 

@@ -27,6 +27,8 @@ declare(
     softmax("f32[4, 15]", 1, array=HARD),
     softmax("f32[4, 15]", 1, "log_softmax", array=np.maximum(HARD, -1e30)),
     softmax("f16[4, 15]", 1),
+    softmax("f64[4, 15]", 1, array=HARD),
+    softmax("f64[3, 21, 5]", 1, "log_softmax"),
     softmax("f32[2, 3, 50]", 2, tail=[("s", "mul", "y z"), ("o", "add", "s x")], z="f32[3, 1]"))
 
 

@@ -15,7 +15,7 @@ from pelton.backends.cpu.machine import target as runs_on
 from pelton import pictures
 from pelton.check import check
 from pelton.errors import BuildError, Cancelled
-from pelton.ir.graph import Graph
+from pelton.ir.graph import Graph, Node
 from pelton.ir.types import STRING
 from pelton.kernels import library  # noqa: F401  (declares the templates)
 from pelton.kernels.compile import Compiler, compiler_id
@@ -23,8 +23,9 @@ from pelton.kernels.template import Target
 from pelton.options import Options
 from pelton.passes import pipeline
 from pelton.passes.decompose import decompose
+from pelton.passes.widen import widen
 from pelton.plan import fuse, lower, place, region, ways
-from pelton.plan.recurrent import split_recurrent
+from pelton.plan.recurrent import GATES, split_recurrent, whole
 from pelton.runtime import Engine
 from pelton.tune import cache, candidates, chains, layouts, search
 from pelton.tune.size import Packing
@@ -101,9 +102,13 @@ def plan(graph: Graph, options: Options, target: Target, clock: search.Timing | 
             return "strings are Python objects, which host steps alone may touch"
         return candidates.claim(r, options.strict)
 
-    def claimed(node) -> bool:
+    def claimed(node: Node) -> bool:
         return claim(region.cut(graph, (node,), (node,))) is None
-    graph = decompose(split_recurrent(graph), claimed)
+
+    def takes(graph: Graph, node: Node) -> bool:
+        return node.op.name in GATES and whole(graph, node) is None or claim(region.cut(graph, (node,), (node,))) is None
+    graph = widen(graph, takes)                                   # first what kernels take as a whole
+    graph = widen(decompose(split_recurrent(graph), claimed), takes)
     fused = chains.join(fuse.fuse(graph, claim), clock, target, options.strict, search.MOST[options.level])
     found = ways.explore(fused, lambda r: candidates.takers(r, options.strict))
     cost, unit = layouts.costs(found.open(), clock, target, options.strict, search.MOST[options.level])

@@ -14,7 +14,13 @@ from .onnx_reading import MICROSOFT, Reading, Thing, reads
 
 @reads("MatMul")
 def matmul(n: Reading) -> Thing:
-    return n.emit("matmul", *n.inputs)
+    """A vector is a matrix of one row, or of one column, whose axis the result does not have."""
+    a, b = n.inputs
+    if min(a.type.rank, b.type.rank) != 1:
+        return n.emit("matmul", a, b)
+    left, right = (n.reshape(v, shape) if v.type.rank == 1 else v for v, shape in ((a, (1, a.type.size)), (b, (b.type.size, 1))))
+    y = n.emit("matmul", left, right)
+    return n.reshape(y, (*y.type.shape[:-2], *a.type.shape[-2:-1], *(b.type.shape[-1:] if b.type.rank > 1 else ())))
 
 
 def swapped(n: Reading, x: Value) -> Value:

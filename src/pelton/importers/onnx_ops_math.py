@@ -8,7 +8,6 @@ import numpy as np
 from pelton.ir.graph import Value
 from pelton.ir.types import BOOL, F64, STRING, DType
 
-from .onnx_file import PACKED
 from .onnx_reading import Reading, Thing, reads
 
 # ONNX's name → our word of the same operands and meaning
@@ -131,14 +130,19 @@ def clipped(n: Reading, x: Value, low: Value | None, high: Value | None) -> Valu
 def cast(n: Reading) -> Thing | tuple[Thing, ...]:
     x = n.input(0)
     to = n.dtype(n.attr("to")) if n.op == "Cast" else n.input(1).type.dtype
-    if needs_onnx_cast(x.type.dtype, to):
+    if x.type.dtype is to:
+        return x
+    if STRING in (x.type.dtype, to):
         return n.foreign()
-    return n.cast(x, to)
+    more = {"saturate": n.flag("saturate", 1)} if to.value.startswith("f8") else {}
+    if to is DType.F8E8M0FNU:
+        more["round_mode"] = n.attr("round_mode", "up")
+    return n.emit("cast", x, to=to, **more)
 
 
-def needs_onnx_cast(source: DType, to: DType) -> bool:
-    """Whether a conversion has rules of its own: strings, and the narrow types that saturate."""
-    return source is not to and (STRING in (source, to) or bool({source, to} & PACKED.keys()) or to.value.startswith("f8"))
+@reads("BitCast")
+def bit_cast(n: Reading) -> Thing:
+    return n.emit("bit_cast", n.input(0), to=n.dtype(n.attr("to")))
 
 
 @reads("Identity")

@@ -3,12 +3,13 @@ from __future__ import annotations
 
 from pelton.ir.dims import equal
 from pelton.ir.graph import Value
-from pelton.ir.types import F32, I32, DType
+from pelton.ir.types import F32, F64, I32, DType
 
 from .onnx_ops_conv import convolution
 from .onnx_reading import Reading, Thing, reads
 
 _BITS = {DType.I2, DType.U2, DType.I4, DType.U4, DType.I8, DType.U8, DType.I16, DType.U16}
+_FEW = {DType.F8E4M3FN, DType.F8E4M3FNUZ, DType.F8E5M2, DType.F8E5M2FNUZ, DType.F6E2M3FN, DType.F6E3M2FN, DType.F4E2M1FN}
 
 
 def _spread(n: Reading, v: Value, x: Value, axis: int, block: int) -> Value:
@@ -34,9 +35,12 @@ def dequantized(n: Reading, x: Value, scale: Value, zero: Value | None, axis: in
     return n.emit("mul", wide, _spread(n, scale, x, axis, block))
 
 
-def quantized(n: Reading, x: Value, scale: Value, zero: Value | None, to: DType, axis: int = 0, block: int = 0) -> Value:
-    """x / scale rounded half to even, + zero, saturated."""
-    y = n.emit("round", n.emit("div", x, n.cast(_spread(n, scale, x, axis, block), x.type.dtype)))
+def quantized(n: Reading, x: Value, scale: Value, zero: Value | None, to: DType, axis: int = 0, block: int = 0, saturate: bool = True) -> Value:
+    """x / scale rounded half to even, + zero, saturated. Floats round as a cast does, and their zero is 0."""
+    y = n.emit("div", x, n.cast(_spread(n, scale, x, axis, block), x.type.dtype))
+    if to.is_float:
+        return n.emit("cast", y, to=to, saturate=saturate or not to.value.startswith("f8"))
+    y = n.cast(n.emit("round", y), F64 if x.type.dtype is F64 else F32)
     if zero is not None:
         y = n.emit("add", y, _spread(n, n.cast(zero, y.type.dtype), x, axis, block))
     bits = int(to.value[1:])
@@ -47,10 +51,11 @@ def quantized(n: Reading, x: Value, scale: Value, zero: Value | None, to: DType,
 @reads("DequantizeLinear")
 def dequantize_linear(n: Reading) -> Thing | tuple[Thing, ...]:
     x, scale, zero = n.input(0), n.input(1), n.optional(2)
-    to = n.attr("output_dtype", 0)
-    if x.type.dtype not in _BITS | {I32} or not scale.type.dtype.is_float or to and n.dtype(to) is not scale.type.dtype:
+    code = n.attr("output_dtype", 0)
+    to = n.dtype(code) if code else scale.type.dtype
+    if x.type.dtype not in _BITS | _FEW | {I32} or not scale.type.dtype.is_float or not to.is_float:
         return n.foreign()
-    return dequantized(n, x, scale, zero, n.attr("axis", 1), n.attr("block_size", 0))
+    return n.cast(dequantized(n, x, n.cast(scale, F32) if scale.type.dtype.size == 1 else scale, zero, n.attr("axis", 1), n.attr("block_size", 0)), to)
 
 
 @reads("QuantizeLinear")
@@ -58,9 +63,11 @@ def quantize_linear(n: Reading) -> Thing | tuple[Thing, ...]:
     x, scale, zero = n.input(0), n.input(1), n.optional(2)
     code = n.attr("output_dtype", 0)
     to = zero.type.dtype if zero is not None else n.dtype(code) if code else DType.U8
-    if to not in _BITS or n.attr("precision", 0) not in (0, 1) or not x.type.dtype.is_float:
+    precision = n.attr("precision", 0)
+    within = n.dtype(precision) if precision else F64 if F64 in (x.type.dtype, scale.type.dtype) or not x.type.dtype.is_float else F32
+    if to not in _BITS | _FEW or not within.is_float:
         return n.foreign()
-    return quantized(n, n.cast(x, F32), n.cast(scale, F32), zero, to, n.attr("axis", 1), n.attr("block_size", 0))
+    return quantized(n, n.cast(x, within), n.cast(scale, within), zero, to, n.attr("axis", 1), n.attr("block_size", 0), n.flag("saturate", 1))
 
 
 @reads("QLinearMatMul")

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import enum
 import math
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,6 +56,11 @@ class DType(enum.Enum):
     def size(self) -> int:
         """Bytes per element in memory (what is smaller than a byte takes one)."""
         return self.numpy.itemsize
+
+    @property
+    def bits(self) -> int:
+        """Bits that a number of this type has, however many it takes in memory."""
+        return 1 if self is DType.BOOL else int(re.findall(r"\d+", self.value)[0])
 
     @property
     def is_float(self) -> bool:

@@ -14,7 +14,7 @@ from pelton.ir import dims
 from pelton.ir.dims import Dim, Size
 from pelton.ir.dims_text import parse
 from pelton.ir.graph import Node, Value
-from pelton.ir.types import BF16, BOOL, F16, DType
+from pelton.ir.types import BOOL, DType
 from pelton.ops.scalar import Scalar
 from pelton.plan.layout import Strides, broadcast
 from pelton.plan.region import Region
@@ -22,12 +22,14 @@ from pelton.plan.region import Region
 from .template import Kernel, Layouts, Packed, Tactic, source
 
 _OPERATORS = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^"}
-_HELD = frozenset("f64 f32 f16 bf16 i64 i32 i16 i8 u64 u32 u16 u8 bool".split())      # element types of vec.h
+_WIDE = frozenset("f64 f32 i64 i32 i16 i8 u64 u32 u16 u8 bool".split())                # element types of vec.h that are the same in registers
+_NARROW = frozenset(d.value for d in DType if (d.is_float or d.is_integer) and (d.bits < 8 or d.value.startswith("f8")))      # those of vec_narrow.h
+_NARROW_WORDS = re.compile(rf"(_|\b)({'|'.join(sorted(_NARROW))})(_|\b)")
 
 
 def computed(dtype: DType) -> str:
-    """The element type that kernels compute in: narrow floats as f32."""
-    return "f32" if dtype in (F16, BF16) else dtype.value
+    """The element type that kernels compute in: narrow floats as f32, integers of 2 and 4 bits in a byte."""
+    return dtype.value if dtype.value in _WIDE else "f32" if dtype.is_float else f"{dtype.value[0]}8"
 
 
 def vector(dtype: DType) -> str:
@@ -42,7 +44,7 @@ def memory(dtype: DType) -> str:
 
 def computable(dtype: DType) -> bool:
     """Whether generated kernels hold this element type."""
-    return dtype.value in _HELD
+    return dtype.is_float or dtype.is_integer or dtype is BOOL
 
 
 def literal(x, dtype: DType) -> str:
@@ -52,7 +54,7 @@ def literal(x, dtype: DType) -> str:
     kind = computed(dtype)
     if not dtype.is_float:
         x = int(x)
-        text = f"({memory(dtype)}){x}" if x > -(1 << 63) else f"({memory(dtype)})(-{(1 << 63) - 1}L - 1)"
+        text = f"({kind}){x}" if x > -(1 << 63) else f"({kind})(-{(1 << 63) - 1}L - 1)"
         if dtype.value[0] == "u":
             text += "u" if dtype.size < 8 else "ul"
         elif dtype.size == 8 and x > -(1 << 63):
@@ -79,8 +81,7 @@ def expression(e, dtype: DType | None = None) -> str:
         return e.args[0]
     kinds = [a.dtype for a in e.args if isinstance(a, Scalar)]
     if e.fn == "cast":
-        (x,) = e.args
-        return expression(x) if computed(x.dtype) == computed(e.dtype) else f"cast_{computed(x.dtype)}_{computed(e.dtype)}({expression(x)})"
+        return _cast(e.dtype, *e.args)
     if e.fn == "select":
         mask, a, b = e.args
         return f"{_prefix(e.dtype)}_select({expression(mask, BOOL)}, {expression(a, e.dtype)}, {expression(b, e.dtype)})"
@@ -93,6 +94,19 @@ def expression(e, dtype: DType | None = None) -> str:
     if e.fn == "not":
         return f"(~{args[0]})"
     return f"{_prefix(operand)}_{e.fn}({', '.join(args)})"
+
+
+def _cast(to: DType, x: Scalar, saturate: bool = True, round_mode: str = "up") -> str:
+    """A value in registers as one of another element type: rounded, where that is narrower, also if registers hold both alike."""
+    source, text = computed(x.dtype), expression(x)
+    if x.dtype is to or source == to.value:
+        return text
+    if to.value in _NARROW:                                                # from the types that registers hold, by way of f32 and i32
+        middle = "f32" if to.is_float else "i32"
+        way = "" if to is not DType.F8E8M0FNU or round_mode == "up" else f"_{round_mode}"
+        way += "" if saturate or not to.value.startswith("f8") else "_free"
+        return f"cast_{middle}_{to.value}{way}({text if source == middle else f'cast_{source}_{middle}({text})'})"
+    return f"cast_{source}_{to.value}({text})"
 
 
 def _prefix(dtype: DType) -> str:
@@ -308,6 +322,8 @@ def _filled(file: str, region: Region, tactic: Tactic, block: str) -> tuple[str,
         if len(parts) != 3:
             raise ValueError(f"{file} needs one block '{mark}'")
         text = f"{parts[0]}// <{mark}>\n{new}// </{mark}>\n{parts[2]}"
+    if _NARROW_WORDS.search(block):
+        text = text.replace("\n// <region>\n", '#include "vec_narrow.h"\n\n// <region>\n', 1)
     text = f"// {region.title()} by {tactic.name}\n" + text
     symbol = "k_" + hashlib.sha256(text.encode()).hexdigest()[:16]
     return text.replace("KERNEL", symbol), symbol

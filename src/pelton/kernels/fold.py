@@ -3,14 +3,14 @@ from __future__ import annotations
 
 import math
 
-from pelton.ir.types import BF16, BOOL, F16, F32, DType
+from pelton.ir.types import BOOL, DType
 
 from .emit import computed, literal, memory, vector
 
 
 def register(dtype: DType) -> DType:
     """The element type of values in registers: narrow floats are f32 there."""
-    return F32 if dtype in (F16, BF16) else dtype
+    return DType(computed(dtype))
 
 
 def held(dtype: DType, within: DType | None = None) -> str:

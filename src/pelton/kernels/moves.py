@@ -100,7 +100,7 @@ def maps(node: Node) -> list[Map]:
 class Move(Moving):
     name = "move"
     dynamic = True
-    anchors = ("pad", "tile", "trilu", "resize")
+    anchors = ("pad", "tile", "trilu", "resize", "bit_cast")
 
     def refuses_node(self, region: Region) -> str | None:
         node = region.anchor

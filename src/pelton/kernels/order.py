@@ -3,12 +3,12 @@ from __future__ import annotations
 
 from pelton.ir.dims import Size, bounds
 from pelton.ir.graph import Value
-from pelton.ir.types import BF16, BOOL, F16, I32, I64, DType
+from pelton.ir.types import BOOL, I32, I64, DType
 from pelton.plan.layout import dense
 from pelton.plan.region import Region
 
 from .emit import Grid, constants, kernel, memory, tail
-from .fold import held, joined
+from .fold import held, joined, register
 from .grid import divide
 from .reduce import Reducing
 from .sweep import Sweep, extent, lying, shares, swept
@@ -98,7 +98,7 @@ class TopK(Sweep):
         node = region.anchor
         if len(region.body.nodes) > 1:
             return "two results have no common tail"
-        if node.inputs[0].type.dtype in (BOOL, BF16, F16):
+        if node.inputs[0].type.dtype is BOOL or register(node.inputs[0].type.dtype) is not node.inputs[0].type.dtype:
             return f"{node.inputs[0].type.dtype.value} is not ordered by kernels"
         return None
 

@@ -1,11 +1,10 @@
 """Softmax and log-softmax along any axis."""
 from __future__ import annotations
 
-from pelton.ir.types import BF16, F16, F32
 from pelton.plan.region import Region
 
 from .emit import Grid, constants, kernel, tail
-from .fold import held
+from .fold import held, register
 from .grid import divide
 from .order import along_or_across
 from .sweep import Sweep, extent, shares
@@ -22,7 +21,7 @@ class Softmax(Sweep):
 
     def refuses_node(self, region: Region) -> str | None:
         dtype = region.anchor.inputs[0].type.dtype
-        return None if dtype in (F32, F16, BF16) else f"not in {dtype.value}"
+        return None if dtype.is_float else f"not in {dtype.value}"
 
     def grid(self, region: Region, layouts: Layouts) -> Grid:
         return along_or_across(region, layouts, region.anchor.attrs["axis"])
@@ -41,9 +40,11 @@ class Softmax(Sweep):
         batch, n, cols, log = extent(grid, grid.b), x.type.shape[axis], extent(grid, grid.c), node.op.name == "log_softmax"
         sizes = dict(BATCH=batch, N=n, LOG=log) if not grid.r else dict(BATCH=batch, N=n, COLS=cols, XN=layouts[x][axis], LOG=log)
         block = constants(**sizes) + f"#define X_AT(b) ({Grid(grid.shape, grid.b, (), ()).address(layouts[x])})\n" + held(x.type.dtype)
+        kind = register(x.type.dtype)
+        block += f"#define REAL(name) {kind.value}_##name\n#define WHOLE(name) h##name##_{kind.value}\n"
         end = tail(region, layouts, grid, (node.output,), first=1)
         if grid.r:
-            file, tiles, scratch = "softmax_across.c", batch * divide(cols, tactic["CB"]), 4 * n * tactic["NV"] * target.lanes
+            file, tiles, scratch = "softmax_across.c", batch * divide(cols, tactic["CB"]), kind.size * n * tactic["NV"] * target.lanes
         else:
-            file, tiles, scratch = "softmax.c", divide(batch, tactic["RB"]), 4 * divide(n, target.lanes) * target.lanes
+            file, tiles, scratch = "softmax.c", divide(batch, tactic["RB"]), kind.size * divide(n, target.lanes) * target.lanes
         return kernel(file, region, tactic, block + end.text, (x, *end.operands), tiles, scratch=scratch)

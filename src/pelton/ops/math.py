@@ -378,10 +378,15 @@ def where(condition, a, b):
 
 
 @pointwise("Cast", examples=(("f32[5, 13]", {"to": I32}), ("i64[2, 9]", {"to": F32}), ("f32[7]", {"to": BOOL}), ("bool[7]", {"to": F32}),
-                             ("f32[5, 13]", {"to": F16}), ("u8[3]", {"to": I64}), ("i32[5]", {"to": U8})))
-def cast(x, *, to: DType):
-    """x in another element type: floats to integers towards zero, anything to bool by `!= 0`."""
-    return sc.cast(x, to)
+                             ("f32[5, 13]", {"to": F16}), ("u8[3]", {"to": I64}), ("i32[5]", {"to": U8}), ("f32[37]", {"to": DType.F8E4M3FN}),
+                             ("f16[37]", {"to": DType.F8E5M2, "saturate": False}), ("f32[37]", {"to": DType.F8E8M0FNU, "round_mode": "nearest"}),
+                             ("i8[37]", {"to": DType.I4}), ("u4[37]", {"to": F32}), ("f4e2m1fn[37]", {"to": DType.BF16})))
+def cast(x, *, to: DType, saturate: bool = True, round_mode: str = "up"):
+    """x in another element type: floats to integers towards zero, anything to bool by `!= 0`.
+
+    saturate: floats of a byte are finite where x is too large for them. round_mode: what f8e8m0fnu makes of a fraction, "up", "down" or "nearest".
+    """
+    return sc.cast(x, to, saturate, round_mode)
 
 
 @pointwise("IsNaN")

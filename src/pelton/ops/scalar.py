@@ -22,19 +22,53 @@ def _erf(x):
     return np.vectorize(math.erf, otypes=[np.float64])(x) if np.size(x) else np.asarray(x, np.float64)
 
 
-def _cast(x, dtype: DType):
+def _cast(x, dtype: DType, saturate: bool = True, round_mode: str = "up"):
     x = np.asarray(x)
+    source = DType.of(x)
+    if source.bits < 32 and source.is_float or source.bits < 8 and source.is_integer:      # most are of ml_dtypes, which numpy computes little with
+        x = x.astype(np.float32 if source.is_float else np.int8)
     with np.errstate(all="ignore"):
         if dtype is BOOL:
             return x != 0
-        if dtype.is_integer and x.dtype.kind == "f":
-            return np.nan_to_num(np.trunc(x)).astype(np.int64).astype(dtype.numpy)
-        if dtype.size == 1 and dtype.is_float:                           # ONNX: what lies beyond the range becomes its end
+        if dtype.is_integer:
+            return _wrapped(_whole(x, dtype) if x.dtype.kind == "f" else x, dtype)
+        if dtype is DType.F8E8M0FNU:
+            return _power_of_two(x.astype(np.float32), saturate, round_mode).view(dtype.numpy)
+        if dtype.size == 1 and dtype.is_float and saturate:              # ONNX: what lies beyond the range becomes its end
             import ml_dtypes
 
             end = float(ml_dtypes.finfo(dtype.numpy).max)
-            x = np.clip(x.astype(np.float64), -end, end)
+            x = np.clip(x.astype(np.float32), -end, end)
         return x.astype(dtype.numpy)
+
+
+def _whole(x: np.ndarray, dtype: DType) -> np.ndarray:
+    """Floats towards zero. ONNX leaves open what becomes of those that do not fit and of NaN; this is what x86, and so numpy and ONNX Runtime, make of them."""
+    half = 2.0 ** (max(dtype.bits, 32) - 1)
+    x = np.trunc(x)
+    high = x >= half if not dtype.is_signed and dtype.bits >= 32 else np.zeros(x.shape, bool)
+    x = np.where(high, x - half, x)
+    inside = (x >= -half) & (x < half)
+    found = np.where(inside, np.where(inside, x, 0).astype(np.int64), np.int64(-int(half))).astype(np.uint64)
+    return found ^ np.where(high, np.uint64(half), np.uint64(0))
+
+
+def _wrapped(x: np.ndarray, dtype: DType) -> np.ndarray:
+    """Integers and bools modulo what the type holds."""
+    if dtype.bits >= 8:
+        return x.astype(dtype.numpy)
+    low = x.astype(np.uint8) & ((1 << dtype.bits) - 1)
+    sign = dtype.is_signed << (dtype.bits - 1)
+    return ((low ^ sign).astype(np.int8) - np.int8(sign)).astype(dtype.numpy)
+
+
+def _power_of_two(x: np.ndarray, saturate: bool, round_mode: str) -> np.ndarray:
+    """The codes of float8e8m0 (OCP MX): exponents, 255 for NaN and infinity; signs are lost."""
+    bits = x.view(np.uint32)
+    exponent, fraction = bits >> 23 & 255, bits & 0x7fffff
+    up = {"up": fraction != 0, "down": np.zeros(x.shape, bool),
+          "nearest": (fraction > 0x400000) | (fraction == 0x400000) & (exponent > 0)}[round_mode]
+    return (exponent + (up & (exponent < (254 if saturate else 255)))).astype(np.uint8)
 
 
 def _shift(fn, past):
@@ -129,9 +163,16 @@ absolute, minimum, maximum, power, mod, fmod = map(_function, ("abs", "minimum",
 equal, not_equal, select, shift_left, shift_right = map(_function, ("eq", "ne", "select", "shl", "shr"))
 
 
-def cast(x, dtype: DType):
-    """x in another element type: floats to integers towards zero, anything to bool by `!= 0`."""
-    return Scalar("cast", (x,), dtype) if isinstance(x, Scalar) else _cast(x, dtype)
+def cast(x, dtype: DType, saturate: bool = True, round_mode: str = "up"):
+    """x in another element type: floats to integers towards zero, anything to bool by `!= 0`.
+
+    saturate: floats of a byte are finite where x is too large for them. round_mode: what f8e8m0fnu makes of a fraction, "up", "down" or "nearest".
+    """
+    if not isinstance(x, Scalar):
+        return _cast(x, dtype, saturate, round_mode)
+    if round_mode not in ("up", "down", "nearest"):
+        raise TypeError(f"needs round_mode up, down or nearest, got {round_mode!r}")
+    return Scalar("cast", (x,) if saturate and round_mode == "up" else (x, saturate, round_mode), dtype)
 
 
 def operations(e) -> int:

@@ -4,10 +4,14 @@
 // <region>
 enum : long { BATCH = 5, N = 37, LOG = 0 };
 #define X_AT(b) ((b) * N)
-typedef f32 element;
+typedef f32 element, scalar;
 typedef vf32 vec;
 #define LOAD(p, n) ldn_f32(p, n)
 #define SELECT(mask, a, b) f32_select(mask, a, b)
+#define LANES_FROM(p) ld_f32(p)
+#define LANES_TO(p, v) st_f32(p, v)
+#define REAL(name) f32_##name
+#define WHOLE(name) h##name##_f32
 typedef struct { float *y; } tail;
 AI tail tail_open(const args *a) { return (tail){ a[1].p }; }
 AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t->y + b * N + c, x, n); }
@@ -16,22 +20,22 @@ AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t
 enum : long { RB = 1 };
 // </tactic>
 
-AI void row(const args *a, const tail *t, const element *x, float *e, long b) {
-    vf32 top = bc_f32(-INFINITY), sum = bc_f32(0);
-#define ELEMENT(c, lanes) ((lanes) == VL ? LOAD(x + (c), VL) : KEEP(LOAD(x + (c), lanes), lanes, bc_f32(-INFINITY)))
-    JOIN_ROW(top, N, f32_maximum, ELEMENT);
-    top = bc_f32(hmax_f32(top));
+AI void row(const args *a, const tail *t, const element *x, scalar *e, long b) {
+    vec top = (vec)-INFINITY, sum = (vec)0;
+#define ELEMENT(c, lanes) ((lanes) == VL ? LOAD(x + (c), VL) : KEEP(LOAD(x + (c), lanes), lanes, (vec)-INFINITY))
+    JOIN_ROW(top, N, REAL(maximum), ELEMENT);
+    top = (vec)WHOLE(max)(top);
 #define POWER_OF_E(c, lanes) ({ \
-    const vf32 power = f32_exp(LOAD(x + (c), lanes) - top); \
-    if (!LOG) st_f32(e + (c), power); \
-    (lanes) == VL ? power : KEEP(power, lanes, bc_f32(0)); \
+    const vec power = REAL(exp)(LOAD(x + (c), lanes) - top); \
+    if (!LOG) LANES_TO(e + (c), power); \
+    (lanes) == VL ? power : KEEP(power, lanes, (vec)0); \
 })
     JOIN_ROW(sum, N, SUM, POWER_OF_E);
-    const float total = hsum_f32(sum);
-    const vf32 by = bc_f32(1 / total), less = top + f32_log(bc_f32(total));
+    const scalar total = WHOLE(sum)(sum);
+    const vec by = (vec)(1 / total), less = top + REAL(log)((vec)total);
     long c = 0;
-    for (; c + VL <= N; c += VL) finish(t, LOG ? LOAD(x + c, VL) - less : ld_f32(e + c) * by, b, 0, c, VL);
-    if (N % VL) finish(t, LOG ? LOAD(x + c, N % VL) - less : ld_f32(e + c) * by, b, 0, c, N % VL);
+    for (; c + VL <= N; c += VL) finish(t, LOG ? LOAD(x + c, VL) - less : LANES_FROM(e + c) * by, b, 0, c, VL);
+    if (N % VL) finish(t, LOG ? LOAD(x + c, N % VL) - less : LANES_FROM(e + c) * by, b, 0, c, N % VL);
 }
 
 void KERNEL(const args *table, long begin, long end, void *scratch) {

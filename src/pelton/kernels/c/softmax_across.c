@@ -7,6 +7,7 @@ enum : long { BATCH = 2, N = 21, COLS = 37, XN = 37, LOG = 0 };
 typedef f32 element;
 typedef vf32 vec;
 #define LOAD(p, n) ldn_f32(p, n)
+#define REAL(name) f32_##name
 typedef struct { float *y; } tail;
 AI tail tail_open(const args *a) { return (tail){ a[1].p }; }
 AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t->y + (b * N + r) * COLS + c, x, n); }
@@ -17,19 +18,19 @@ enum : long { NV = 2, CB = 37 };
 
 #define CBS ((COLS + CB - 1) / CB)
 
-AI void columns(const args *a, int vectors, int lanes, const tail *t, const element *x, vf32 (*e)[NV], long b, long c) {
-    vf32 top[NV], sum[NV];
+AI void columns(const args *a, int vectors, int lanes, const tail *t, const element *x, vec (*e)[NV], long b, long c) {
+    vec top[NV], sum[NV];
     x += c;
-    unroll (int j = 0; j < vectors; j++) top[j] = LOAD(x + j * VL, lanes), sum[j] = bc_f32(0);
+    unroll (int j = 0; j < vectors; j++) top[j] = LOAD(x + j * VL, lanes), sum[j] = (vec)0;
     for (long i = 1; i < N; i++)
-        unroll (int j = 0; j < vectors; j++) top[j] = f32_maximum(top[j], LOAD(x + i * XN + j * VL, lanes));
+        unroll (int j = 0; j < vectors; j++) top[j] = REAL(maximum)(top[j], LOAD(x + i * XN + j * VL, lanes));
     for (long i = 0; i < N; i++)
         unroll (int j = 0; j < vectors; j++) {
-            const vf32 power = f32_exp(LOAD(x + i * XN + j * VL, lanes) - top[j]);
+            const vec power = REAL(exp)(LOAD(x + i * XN + j * VL, lanes) - top[j]);
             if (!LOG) e[i][j] = power;
             sum[j] += power;
         }
-    unroll (int j = 0; j < vectors; j++) sum[j] = LOG ? top[j] + f32_log(sum[j]) : 1 / sum[j];
+    unroll (int j = 0; j < vectors; j++) sum[j] = LOG ? top[j] + REAL(log)(sum[j]) : 1 / sum[j];
     for (long i = 0; i < N; i++)
         unroll (int j = 0; j < vectors; j++) finish(t, LOG ? LOAD(x + i * XN + j * VL, lanes) - sum[j] : e[i][j] * sum[j], b, i, c + j * VL, lanes);
 }

@@ -1,7 +1,7 @@
 // Vectors for every kernel: types of VL lanes, loads and stores of whole and partial vectors, and the mathematics of the scalar primitives.
 //
 // Element types T: f32 f64 i64 i32 i16 i8 u64 u32 u16 u8, storage types f16 bf16 (vf32 in registers, the f32_ functions apply) and bool
-// (a byte in memory, in registers a vi32 mask of all ones or zero). vT is VL lanes of T. Functions are named T_primitive, after ops/scalar.py.
+// (a byte in memory, in registers a vi32 mask of all ones or zero); vec_narrow.h has those of a byte and less. vT is VL lanes of T. Functions are named T_primitive, after ops/scalar.py.
 // add, sub, mul, neg are the plain operators: clang wraps vector integers, and -ffp-contract=off keeps products and sums apart.
 #pragma once
 
@@ -179,11 +179,11 @@ typedef _Float16 vhalf __attribute__((ext_vector_type(VL)));
 AI vf32 f16_widen(vu16 h) { return CONVERT((vhalf)h, f32); }
 AI vu16 f16_narrow(vf32 v) { return (vu16)CONVERT(v, half); }
 #else
-AI vf32 f16_widen(vu16 h) { // the exponent is rebased by a product, which normalises subnormals too
-    vu32 bits = CONVERT(h, u32);
-    vf32 v = (vf32)((bits & 0x7fff) << 13) * 0x1p112f;
-    vu32 special = (bits & 0x7c00) == 0x7c00 ? (vu32)0x7f800000 : (vu32)0;
-    return (vf32)((vu32)v | special | (bits & 0x8000) << 16);
+AI vf32 f16_widen(vu16 h) {
+    vu32 bits = CONVERT(h, u32), magnitude = bits & 0x7fff;
+    vu32 subnormal = (vu32)(CONVERT((vi32)magnitude, f32) * 0x1p-24f);
+    vu32 special = magnitude >= 0x7c00 ? (vu32)0x7f800000 : (vu32)0;
+    return (vf32)((magnitude < 0x400 ? subnormal : ((magnitude << 13) + 0x38000000) | special) | (bits & 0x8000) << 16);
 }
 AI vu16 f16_narrow(vf32 v) {
     vu32 bits = (vu32)v, sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;
@@ -300,38 +300,57 @@ QUOTIENT_BY_LANE(i64) QUOTIENT_BY_LANE(u64)
 EACH_INTEGER(INTEGER)
 
 // ---- casts ----------------------------------------------------------------------------------------------------------------------------
-// cast_S_T for every pair. Floats to integers truncate and saturate, NaN gives 0; integers to integers wrap; anything to bool is `!= 0`.
+// cast_S_T for every pair. Integers to integers wrap; anything to bool is `!= 0`. Floats to integers truncate. What is too large or no number has no
+// meaning in ONNX; here it is what x86 (and so numpy and ONNX Runtime) makes of it, on every machine: T of 8 and 16 bits wraps what i32 holds, and beyond i32
+// and i64 lies their least number. Subnormals keep their value between f32 and f64 although the engine's arithmetic takes them for zero.
 
 #define CAST_PLAIN(S, T) AI v##T cast_##S##_##T(v##S v) { return CONVERT(v, T); }
-#define CAST_CLAMP(S, T, LEAST, MOST) \
-    AI v##T cast_##S##_##T(v##S v) { \
-        v = v == v ? v : (v##S)0; \
-        v = v > (S)(LEAST) ? v : (v##S)(S)(LEAST); \
-        return CONVERT((v < (S)(MOST) ? v : (v##S)(S)(MOST)), T); \
-    }
-// Where the greatest integer, MOST, is no S: END is one more.
-#define CAST_CAP(S, T, I, LEAST, END, MOST) \
-    AI v##T cast_##S##_##T(v##S v) { \
-        v##I over = CONVERT(v >= (S)(END), I); \
-        v = v < (S)(END) ? v : (v##S)0; \
-        return over ? (v##T)(T)(MOST) : CONVERT((v > (S)(LEAST) ? v : (v##S)(S)(LEAST)), T); \
-    }
 #define CAST_EACH(X, S) X(S, f64) X(S, f32) X(S, i64) X(S, i32) X(S, i16) X(S, i8) X(S, u64) X(S, u32) X(S, u16) X(S, u8)
-#define CAST_FLOAT(S) \
-    CAST_PLAIN(S, f64) CAST_PLAIN(S, f32) \
-    CAST_CLAMP(S, i16, -32768, 32767) CAST_CLAMP(S, i8, -128, 127) CAST_CLAMP(S, u16, 0, 65535) CAST_CLAMP(S, u8, 0, 255) \
-    CAST_CAP(S, i64, i64, -0x1p63, 0x1p63, 0x7fffffffffffffff) CAST_CAP(S, u64, i64, 0, 0x1p64, 0xffffffffffffffff)
-CAST_FLOAT(f32) CAST_CAP(f32, i32, i32, -0x1p31, 0x1p31, 0x7fffffff) CAST_CAP(f32, u32, i32, 0, 0x1p32, 0xffffffff)
-CAST_FLOAT(f64) CAST_CLAMP(f64, i32, -2147483648., 2147483647.) CAST_CLAMP(f64, u32, 0, 4294967295.)
 #define CAST_INTEGER(S, U, I, BITS) CAST_EACH(CAST_PLAIN, S)
 EACH_INTEGER(CAST_INTEGER)
 
-#define CAST_STORAGE(S) \
-    AI vf32 cast_##S##_f16(v##S v) { return f16_widen(f16_narrow(cast_##S##_f32(v))); } \
+// HALF is 2 to the power of the bits of T less one.
+#define CAST_SIGNED(S, T, HALF) \
+    AI v##T cast_##S##_##T(v##S v) { \
+        const __typeof__(v < v) inside = (v >= -(S)(HALF)) & (v < (S)(HALF)); \
+        const v##T whole = CONVERT((inside ? v : (v##S)0), T); \
+        return CONVERT(inside, T) ? whole : (v##T)((T)1 << (8 * sizeof(T) - 1)); \
+    }
+#define CAST_UNSIGNED(S, T, I, HALF) \
+    AI v##T cast_##S##_##T(v##S v) { \
+        const __typeof__(v < v) high = v >= (S)(HALF); \
+        return (v##T)cast_##S##_##I(high ? v - (S)(HALF) : v) ^ ((v##T)CONVERT(high, I) & (T)1 << (8 * sizeof(T) - 1)); \
+    }
+#define CAST_SMALL(S, T) AI v##T cast_##S##_##T(v##S v) { return CONVERT(cast_##S##_i32(v), T); }
+#define CAST_FLOAT(S) \
+    AI v##S cast_##S##_##S(v##S v) { return v; } \
+    CAST_SIGNED(S, i64, 0x1p63) CAST_SIGNED(S, i32, 0x1p31) CAST_UNSIGNED(S, u64, i64, 0x1p63) CAST_UNSIGNED(S, u32, i32, 0x1p31) \
+    CAST_SMALL(S, i16) CAST_SMALL(S, i8) CAST_SMALL(S, u16) CAST_SMALL(S, u8)
+CAST_FLOAT(f32) CAST_FLOAT(f64)
+AI vf64 cast_f32_f64(vf32 v) {
+    const vu32 bits = (vu32)v, magnitude = bits & 0x7fffffff;
+    const vi32 counted = (vi32)bits < 0 ? -(vi32)magnitude : (vi32)magnitude, tiny = (magnitude < 0x800000) & (magnitude != 0);
+    return CONVERT(tiny, i64) ? CONVERT(counted, f64) * 0x1p-149 : CONVERT(v, f64);
+}
+AI vf32 cast_f64_f32(vf64 v) {
+    const vf64 magnitude = __builtin_elementwise_abs(v);
+    const vi64 small = magnitude < 0x1p-126;                               // rounded to a multiple of the least subnormal, by adding what has no smaller bits
+    const vu32 counted = (vu32)CONVERT((small ? magnitude : (vf64)0) * 0x1p149 + 0x1p52 - 0x1p52, i32), sign = CONVERT((vu64)v >> 32, u32) & 0x80000000;
+    return (vf32)(CONVERT(small, i32) ? counted | sign : (vu32)CONVERT(v, f32));
+}
+AI vf32 f64_to_odd(vf64 v) { // as f32, what lies between two to the odd one: rounded once more, to fewer bits, it is as if rounded once
+    const vf32 near = cast_f64_f32(v);
+    const vf64 back = cast_f32_f64(near);
+    const vi32 off = CONVERT((back < v) | (back > v), i32), far = CONVERT(__builtin_elementwise_abs(back) > __builtin_elementwise_abs(v), i32);
+    return (vf32)(off ? ((vu32)near + (vu32)far) | 1 : (vu32)near);
+}
+
+#define CAST_STORAGE(S, F16) \
+    AI vf32 cast_##S##_f16(v##S v) { return f16_widen(f16_narrow(F16)); } \
     AI vf32 cast_##S##_bf16(v##S v) { return bf16_widen(bf16_narrow(cast_##S##_f32(v))); } \
     AI vi32 cast_##S##_bool(v##S v) { return CONVERT(v != 0, i32); }
-#define CAST_STORAGE_INTEGER(S, U, I, BITS) CAST_STORAGE(S)
-CAST_STORAGE(f32) CAST_STORAGE(f64) EACH_INTEGER(CAST_STORAGE_INTEGER)
+#define CAST_STORAGE_INTEGER(S, U, I, BITS) CAST_STORAGE(S, CONVERT(v, f32))
+CAST_STORAGE(f32, v) CAST_STORAGE(f64, f64_to_odd(v)) EACH_INTEGER(CAST_STORAGE_INTEGER)
 #define CAST_FROM_F32(S, T) AI v##T cast_##S##_##T(vf32 v) { return cast_f32_##T(v); }
 #define CAST_FROM_BOOL(S, T) AI v##T cast_##S##_##T(vi32 mask) { return CONVERT(mask & 1, T); }
 CAST_EACH(CAST_FROM_F32, f16) CAST_FROM_F32(f16, f16) CAST_FROM_F32(f16, bf16) CAST_FROM_F32(f16, bool)
