@@ -84,8 +84,8 @@ def _of_lengths(n: Reading, operands: list[Value], attrs: dict[str, Any], length
         if back:
             y = n.reshape(reversed_sequences(n, n.reshape(y, (time, batch, attrs["hidden"])), lengths, 0), y.type.shape)
         found.append((y, h, *cell))
-    y, *last = ((parts[0] if len(parts) == 1 else n.emit("concat", *parts, axis=axis)) for parts, axis in zip(zip(*found), (1, 0, 0)))
-    return (n.transpose(y, (2, 0, 1, 3)), *(n.transpose(s, (1, 0, 2)) for s in last)) if turned else (y, *last)
+    y, *ends = ((parts[0] if len(parts) == 1 else n.emit("concat", *parts, axis=axis)) for parts, axis in zip(zip(*found), (1, 0, 0)))
+    return (n.transpose(y, (2, 0, 1, 3)), *(n.transpose(s, (1, 0, 2)) for s in ends)) if turned else (y, *ends)
 
 
 def _holding(n: Reading, x: Value, w: Value, inside: Value) -> tuple[Value, Value]:

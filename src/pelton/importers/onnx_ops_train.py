@@ -1,6 +1,8 @@
 """Readers of one step of training's optimizers: Adagrad, Adam and Momentum, pointwise over each of their tensors."""
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pelton.ir.graph import Value
 from pelton.ir.types import DType
 
@@ -41,7 +43,7 @@ def _tensors(n: Reading, kinds: int) -> list[tuple[Value, ...]]:
     return list(zip(*(rest[i * count:(i + 1) * count] for i in range(kinds))))
 
 
-def _by_kind(found: list[tuple[Value, ...]]) -> tuple[Thing, ...]:
+def _by_kind(found: Sequence[tuple[Value, ...]]) -> tuple[Thing, ...]:
     return tuple(v for kind in zip(*found) for v in kind)
 
 

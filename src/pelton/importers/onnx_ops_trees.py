@@ -1,7 +1,7 @@
 """Readers of decision trees: TreeEnsemble, and the older regressor and classifier."""
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -53,9 +53,9 @@ def _compared(f: Forest) -> Forest:
     for i in unusual:
         yes, no, missing = f.yes[i], f.no[i], bool(f.missing[i])
         if f.mode[i] == NEQ:                               # NaN is equal to nothing: it goes to `yes` without being told
-            is_equal(i, f.split[i], no, yes, False)
+            is_equal(int(i), f.split[i], no, yes, False)
             continue
-        at = i
+        at = int(i)
         members = next(sets) if f.mode[i] == MEMBER else f.split[i:i + 1]
         if not len(members):
             columns["mode"][i], columns["split"][i] = LEQ, np.nan
@@ -69,7 +69,7 @@ def _compared(f: Forest) -> Forest:
                     column.append(column[i])
                 at = others
     kinds = {k: getattr(f, k).dtype for k in columns}
-    return Forest(**{k: np.array(v, kinds[k]) for k, v in columns.items()}, roots=f.roots)
+    return replace(f, **{k: np.array(v, kinds[k]) for k, v in columns.items()}, sets=[])
 
 
 def _depths(roots: int, child: np.ndarray, inner: np.ndarray) -> np.ndarray | None:
@@ -135,7 +135,7 @@ def tree_ensemble(n: Reading) -> Thing:
     if len(sets) != (modes == MEMBER).sum():
         raise n.refuse("TreeEnsemble needs membership values for all nodes that ask for members, each set with a NaN behind it")
     alone = (ends[0] == ends[1]) & (ends[0] >= LEAVES)
-    forest = Forest(splits, integers("nodes_featureids"), modes.astype(np.int64), *ends, integers("nodes_missing_value_tracks_true"),
+    forest = Forest(splits, integers("nodes_featureids"), modes.astype(np.int64), ends[0], ends[1], integers("nodes_missing_value_tracks_true"),
                     np.where(alone[roots], ends[0][roots], roots), sets)
     join = ("AVERAGE", "SUM", "MIN", "MAX")[n.attr("aggregate_function", 1)]
     y = planted(n, x, forest, np.arange(weights.size + 1), np.asarray(n.attr("leaf_targetids")), weights, targets, _JOINS[join])
@@ -188,7 +188,7 @@ def _old(n: Reading, prefix: str, targets: int, join: str) -> Value:
     place[modes == LEAF] = LEAVES + np.flatnonzero(modes == LEAF)
     ends = [place[find(tree[branches], side[branches])] for side in (yes, no)]
     roots = place[np.unique(tree, return_index=True)[1]]
-    forest = Forest(split[branches], feature[branches], modes[branches], *ends, missing[branches], roots)
+    forest = Forest(split[branches], feature[branches], modes[branches], ends[0], ends[1], missing[branches], roots)
     held = find(*(integers(f"{prefix}_{k}") for k in ("treeids", "nodeids"))) if n.attr(f"{prefix}_treeids") else np.zeros(0, np.int64)
     by_leaf = np.argsort(held, kind="stable")
     start = np.searchsorted(held[by_leaf], np.arange(tree.size + 1))

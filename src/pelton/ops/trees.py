@@ -15,7 +15,9 @@ def of_nothing(dtype: np.dtype, join: str) -> float:
     return 0.0 if join == "sum" else float(np.finfo(dtype).max if join == "min" else np.finfo(dtype).min)
 
 
-@structured(examples=())
+@structured(examples=(
+    ("f32[5, 4]", "f32[21]", "i32[21]", "i32[21]", "i32[3]", "i32[21]", "i32[13]", "i32[12]", "f32[12]", dict(targets=1)),
+    ("f32[9, 3]", "f32[62]", "i32[62]", "i32[62]", "i32[10]", "i32[62]", "i32[8]", "i32[15]", "f32[15]", dict(targets=3, join="min"))))
 class trees:
     """Y[row, target]: what the leaves that a row of X reaches hold for the target, joined over all trees.
 

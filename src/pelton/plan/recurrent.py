@@ -40,9 +40,8 @@ def split_recurrent(graph: Graph) -> Graph:
 
 def _split(graph: Graph, node: Node, draft: "_Draft") -> None:
     x, w, r, b, *states = node.inputs
-    attrs, count = node.attrs, GATES[node.op.name]
+    attrs, turned = node.attrs, node.attrs["layout"] == 1
     directions, width, inputs = w.type.shape
-    hidden, turned = width // count, attrs["layout"] == 1
     more = {"direction": attrs["direction"], "clip": attrs["clip"]}
     operands: list[Value] = [r]
     if node.op.name == "lstm":
@@ -87,9 +86,9 @@ def _biases(graph: Graph, node: Node, draft: "_Draft") -> tuple[Value, Value]:
     shape = (directions, 2, count, hidden)
     if b in graph.constants:
         bias = graph.constants[b].astype(np.float64).reshape(shape)
-        given, later = bias.sum(axis=1), bias[:, 1, -1] if linear else np.zeros((directions, hidden))
-        given[:, -1] -= later
-        return draft.constant(given.reshape(-1).astype(np.float32), "bias"), draft.constant(later.astype(np.float32), "bias")
+        given, apart = bias.sum(axis=1), bias[:, 1, -1] if linear else np.zeros((directions, hidden))
+        given[:, -1] -= apart
+        return draft.constant(given.reshape(-1).astype(np.float32), "bias"), draft.constant(apart.astype(np.float32), "bias")
     own, recurrent = (draft.cut(node, draft.emit(node, "reshape", (b,), shape=shape), 1, i, i + 1) for i in (0, 1))
     later = draft.constant(np.zeros((directions, hidden), np.float32), "bias")
     if linear:
