@@ -35,7 +35,7 @@ declare(
     scattering("scatter_nd", "f8e4m3fn[9, 5]", "i32[4, 1]", "f8e4m3fn[4, 5]", reduction="none"),
     scattering("scatter_elements", "bool[9, 5]", "i32[4, 5]", "bool[4, 5]", axis=0, reduction="none"),
     scattering("scatter_nd", "f32[5, 7]", "i64[1, 2]", "f32[1]", reduction="none"),
-    varying("%x: f32[n, m], %i: i64[m, 1], %u: f32[m, m]", '%y = scatter_nd(%x, %i, %u) {reduction="add"}'),
+    varying("%x: f32[n, m], %i: i64[m, 1], %u: f32[m, m]", '%y = scatter_nd(%x, %i, %u) {reduction="add"}', arrays=dict(i=np.resize([0, -1], (9, 1)))),
     varying("%x: f32[m, n, m], %i: i64[m, n, m], %u: f32[m, n, m]", '%y = scatter_elements(%x, %i, %u) {axis=2, reduction="mul"}'))
 
 # What lies outside of the tensor is left out.

@@ -50,14 +50,16 @@ def labelled(n: Reading, places: Value) -> Value:
     return n.emit("gather", n.constant(np.array(words, object) if words else np.array(numbers, np.int64)), places, axis=0)
 
 
-def two_scores(n: Reading, score: Value, post: str, certain: bool) -> tuple[Thing, ...]:
-    """Labels and scores of two classes from one score, a probability of the second where `certain`, else a distance: as ONNX Runtime does it."""
+def two_scores(n: Reading, score: Value, post: str, certain: bool, linear: bool = False) -> tuple[Thing, ...]:
+    """Labels and scores of two classes from one score, a probability of the second where `certain`, else a distance: as ONNX Runtime does it, which
+    gives the first class the rest to 1 also for distances of a linear model."""
     second = n.emit("greater", n.reshape(score, score.type.shape[:1]), n.like(score, 0.5 if certain else 0))
+    rest = (certain or linear) and post != "LOGISTIC"
     if post == "PROBIT":
         score = transformed(n, score, post)
-    first = n.emit("sub", n.like(score, 1), score) if certain else n.emit("neg", score)
+    first = n.emit("sub", n.like(score, 1), score) if rest else n.emit("neg", score)
     both = n.emit("concat", first, score, axis=1)
-    return labelled(n, n.cast(second, I64)), both if certain or post != "LOGISTIC" else transformed(n, both, post)
+    return labelled(n, n.cast(second, I64)), transformed(n, both, post) if post == "LOGISTIC" else both
 
 
 def _floats(n: Reading, name: str, like: Value) -> np.ndarray:
@@ -204,7 +206,7 @@ def linear_classifier(n: Reading) -> tuple[Thing, ...]:
     classes = max(len(n.attr("classlabels_ints") or ()), len(n.attr("classlabels_strings") or ()))
     scores = n.cast(_weighted(n, x, outputs), F32)
     if outputs == 1:
-        return n.foreign() if classes != 2 else two_scores(n, scores, post, False)
+        return n.foreign() if classes != 2 else two_scores(n, scores, post, False, linear=True)
     return labelled(n, n.emit("arg_max", scores, axis=1, keepdims=False)), transformed(n, scores, post)
 
 

@@ -98,6 +98,8 @@ def planted(n: Reading, x: Value, forest: Forest, start: np.ndarray, target: np.
     split = f.split.astype(dtype.numpy)
     below = (f.mode == LT) | (f.mode == GTE)
     split[below] = np.where(np.isneginf(split[below]), np.nan, np.nextafter(split[below], dtype.numpy.type(-np.inf)))
+    tiny = np.finfo(dtype.numpy).tiny                      # kernels take what is smaller for zero
+    split = np.where(np.abs(split) >= tiny, split, np.where(split < 0, -tiny, np.where(np.isnan(split), split, 0))).astype(dtype.numpy)
     turned = (f.mode == GTE) | (f.mode == GT)
     first, second = np.where(turned, f.no, f.yes), np.where(turned, f.yes, f.no)
     feature = np.where(turned ^ (f.missing != 0), ~f.feature, f.feature)                      # NaN is not at most anything: where it goes first is said

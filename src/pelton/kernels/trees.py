@@ -66,7 +66,7 @@ class Trees(Template):
         block = constants(ROWS=rows, TREES=depth.type.size, TARGETS=node.attrs["targets"], XR=xr, XF=xf, YR=yr, YT=yt,
                           MISSING=bool((table[feature] < 0).any()), SINGLE=single)
         block += f"typedef {memory(x.type.dtype)} element;\ntypedef {memory(dtype)} value;\n"
-        block += f"#define START {literal(of_nothing(dtype.numpy, join), dtype).partition('(')[2][:-1]}\n#define JOIN(a, b) {_JOINS[join]}\n"
+        block += f"#define START {literal(of_nothing(join), dtype).partition('(')[2][:-1]}\n#define JOIN(a, b) {_JOINS[join]}\n"
         return kernel("trees.c", region, tactic, block, (x, nodes, depth, *leaves, node.output), divide(rows, tactic["RB"]))
 
 

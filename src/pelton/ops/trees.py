@@ -10,9 +10,9 @@ from .op import expect, structured
 _JOINS = {"sum": np.add, "min": np.minimum, "max": np.maximum}
 
 
-def of_nothing(dtype: np.dtype, join: str) -> float:
-    """What a target is that no leaf says anything of."""
-    return 0.0 if join == "sum" else float(np.finfo(dtype).max if join == "min" else np.finfo(dtype).min)
+def of_nothing(join: str) -> float:
+    """What a target is that no leaf says anything of: finite, whatever the type of the weights."""
+    return 0.0 if join == "sum" else float(np.finfo(np.float32).max if join == "min" else np.finfo(np.float32).min)
 
 
 @structured(examples=(
@@ -42,7 +42,7 @@ class trees:
         for _ in range(depth.max(initial=0)):
             v = x[rows, columns[at]]
             at = child[at] + ~((v <= threshold[at]) | (np.isnan(v) & (feature[at] < 0)))
-        y = np.full((x.shape[0], targets), of_nothing(weight.dtype, join), weight.dtype)
+        y = np.full((x.shape[0], targets), of_nothing(join), weight.dtype)
         first = start[leaf[at]]
         count = start[leaf[at] + 1] - first
         for k in range(count.max(initial=0)):
