@@ -13,6 +13,7 @@ from .onnx_reading import Reading, Thing, reads
 
 DENSE = {1: 64, 2: 8}          # lengths up to this are one product: of real numbers, which take half the multiplications, and of complex ones
 MOST = 1 << 12                 # the largest prime factor: its matrix has four times its square of elements
+LONGEST = 1 << 24              # more angles, or places of frames, than a constant of the importer's own may have
 
 
 def _factor(n: int) -> int:
@@ -21,7 +22,11 @@ def _factor(n: int) -> int:
 
 
 def _possible(n: int) -> bool:
-    return n <= DENSE[2] or (n <= MOST if _factor(n) == 1 else _possible(n // _factor(n)))
+    """Whether the matrices and angles of a length are in proportion."""
+    if n <= DENSE[2] or n > LONGEST:
+        return n <= DENSE[2]
+    first = _factor(n)
+    return n <= MOST if first == 1 else _possible(n // first)
 
 
 def _angles(rows: int, columns: int, length: int) -> np.ndarray:
@@ -117,6 +122,8 @@ def stft(n: Reading) -> Thing | tuple[Thing, ...]:
         raise n.refuse(f"STFT needs steps of 1 and more, frames no longer than the signal and a window of their length, got a step of {step}, "
                        f"frames of {length} in {time}{'' if window is None else f' and a window {window.type}'}")
     count = 1 + (time - length) // step
+    if count * length > LONGEST:
+        return n.foreign()
     places = step * np.arange(count)[:, None] + np.arange(length)
     frames = n.emit("gather", x, n.constant(places, I64), axis=1)
     if window is not None:
