@@ -19,6 +19,7 @@ def steps(op, time, batch, hidden, direction="forward", keep=("y", "last_h", "la
     d, width = 2 if direction == "bidirectional" else 1, GATES[op] * hidden
     state = f"f32[{d}, {batch}, {hidden}]"
     operands = dict(g=f"f32[{time}, {batch}, {d * width}]", r=halves(rng.standard_normal((d, width, hidden)) / np.sqrt(hidden)))
+    given = dict(r=operands["r"]) if fed else {}
     if fed:
         operands["r"] = f"f32[{d}, {width}, {hidden}]"
     if op == "gru":
@@ -29,7 +30,7 @@ def steps(op, time, batch, hidden, direction="forward", keep=("y", "last_h", "la
     outputs = ("y", "last_h", "last_c")[:3 if op == "lstm" else 2]
     graph = program((" ".join(outputs), f"{op}_steps", " ".join(operands), dict(direction=direction, **attrs)), **operands)
     name = "-".join([op, f"{time}x{batch}x{hidden}", direction, *keep, *attrs, *["fed"] * fed])
-    return Case(name, graph.replace(outputs=tuple(v for v in graph.outputs if v.name in keep)), orders or {})
+    return Case(name, graph.replace(outputs=tuple(v for v in graph.outputs if v.name in keep)), orders or {}, given)
 
 
 def cases(op, *variants):
