@@ -54,10 +54,10 @@ class Few(Template):
         p = Product(region, layouts)
         if not is_known(p.m) or p.m > _MOST:                               # rows of all batches that do not lie one stride apart
             return
-        share = divide(divide(p.n * p.batch, 4 * target.threads), 64) * 64
-        for most in (512, 128):
+        share = divide(divide(p.n * p.batch, 2 * target.threads), 64) * 64
+        for most in (1024, 256):
             yield Tactic(self.name, target.isa, (("NB", min(most, max(64, share))),))
-            if share <= 128:
+            if share <= 256:
                 return
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:

@@ -17,23 +17,28 @@ enum : long { NB = 64 };
 
 #define NBS ((N + NB - 1) / NB)
 #define WHOLE_ROWS (BN == 1)
-enum : long { DEEP = 8, WIDE = 4 };
+enum : long { DEEP = 4, WIDE = 4 };
 
-// `deep` rows of B, n lanes of a vector of its columns, added to the sums.
-AI void added(int deep, int n, const args *a, const float *A, const float *B, float *sum) {
-    vf32 acc[M];
-    unroll (int i = 0; i < M; i++) acc[i] = ld_f32(sum + i * NB);
-    unroll (int k = 0; k < deep; k++) {
-        const vf32 v = n == VL ? ld_f32(B + k * BK) : ldn_f32(B + k * BK, n);
-        unroll (int i = 0; i < M; i++) acc[i] = vec_fma(bc_f32(A[i * AR + k]), v, acc[i]);
-    }
-    unroll (int i = 0; i < M; i++) st_f32(sum + i * NB, acc[i]);
+// `deep` rows of B, so many vectors of its columns of n lanes, added to the sums. Two vectors are a line of the cache: rows whose distance is a power of two
+// share a few places in L1, which no line of them would outlive.
+AI void added(int deep, int vectors, int n, const args *a, const float *A, const float *B, float *sum) {
+    vf32 acc[M * 2];
+    unroll (int i = 0; i < M; i++)
+        unroll (int j = 0; j < vectors; j++) acc[i * 2 + j] = ld_f32(sum + i * NB + j * VL);
+    unroll (int k = 0; k < deep; k++)
+        unroll (int j = 0; j < vectors; j++) {
+            const vf32 v = n == VL ? ld_f32(B + k * BK + j * VL) : ldn_f32(B + k * BK, n);
+            unroll (int i = 0; i < M; i++) acc[i * 2 + j] = vec_fma(bc_f32(A[i * AR + k]), v, acc[i * 2 + j]);
+        }
+    unroll (int i = 0; i < M; i++)
+        unroll (int j = 0; j < vectors; j++) st_f32(sum + i * NB + j * VL, acc[i * 2 + j]);
 }
 
 AI void rows(int deep, const args *a, const float *A, const float *B, float *sum, long count) {
     long c = 0;
-    for (; c + VL <= count; c += VL) added(deep, VL, a, A, B + c, sum + c);
-    if (c < count) added(deep, (int)(count - c), a, A, B + c, sum + c);
+    for (; c + 2 * VL <= count; c += 2 * VL) added(deep, 2, VL, a, A, B + c, sum + c);
+    for (; c + VL <= count; c += VL) added(deep, 1, VL, a, A, B + c, sum + c);
+    if (c < count) added(deep, 1, (int)(count - c), a, A, B + c, sum + c);
 }
 
 // `count` columns of B times the rows of A: lane j of part i for row i and column j.
