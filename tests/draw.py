@@ -27,11 +27,30 @@ def seed_of(op: Op, types: tuple[TensorType, ...], attrs: dict) -> int:
 def operands(op: Op, types: tuple[TensorType, ...], attrs: dict, seed: int | None = None) -> tuple[np.ndarray, ...]:
     """Arrays of the types on which the op is well defined."""
     rng = np.random.default_rng(seed_of(op, types, attrs) if seed is None else seed)
+    if op.name == "trees":
+        return _forest(rng, types, attrs["targets"])
     arrays = [_indices(rng, op, types, attrs) if op.name in _INDEX_BOUND and i == _INDEX_PLACE.get(op.name, 1) else _array(rng, t, op.domain)
               for i, t in enumerate(types)]
     if op.name == "clip":
         arrays[1], arrays[2] = np.minimum(arrays[1], arrays[2]), np.maximum(arrays[1], arrays[2])
     return tuple(arrays)
+
+
+def _forest(rng: np.random.Generator, types: tuple[TensorType, ...], targets: int) -> tuple[np.ndarray, ...]:
+    """Rows, and trees that grow where chance has it until there is no slot left."""
+    x, threshold, _, _, roots, _, start, target, weight = types
+    slots, trees = threshold.size, roots.size
+    feature, child, level, of = np.zeros(slots, np.int32), np.arange(slots, dtype=np.int32) - 1, np.zeros(slots, np.int32), np.arange(slots)
+    split, open_ = np.full(slots, np.nan), list(range(trees))
+    for new in range(trees, slots, 2):
+        at = open_.pop(rng.integers(len(open_)))
+        feature[at], child[at], split[at] = rng.integers(-x.shape[1], x.shape[1]), new, rng.uniform(-2, 2)
+        level[new:new + 2], of[new:new + 2] = level[at] + 1, of[at]
+        open_ += [new, new + 1]
+    depth = np.array([level[of == t].max() for t in range(trees)], np.int32)
+    starts = np.linspace(0, target.size, start.size).astype(np.int32)
+    return (_array(rng, x, (-3.0, 3.0)), split.astype(threshold.dtype.numpy), feature, child, depth, rng.integers(0, start.size - 1, slots, np.int32),
+            starts, rng.integers(0, targets, target.size, np.int32), _array(rng, weight, (-3.0, 3.0)))
 
 
 def _array(rng: np.random.Generator, type: TensorType, domain: tuple[float, float]) -> np.ndarray:

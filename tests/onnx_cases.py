@@ -27,6 +27,13 @@ def strings(*words) -> np.ndarray:
     return np.array(words, object)
 
 
+TRAINING, ML = {"domain": "ai.onnx.preview.training"}, {"domain": "ai.onnx.ml"}
+# two trees: x₀ ≤ 0.5 ? (x₁ > 0.4 ? leaf : leaf) : leaf, and x₂ ≤ 0.3 ? leaf : leaf
+TREES = {"nodes_treeids": [0, 0, 0, 0, 0, 1, 1, 1], "nodes_nodeids": [0, 1, 2, 3, 4, 0, 1, 2], "nodes_featureids": [0, 1, 0, 0, 0, 2, 0, 0],
+         "nodes_values": [0.5, 0.4, 0.0, 0.0, 0.0, 0.3, 0.0, 0.0],
+         "nodes_truenodeids": [1, 2, 0, 0, 0, 1, 0, 0], "nodes_falsenodeids": [4, 3, 0, 0, 0, 2, 0, 0],
+         "nodes_modes": ["BRANCH_LEQ", "BRANCH_GT", *["LEAF"] * 3, "BRANCH_LEQ", *["LEAF"] * 2], "nodes_missing_value_tracks_true": [0] * 8}
+HELD = {"treeids": [0, 0, 0, 1, 1], "nodeids": [2, 3, 4, 1, 2], "ids": [0, 1, 2, 1, 0], "weights": [0.5, 1.5, -1.0, 2.0, 0.25]}
 IMAGE, VECTOR = "f32[2, 6, 7, 8]", "f32[2, 3, 5]"
 UNARY = ("Abs", "Acos", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Cos", "Cosh", "Erf", "Exp", "Floor", "Log", "Neg", "Reciprocal", "Relu",
          "Round", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus", "Softsign", "Sqrt", "Tan", "Tanh", "IsNaN")
@@ -162,6 +169,7 @@ CASES = [
     ("ArgMax", "i32[3, 7]", {"axis": 1, "select_last_index": 1}),
     ("CumSum", VECTOR, np.int32(1), {"exclusive": 1, "reverse": 1}),
     ("CumSum", VECTOR, np.int64(-1), {}),
+    ("CumProd", VECTOR, np.int64(-1), {"exclusive": 1, "opset": 26}),
     ("TopK", VECTOR, i64(2), {"outputs": 2}),
     ("TopK", VECTOR, i64(2), {"axis": 1, "largest": 0, "outputs": 2}),
     ("TopK", VECTOR, i64(3), {"opset": 10, "outputs": 2}),
@@ -197,6 +205,8 @@ CASES = [
     ("Pad", VECTOR, i64(1, 1), None, i64(-1), {"opset": 19, "mode": "wrap"}),
     ("Trilu", "f32[3, 4]", np.int64(1), {}),
     ("Trilu", "f32[2, 3, 3]", {"upper": 0}),
+    *(("Trilu", "f32[2, 3, 4]", "i64[]", {"upper": upper}) for upper in (0, 1)),
+    ("Det", "f32[2, 3, 3]", {}),
     ("EyeLike", "f32[3, 4]", {"k": 1}),
     ("EyeLike", "f32[3, 4]", {"dtype": TensorProto.INT32}),
     ("Shape", IMAGE, {}),
@@ -228,6 +238,16 @@ CASES = [
     ("ReverseSequence", "f32[4, 3, 2]", i64(2, 4, 1), {}),
     ("ReverseSequence", "f32[3, 4]", i64(2, 4, 1), {"time_axis": 1, "batch_axis": 0}),
     ("ReverseSequence", "f32[4, 3]", "i64[3]", {}),
+    ("TensorScatter", "f32[2, 3, 7, 2]", "f32[2, 3, 4, 2]", i64(3, 0), {"opset": 24}),
+    ("TensorScatter", "f32[2, 7, 3]", "f32[2, 4, 3]", "i64[2]", {"opset": 24, "axis": 1, "mode": "circular"}),
+    ("TensorScatter", "f32[2, 7, 3]", "f32[2, 4, 3]", {"opset": 24, "axis": 1}),
+    # transforms
+    *(("DFT", "f32[2, 30, 1]", {"opset": 20, "onesided": one}) for one in (0, 1)),
+    *(("DFT", "f32[2, 3, 97, 2]", np.int64(size), np.int64(2), {"opset": 20, "inverse": inverse}) for inverse in (0, 1) for size in (97, 80, 144)),
+    ("DFT", "f32[2, 9, 2]", {"opset": 20, "inverse": 1, "onesided": 1}),
+    ("DFT", "f32[3, 12, 5, 1]", {"opset": 17, "axis": 1}),
+    ("STFT", "f32[2, 100, 1]", np.int64(7), weights(20), np.int64(20), {}),
+    ("STFT", "f32[1, 50, 2]", np.int64(5), None, np.int64(16), {"onesided": 0}),
     # images
     ("DepthToSpace", "f32[1, 8, 2, 3]", {"blocksize": 2}),
     ("DepthToSpace", "f32[1, 8, 2, 3]", {"blocksize": 2, "mode": "CRD"}),
@@ -269,8 +289,41 @@ CASES = [
     ("LSTM", "f32[3, 2, 4]", weights(1, 20, 4), weights(1, 20, 5), {"hidden_size": 5, "outputs": 3}),
     ("LSTM", "f32[3, 2, 4]", weights(1, 20, 4), weights(1, 20, 5), weights(1, 40), np.array([3, 3], np.int32),
      weights(1, 2, 5), weights(1, 2, 5), weights(1, 15), {"hidden_size": 5}),
+    *((op, "f32[3, 2, 4]", f"f32[1, {5 * gates}, 4]", f"f32[1, {5 * gates}, 5]", f"f32[1, {10 * gates}]", {"hidden_size": 5})
+      for op, gates in (("LSTM", 4), ("GRU", 3), ("RNN", 1))),
     ("GRU", "f32[3, 2, 4]", weights(1, 15, 4), weights(1, 15, 5), weights(1, 30), {"hidden_size": 5, "linear_before_reset": 1, "outputs": 2}),
     ("RNN", "f32[3, 2, 4]", weights(1, 5, 4), weights(1, 5, 5), {"hidden_size": 5, "outputs": 2}),
+    ("BatchNormalization", "f32[2, 3, 4]", weights(3), weights(3), weights(3), weights(3) + 2, {"training_mode": 1, "outputs": 3}),
+    # one step of training
+    ("Adagrad", np.float32(0.1), np.int64(3), "f32[3]", "f32[2, 2]", "f32[3]", "f32[2, 2]", "f32[3]", "f32[2, 2]",
+     {**TRAINING, "norm_coefficient": 0.01, "decay_factor": 0.1, "epsilon": 1e-3, "outputs": 4}),
+    *(("Momentum", "f32[]", "i64[]", *["f32[3]"] * 3, {**TRAINING, "alpha": 0.9, "beta": 0.8, "norm_coefficient": 0.02, "mode": mode, "outputs": 2})
+      for mode in ("standard", "nesterov")),
+    # ai.onnx.ml
+    ("ArrayFeatureExtractor", "f32[2, 5]", i64(3, 0), ML),
+    ("Binarizer", "f32[2, 5]", {**ML, "threshold": 0.5}),
+    ("Scaler", "f32[2, 3]", {**ML, "offset": [0.5, 0.25, 1.0], "scale": [2.0, 3.0, 0.5]}),
+    *(("Normalizer", "f32[3, 5]", {**ML, "norm": norm}) for norm in ("MAX", "L1", "L2")),
+    ("Imputer", np.array([[1, np.nan, 3], [np.nan, 5, 6]], np.float32), {**ML, "imputed_value_floats": [7.0, 8.0, 9.0], "replaced_value_float": math.nan}),
+    ("OneHotEncoder", "i64[4]", {**ML, "cats_int64s": [2, 0, 5], "zeros": 1}),
+    ("FeatureVectorizer", "f32[2, 3]", "f32[2, 2]", {**ML, "inputdimensions": [3, 2]}),
+    ("LabelEncoder", "i64[3, 2]", {**ML, "version": 2, "keys_int64s": [2, 0, 5], "values_floats": [0.5, 1.5, 2.5], "default_float": -3.0}),
+    ("LinearRegressor", "f32[3, 4]", {**ML, "coefficients": [*map(float, range(8))], "intercepts": [0.5, -0.25], "targets": 2}),
+    *(("LinearClassifier", "f32[3, 2]", {**ML, "coefficients": [1.0, -2.0, 0.5, 0.25, 0.0, 1.0], "intercepts": [0.5, 0.0, 0.25],
+                                         "classlabels_ints": [4, 7, 9], "post_transform": post, "outputs": 2})
+      for post in ("NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO")),
+    *(("SVMRegressor", "f32[3, 2]", {**ML, "kernel_type": kind, "kernel_params": [0.3, 0.2, 2.0], "support_vectors": [0.5, 1.0, 0.1, 0.2, -0.5, 1.0],
+                                     "coefficients": [0.5, -1.0, 2.0], "rho": [0.25], "n_supports": 3}) for kind in ("LINEAR", "RBF", "POLY", "SIGMOID")),
+    *(("TreeEnsembleRegressor", "f32[9, 3]", {**ML, **TREES, **{f"target_{k}": v for k, v in HELD.items()}, "n_targets": 3, "aggregate_function": join})
+      for join in ("SUM", "AVERAGE", "MAX")),
+    ("TreeEnsembleClassifier", "f32[9, 3]", {**ML, **TREES, **{f"class_{k}": v for k, v in HELD.items()}, "classlabels_int64s": [3, 5, 8],
+                                             "post_transform": "SOFTMAX", "outputs": 2}),
+    ("TreeEnsemble", "f32[9, 2]", {
+        **ML, "version": 5, "n_targets": 2, "tree_roots": [0, 2], "nodes_featureids": [0, 1, 1], "leaf_targetids": [0, 1, 1, 0],
+        "nodes_modes": helper.make_tensor("m", TensorProto.UINT8, [3], [0, 3, 2]),
+        "nodes_splits": helper.make_tensor("s", TensorProto.FLOAT, [3], [0.5, 0.4, 0.6]),
+        "nodes_trueleafs": [0, 1, 1], "nodes_truenodeids": [1, 0, 2], "nodes_falseleafs": [1, 1, 1], "nodes_falsenodeids": [1, 3, 3],
+        "leaf_weights": helper.make_tensor("w", TensorProto.FLOAT, [4], [0.5, -1.0, 2.0, 0.25])}),
 ]
 
 
@@ -364,6 +417,8 @@ BY_HAND = [
     ("GlobalLpPool", SHAPE, {"p": 1}, lambda x: x.sum(2, keepdims=True)),
     ("GlobalLpPool", SHAPE, {}, lambda x: np.sqrt((x * x).sum(2, keepdims=True))),
     ("GlobalMaxPool", SHAPE, {}, lambda x: x.max(2, keepdims=True)),
+    ("Adam", "f32[]", np.int64(4), *["f32[3]"] * 4, {**TRAINING, "alpha": 0.9, "beta": 0.99, "epsilon": 1e-3, "norm_coefficient_post": 0.1},
+     lambda rate, x, g, v, h: 0.9 * (x - rate * np.sqrt(1 - 0.99**4) / (1 - 0.9**4) * (0.9 * v + 0.1 * g) / (np.sqrt(0.99 * h + 0.01 * g * g) + 1e-3))),
     ("Scatter", SHAPE, np.array([[[3, 0]]]), f32(7, 8).reshape(1, 1, 2), {"axis": 2, "opset": 10}, replaced),
     ("OneHot", "f32[3]", f32(3), f32(0, 2), {"axis": 0}, lambda x: np.array([[2, 2, 2], [0, 0, 0], [0, 0, 0]])),
     ("MatMulInteger", "i8[3, 4]", np.array([[1, 2], [3, 4], [5, 6], [7, 8]], np.int8), np.array([1, 2, 3], np.int8), np.array([1, 2], np.int8), {},

@@ -27,8 +27,8 @@ def model(nodes, inputs: dict[str, str], outputs, constants: dict[str, np.ndarra
     return helper.make_model(graph, ir_version=ir_version, opset_imports=[helper.make_opsetid(k, v) for k, v in imports.items()], functions=list(functions))
 
 
-def one_node(op: str, *operands, opset: int = 17, outputs: int = 1, domain: str = "", **attrs) -> onnx.ModelProto:
-    """A model of one node. Operands: a type (an input), an array (a constant) or None (absent)."""
+def one_node(op: str, *operands, opset: int = 17, outputs: int = 1, domain: str = "", version: int = 1, **attrs) -> onnx.ModelProto:
+    """A model of one node. Operands: a type (an input), an array (a constant) or None (absent). version: of the domain, where that is not ai.onnx."""
     names, inputs, constants = [], {}, {}
     for i, operand in enumerate(operands):
         names.append("" if operand is None else f"x{i}")
@@ -38,7 +38,7 @@ def one_node(op: str, *operands, opset: int = 17, outputs: int = 1, domain: str 
             constants[f"x{i}"] = np.asarray(operand)
     made = [f"y{i}" for i in range(outputs)]
     return model([helper.make_node(op, names, made, "node", domain=domain, **attrs)], inputs, made, constants, opset=opset,
-                 domains={domain: 1} if domain else None)
+                 domains={domain: version} if domain else None)
 
 
 def draw(m: onnx.ModelProto, seed: int = 0, low: float = 0.1, high: float = 0.9) -> dict[str, np.ndarray]:

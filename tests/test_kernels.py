@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kernel_harness import CASES, TARGET, Case, check, check_dynamic, compiler, declare, named, program, region_of, walk
+from kernel_harness import CASES, TARGET, Case, check, check_dynamic, compiler, declare, named, program, region_of, varying, walk
 
 from pelton.ir.dims import is_known
 from pelton.ir.graph import Node, Value
@@ -72,6 +72,19 @@ declare(
     product("shared", "f32[2, 3, 7, 19]", "f32[19, 13]"),
     product("stacked-weights", "f32[3, 7, 19]", (3, 19, 33)),
     product("turned", "f32[2, 13, 19]", "f32[2, 19, 21]", orders=dict(b=(0, 2, 1))))
+declare("gemm", Case("left-constant", program(("y", "matmul", "a b"), a=np.arange(133, dtype=np.float32).reshape(7, 19) / 99, b="f32[2, 19, 37]")))
+declare(
+    "few",
+    product("one", "f32[1, 64]", "f32[64, 170]", [("s", "add", "y c"), ("out", "gelu", "s")], c="f32[170]"),
+    product("vector", "f32[1, 64]", "f32[64, 1]"),
+    product("four", "f32[4, 19]", "f32[19, 37]"),
+    product("batched", "f32[2, 3, 3, 19]", "f32[3, 19, 13]", [("z", "relu", "y")]),
+    product("turned", "f32[2, 3, 37]", "f32[2, 37, 21]", orders=dict(b=(0, 2, 1))),
+    product("turned-wide", "f32[1, 130]", "f32[130, 700]", orders=dict(b=(1, 0))),
+    product("wide", "f32[2, 130]", "f32[130, 1500]"),
+    product("pieces", "f32[3, 19]", "f32[19, 27]", pieces("y", 1, 1, 7, 19)),
+    varying("%a: f32[2, m], %b: f32[m, n]", "%y = matmul(%a, %b)"),
+    varying("%a: f32[n, 1, m], %b: f32[n, m, m]", "%y = matmul(%a, %b)"))
 declare(
     "pointwise",
     Case("scale", program(("s", "mul", "x y"), ("out", "sigmoid", "s"), x="f32[2, 5, 7, 9]", y="f32[5, 1, 1]"), LAST),
@@ -86,7 +99,7 @@ declare("transpose", *(Case(named(type, order), program(("y", "copy", "x"), x=ty
                                            ("u8[3, 19, 5]", (0, 2, 1)))))
 
 
-@pytest.mark.parametrize("template, case", walk("winograd", "conv", "conv_planar", "depthwise", "gemm", "pointwise"))
+@pytest.mark.parametrize("template, case", walk("winograd", "conv", "conv_planar", "depthwise", "gemm", "few", "pointwise"))
 def test_kernel(template, case):
     check(template, case)
 
@@ -129,7 +142,7 @@ def test_every_case_with_sizes_that_a_run_decides(name):
         check_dynamic(TEMPLATES[name], case)
 
 
-@pytest.mark.parametrize("name", [n for n in TEMPLATES if n not in ("winograd", "conv", "conv_planar", "depthwise", "gemm")])      # whose cases have some
+@pytest.mark.parametrize("name", [n for n in TEMPLATES if n not in ("winograd", "conv", "conv_planar", "depthwise", "gemm", "few")])     # whose cases have some
 def test_slices_are_written_to_places_of_their_own_or_refused(name):
     for path in Path(__file__).parent.glob("test_kernels_*.py"):
         importlib.import_module(path.stem)

@@ -1,4 +1,4 @@
-"""Reductions, arg-extrema, cumulative sums, top-k."""
+"""Reductions, arg-extrema, cumulative sums and products, top-k."""
 import numpy as np
 import pytest
 from kernel_harness import Case, check, declare, named, program, varying, walk
@@ -89,7 +89,10 @@ declare(
     along("cumsum", "i64[5, 3, 9]", 1),
     along("cumsum", "i32[5, 8]", 1),
     along("cumsum", "f32[2, 19, 3, 5]", 1, order=LAST, tail=[("z", "relu", "y")]),
-    along("cumsum", "f16[5, 3]", 1))
+    along("cumsum", "f16[5, 3]", 1),
+    *(along("cumprod", "f32[3, 37]", axis, exclusive=e, reverse=r) for axis in (0, 1) for e, r in ((False, False), (True, True))),
+    along("cumprod", "i64[5, 3, 9]", 1),
+    varying("%x: f32[n, m]", "%y = cumprod(%x) {axis=1, exclusive=true}"))
 
 declare(
     "top_k",

@@ -13,12 +13,15 @@ def halves(r: np.ndarray) -> np.ndarray:
     return r.astype(np.float16).astype(np.float32)
 
 
-def steps(op, time, batch, hidden, direction="forward", keep=("y", "last_h", "last_c"), orders=None, peepholes=False, **attrs):
-    """A case of <op>_steps; of its outputs only those in `keep` are read."""
+def steps(op, time, batch, hidden, direction="forward", keep=("y", "last_h", "last_c"), orders=None, peepholes=False, fed=False, **attrs):
+    """A case of <op>_steps; of its outputs only those in `keep` are read. fed: the recurrent weights are an input."""
     rng = np.random.default_rng(0)
     d, width = 2 if direction == "bidirectional" else 1, GATES[op] * hidden
     state = f"f32[{d}, {batch}, {hidden}]"
     operands = dict(g=f"f32[{time}, {batch}, {d * width}]", r=halves(rng.standard_normal((d, width, hidden)) / np.sqrt(hidden)))
+    given = dict(r=operands["r"]) if fed else {}
+    if fed:
+        operands["r"] = f"f32[{d}, {width}, {hidden}]"
     if op == "gru":
         operands["b"] = rng.standard_normal((d, hidden)).astype(np.float32)
     operands["h"] = state
@@ -26,8 +29,8 @@ def steps(op, time, batch, hidden, direction="forward", keep=("y", "last_h", "la
         operands |= dict(c=state, p=f"f32[{d}, {3 * hidden}]" if peepholes else np.zeros((d, 3 * hidden), np.float32))
     outputs = ("y", "last_h", "last_c")[:3 if op == "lstm" else 2]
     graph = program((" ".join(outputs), f"{op}_steps", " ".join(operands), dict(direction=direction, **attrs)), **operands)
-    name = "-".join([op, f"{time}x{batch}x{hidden}", direction, *keep, *attrs])
-    return Case(name, graph.replace(outputs=tuple(v for v in graph.outputs if v.name in keep)), orders or {})
+    name = "-".join([op, f"{time}x{batch}x{hidden}", direction, *keep, *attrs, *["fed"] * fed])
+    return Case(name, graph.replace(outputs=tuple(v for v in graph.outputs if v.name in keep)), orders or {}, given)
 
 
 def cases(op, *variants):
@@ -55,6 +58,8 @@ declare("gru", *of_any_length("gru", ", %b: f32[2, 19]", "%b, %h", "%y, %last_h"
 declare("rnn", *of_any_length("rnn", "", "%h", "%y, %last_h"), *cases("rnn", dict(activation="Relu")))
 for op in GATES:
     declare(f"{op}_half", *CASES[op][::3])
+    declare(op, steps(op, 3, 2, 70, "bidirectional", fed=True), steps(op, 4, 5, 19, fed=True), steps(op, 2, 1, 24, "reverse", fed=True))
+declare("gru", steps("gru", 3, 2, 37, "bidirectional", fed=True, linear_before_reset=True))
 
 
 @pytest.mark.parametrize("template, case", walk("lstm", "gru", "rnn", "lstm_half", "gru_half", "rnn_half"))
@@ -63,10 +68,15 @@ def test_steps(template, case):
 
 
 @pytest.mark.parametrize("reason, r, tail", [
-    ("the recurrent weights are not constant", "f32[1, 5, 5]", ()),
     ("no pointwise operations and no slices after a recurrence", np.ones((1, 5, 5), np.float32), [("z", "relu", "y")]),
     ("nothing to compute", np.ones((1, 5, 5), np.float32), ())])
 def test_refusals_say_why(reason, r, tail):
     time = 0 if reason.startswith("nothing") else 3
     graph = program(("y last_h", "rnn_steps", "g r h", {}), *tail, g=f"f32[{time}, 2, 5]", r=r, h="f32[1, 2, 5]")
     assert TEMPLATES["rnn"].refuses(region_of(graph)) == reason
+
+
+def test_half_precision_wants_constant_weights():
+    graph = program(("y last_h", "rnn_steps", "g r h", {}), g="f32[3, 2, 5]", r="f32[1, 5, 5]", h="f32[1, 2, 5]")
+    assert TEMPLATES["rnn"].refuses(region_of(graph)) is None
+    assert TEMPLATES["rnn_half"].refuses(region_of(graph)) == "the recurrent weights are not constant"

@@ -32,7 +32,7 @@ def test_reference_has_the_inferred_type_and_float32_agrees_with_float64(name, o
     kept = [a.copy() for a in arrays]
     exact = evaluate_node(node, arrays)
     assert [TensorType.of(a) for a in exact] == [v.type for v in node.outputs]
-    assert all(np.array_equal(a, k) for a, k in zip(arrays, kept)), "a reference wrote to its operands"
+    assert all(a.tobytes() == k.tobytes() for a, k in zip(arrays, kept)), "a reference wrote to its operands"
     assert all(np.isfinite(a).all() for a in exact if a.dtype.kind == "f"), "the example is outside of the op's domain"
     if op.reference is not None or op.scalar is not None:
         narrow = tuple(np.asarray(a).astype(e.dtype) for a, e in zip(op.evaluate(arrays, attrs), exact))

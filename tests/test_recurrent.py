@@ -45,12 +45,14 @@ def test_usual_activations_may_be_spelled_out():
     assert_close(evaluate(split, inputs), evaluate(graph, inputs))
 
 
-@pytest.mark.parametrize("free", [1, 2, 3])
-def test_layers_stay_whole_where_weights_are_not_constant(free):
-    _, op, types, attrs = next(e for e in draw.examples() if e[0] == "gru-0")
-    graph, _ = layer(op, types, attrs, (free,))
-    assert split_recurrent(graph).nodes == graph.nodes
-    assert whole(graph, graph.nodes[0]) == "its weights are not constant"
+@pytest.mark.parametrize("op, types, attrs", LAYERS)
+@pytest.mark.parametrize("free", [(1,), (2,), (3,), (1, 2, 3)], ids=str)
+def test_layers_whose_weights_are_fed_are_split_too(op, types, attrs, free):
+    graph, inputs = layer(op, types, attrs, free)
+    split = split_recurrent(graph)
+    verify(split)
+    assert_close(evaluate(split, inputs), evaluate(graph, inputs))
+    assert (f"{op.name}_steps" in {n.op.name for n in split.nodes}) == (whole(graph, graph.nodes[0]) is None)
 
 
 def test_two_layers_and_other_nodes_keep_their_places():

@@ -14,8 +14,9 @@ from pelton.ir.dims import UNBOUNDED
 from pelton.ir.graph import Graph, Node, Value, live, symbols
 from pelton.ops import get
 
-from . import onnx_ops_attention, onnx_ops_control, onnx_ops_conv, onnx_ops_image, onnx_ops_index, onnx_ops_linear  # noqa: F401  (readers)
-from . import onnx_ops_math, onnx_ops_norm, onnx_ops_quant, onnx_ops_reduce, onnx_ops_rnn, onnx_ops_shape  # noqa: F401  (readers)
+from . import onnx_ops_attention, onnx_ops_control, onnx_ops_conv, onnx_ops_fourier, onnx_ops_image, onnx_ops_index  # noqa: F401  (readers)
+from . import onnx_ops_linear, onnx_ops_math, onnx_ops_ml, onnx_ops_norm, onnx_ops_quant, onnx_ops_reduce, onnx_ops_rnn  # noqa: F401  (readers)
+from . import onnx_ops_shape, onnx_ops_train, onnx_ops_trees  # noqa: F401  (readers)
 from .imported import Imported, Info, Range, Shape, log, parse_shape
 from .onnx_file import Source, read
 from .onnx_inputs import Inputs, Settled, check_names, settle

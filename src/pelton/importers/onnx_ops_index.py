@@ -97,15 +97,51 @@ def compress(n: Reading) -> Thing:
 
 @reads("ReverseSequence")
 def reverse_sequence(n: Reading) -> Thing | tuple[Thing, ...]:
-    """With known lengths a gather along time, per batch element; else the onnx package does it."""
-    x, lengths = n.input(0), n.known(n.input(1))
+    """The first elements of every sequence backwards, as many as its length says."""
+    x, lengths = n.input(0), n.input(1)
     time, batch = n.axis(n.attr("time_axis"), x.type.rank), n.axis(n.attr("batch_axis"), x.type.rank)
-    steps = x.type.shape[time]
-    if lengths is None or not x.type.known or lengths.shape != (x.type.shape[batch],) or not 0 <= lengths.min(initial=0) <= lengths.max(initial=0) <= steps:
-        return n.foreign()
-    at = np.arange(steps)
-    order = np.where(at < lengths[:, None], lengths[:, None] - 1 - at, at)          # [batch, time]
-    order = order if batch < time else order.T
-    shape = [x.type.shape[i] if i in (time, batch) else 1 for i in range(x.type.rank)]
-    indices = n.expand(n.constant(order.reshape(shape), I64), x.type.shape)
-    return n.emit("gather_elements", x, indices, axis=time)
+    if {time, batch} != {0, 1} or lengths.type.shape != (x.type.shape[batch],):
+        raise n.refuse(f"ReverseSequence needs axes 0 and 1 as its time and batch, and a length per sequence, got {time} and {batch}, and {lengths.type}")
+    return reversed_sequences(n, x, lengths, time)
+
+
+def reversed_sequences(n: Reading, x: Value, lengths: Value, time: int) -> Value:
+    """Elements taken by index tuples: (time, batch) or (batch, time), whichever is the order of the axes."""
+    batch, known = 1 - time, n.known(lengths)
+    steps, count = x.type.shape[time], x.type.shape[batch]
+    if known is not None and is_known(steps) and known.size and not 0 <= known.min() <= known.max() <= steps:
+        raise n.refuse(f"{n.op} needs lengths between 0 and {steps}, got {known.min()} to {known.max()}")
+    at = n.reshape(n.count(steps), (steps, 1) if time == 0 else (1, steps))
+    lengths = n.reshape(n.cast(lengths, I64), (1, count) if time == 0 else (count, 1))
+    back = n.emit("sub", n.emit("sub", lengths, n.constant(1, I64)), at)
+    turned = n.emit("where", n.emit("less", at, lengths), back, at)
+    rows = n.expand(n.reshape(n.count(count), (1, count) if time == 0 else (count, 1)), turned.type.shape)
+    return n.emit("gather_nd", x, tuples(n, *((turned, rows) if time == 0 else (rows, turned))))
+
+
+def tuples(n: Reading, *parts: Value) -> Value:
+    """Index tuples, one number of each part, along a new last axis."""
+    return n.emit("concat", *(n.reshape(p, (*p.type.shape, 1)) for p in parts), axis=parts[0].type.rank)
+
+
+@reads("TensorScatter")
+def tensor_scatter(n: Reading) -> Thing:
+    """What is new written into a cache along an axis, from its own place on for each element of the batch; in mode circular on from the start."""
+    x, updates, given = n.input(0), n.input(1), n.optional(2)
+    axis = n.axis(n.attr("axis", -2), x.type.rank)
+    if axis == 0 or updates.type.rank != x.type.rank or given is not None and given.type.shape != x.type.shape[:1]:
+        raise n.refuse(f"TensorScatter needs an axis behind the first, updates of the rank of the cache and a place per batch, got axis {axis}, "
+                       f"{updates.type}{'' if given is None else f' and {given.type}'}")
+    lead = updates.type.shape[:axis + 1]
+    places = _along_axis(n, n.count(lead[axis]), axis, axis + 1)
+    if given is not None:
+        places = n.emit("add", _along_axis(n, n.cast(given, I64), 0, axis + 1), places)
+    if n.attr("mode") == "circular":
+        places = n.emit("mod", places, n.sizes(x.type.shape[axis]))
+    parts = [_along_axis(n, n.count(d), a, axis + 1) for a, d in enumerate(lead[:axis])] + [places]
+    return n.emit("scatter_nd", x, tuples(n, *(n.expand(p, lead) for p in parts)), updates, reduction="none")
+
+
+def _along_axis(n: Reading, x: Value, axis: int, rank: int) -> Value:
+    """A vector as a tensor of a rank, its elements along an axis."""
+    return n.reshape(x, [x.type.size if a == axis else 1 for a in range(rank)])

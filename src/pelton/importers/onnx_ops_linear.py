@@ -5,7 +5,7 @@ import math
 import string
 from collections.abc import Sequence
 
-from pelton.ir.dims import Size, equal
+from pelton.ir.dims import Size, equal, is_known
 from pelton.ir.graph import Value
 from pelton.ir.types import I32
 
@@ -43,6 +43,11 @@ def gemm(n: Reading) -> Thing:
     return y if c is None or n.attr("beta") == 0 else n.emit("add", y, scaled(n, c, n.attr("beta")))
 
 
+@reads("Det")
+def det(n: Reading) -> Thing:
+    return n.emit("det", n.input(0))
+
+
 @reads("FusedMatMul", "TransposeMatMul", domain=MICROSOFT)
 def fused_matmul(n: Reading) -> Thing:
     if n.flag("transBatchA") or n.flag("transBatchB"):
@@ -73,29 +78,53 @@ def without_zero_point(n: Reading, i: int, zero: int, by_row: bool = False) -> V
 # --- Einsum
 
 @reads("Einsum")
-def einsum(n: Reading) -> Thing | tuple[Thing, ...]:
+def einsum(n: Reading) -> Thing:
     """Operands are contracted from left to right, each step a sum, a product of matrices or a pointwise product."""
-    found = _terms(n, [v.type.rank for v in n.inputs])
-    if found is None:
-        return n.foreign()
-    terms, out = found
+    terms, out = _terms(n, [v.type.rank for v in n.inputs])
+    given = [_diagonal(n, term, value) for term, value in zip(terms, n.inputs)]
     sizes: dict[str, Size] = {}
-    for term, value in zip(terms, n.inputs):
+    for term, value in given:
         for letter, size in zip(term, value.type.shape):
             if sizes.setdefault(letter, size) != size:
-                if 1 in (sizes[letter], size):            # broadcasting inside of an ellipsis
-                    return n.foreign()
-                equal(sizes[letter], size)                    # says what it depends on, if it does
-                raise n.refuse(f"Einsum {n.attr('equation')!r} needs equal sizes for one letter, got {sizes[letter]} and {size}")
-    term, value = terms[0], n.input(0)
-    for i in range(1, len(terms)):
-        term, value = _contract(n, (term, value), (terms[i], n.input(i)), set("".join(terms[i + 1:])) | set(out))
+                if 1 not in (sizes[letter], size):
+                    equal(sizes[letter], size)                # says what it depends on, if it does
+                    raise n.refuse(f"Einsum {n.attr('equation')!r} needs equal sizes for one letter, got {sizes[letter]} and {size}")
+                sizes[letter] = size if sizes[letter] == 1 else sizes[letter]
+    given = [_without_ones(n, term, value, sizes) for term, value in given]
+    term, value = given[0]
+    for i, other in enumerate(given[1:], 1):
+        term, value = _contract(n, (term, value), other, set("".join(t for t, _ in given[i + 1:])) | set(out))
     term, value = _summed(n, term, value, set(out))
     return n.transpose(value, [term.index(letter) for letter in out])
 
 
-def _terms(n: Reading, ranks: Sequence[int]) -> tuple[list[str], str] | None:
-    """The letters of every operand and of the result, ellipses spelled out; None for diagonals."""
+def _diagonal(n: Reading, term: str, x: Value) -> tuple[str, Value]:
+    """An operand whose axes of one letter are one: each of them flat, and of that every (size + 1)-th element."""
+    for letter in dict.fromkeys(term):
+        while term.count(letter) > 1:
+            i, j = [k for k, c in enumerate(term) if c == letter][:2]
+            rest = [k for k in range(len(term)) if k not in (i, j)]
+            a, b = x.type.shape[i], x.type.shape[j]
+            if not equal(a, b):
+                raise n.refuse(f"Einsum {n.attr('equation')!r} takes a diagonal of axes of sizes {a} and {b}, which should be equal")
+            x = n.transpose(x, (*rest, i, j))
+            x = n.reshape(x, (*x.type.shape[:-2], a * b))
+            if is_known(a):
+                x = n.emit("slice", x, starts=(0,), ends=(a * b,), axes=(len(rest),), steps=(a + 1,))
+            else:
+                x = n.emit("gather", x, n.emit("mul", n.count(a), n.sizes(a + 1)), axis=len(rest))
+            term = "".join(term[k] for k in rest) + letter
+    return term, x
+
+
+def _without_ones(n: Reading, term: str, x: Value, sizes: dict[str, Size]) -> tuple[str, Value]:
+    """An operand without the axes of one that other operands repeat it along."""
+    kept = [k for k, letter in enumerate(term) if x.type.shape[k] != 1 or sizes[letter] == 1]
+    return "".join(term[k] for k in kept), n.reshape(x, [x.type.shape[k] for k in kept])
+
+
+def _terms(n: Reading, ranks: Sequence[int]) -> tuple[list[str], str]:
+    """The letters of every operand and of the result, ellipses spelled out."""
     equation = n.attr("equation").replace(" ", "")
     left, arrow, out = equation.partition("->")
     terms = left.split(",")
@@ -109,8 +138,6 @@ def _terms(n: Reading, ranks: Sequence[int]) -> tuple[list[str], str] | None:
         raise n.refuse(f"Einsum {equation!r} does not fit operands of ranks {list(ranks)}")
     every = "".join(spelled)
     result = out.replace("...", extra) if arrow else extra + "".join(sorted(c for c in set(every) - set(extra) if every.count(c) == 1))
-    if any(len(set(t)) < len(t) for t in spelled):
-        return None
     if len(set(result)) < len(result) or not set(result) <= set(every):
         raise n.refuse(f"Einsum {equation!r} has letters in its result that no operand has")
     return spelled, result

@@ -35,8 +35,10 @@ def _softmax(n: Reading, x: Value, axis: int) -> Value:
 
 @reads("BatchNormalization")
 def batch_normalization(n: Reading) -> Thing | tuple[Thing, ...]:
-    """In training mode (before opset 14: with more than one output in use) it is no function of constant statistics."""
+    """In training mode by the statistics of the batch, which are mixed into the given ones (before opset 14: with more than one output in use)."""
     x, *statistics = n.inputs
+    if n.flag("training_mode") and x.type.rank >= 2:
+        return _in_training(n, x, *statistics)
     if n.flag("training_mode") or any(n.wants(i) for i in range(1, len(n.node.output))):
         return n.foreign()
     if n.opset < 9 and not n.flag("spatial", 1):
@@ -45,6 +47,21 @@ def batch_normalization(n: Reading) -> Thing | tuple[Thing, ...]:
     if x.type.rank == 1:
         return n.reshape(n.emit("batch_norm", n.reshape(x, (1, x.type.size)), *statistics, epsilon=n.attr("epsilon")), x.type.shape)
     return n.emit("batch_norm", x, *statistics, epsilon=n.attr("epsilon"))
+
+
+def _in_training(n: Reading, x: Value, scale: Value, bias: Value, mean: Value, variance: Value) -> tuple[Thing, ...]:
+    axes, channels = tuple(a for a in range(x.type.rank) if a != 1), (x.type.shape[1],)
+    wide = n.cast(x, mean.type.dtype)
+    middle = n.emit("reduce_mean", wide, axes=axes, keepdims=True)
+    apart = n.emit("sub", wide, middle)
+    spread = n.emit("reduce_mean", n.emit("mul", apart, apart), axes=axes, keepdims=False)
+    middle = n.reshape(middle, channels)
+    own = [n.cast(v, x.type.dtype) for v in (scale, bias, middle, spread)]
+
+    def mixed(old: Value, new: Value) -> Value:
+        share = n.attr("momentum")
+        return n.emit("add", n.emit("mul", old, n.like(old, share)), n.emit("mul", new, n.like(new, 1 - share)))
+    return n.emit("batch_norm", x, *own, epsilon=n.attr("epsilon")), mixed(mean, middle), mixed(variance, spread)
 
 
 @reads("InstanceNormalization")

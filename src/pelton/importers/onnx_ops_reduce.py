@@ -1,4 +1,4 @@
-"""Readers of reductions, arg-extrema, cumulative sums and top-k."""
+"""Readers of reductions, arg-extrema, cumulative sums and products, and top-k."""
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -49,10 +49,10 @@ def arg_extremum(n: Reading) -> Thing:
                   select_last_index=n.flag("select_last_index"))
 
 
-@reads("CumSum")
-def cumsum(n: Reading) -> Thing:
+@reads("CumSum", "CumProd")
+def cumulative(n: Reading) -> Thing:
     x, (axis,) = n.input(0), n.integers(1, "axis")
-    return n.emit("cumsum", x, axis=n.axis(axis, x.type.rank), exclusive=n.flag("exclusive"), reverse=n.flag("reverse"))
+    return n.emit(n.op.lower(), x, axis=n.axis(axis, x.type.rank), exclusive=n.flag("exclusive"), reverse=n.flag("reverse"))
 
 
 @reads("TopK")

@@ -1,9 +1,15 @@
 """Readers of recurrent networks: absent operands become zeros, defaults are written out."""
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
 from pelton.ir.dims import Dim, Size
 from pelton.ir.graph import Value
+from pelton.ir.types import I64
 
+from .onnx_ops_index import reversed_sequences, tuples
 from .onnx_reading import Reading, Thing, reads
 
 _DEFAULTS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
@@ -12,17 +18,12 @@ _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
 @reads("LSTM", "GRU", "RNN")
 def recurrent(n: Reading) -> tuple[Thing, ...]:
-    """Inputs x, w, r, b, lengths, initial_h and for LSTM initial_c, peepholes. Lengths other than that of x run on the onnx package."""
+    """Inputs x, w, r, b, lengths, initial_h and for LSTM initial_c, peepholes. What lengths mean is written out."""
     x, w, r = n.input(0), n.input(1), n.input(2)
     if x.type.rank != 3 or r.type.rank != 3:
         raise n.refuse(f"{n.op} needs an input and recurrent weights of rank 3, got {x.type} and {r.type}")
     layout, direction = n.attr("layout", 0), n.attr("direction", "forward")
     batch, time = x.type.shape[:2] if layout else x.type.shape[1::-1]
-    lengths = n.optional(4)
-    if lengths is not None:
-        known = n.known(lengths)
-        if known is None or isinstance(time, Dim) or (known != time).any():
-            return n.foreign()
     directions, hidden = r.type.shape[0], r.type.shape[2]
     if n.attr("hidden_size") not in (None, hidden):
         raise n.refuse(f"{n.op} needs recurrent weights for its hidden_size {n.attr('hidden_size')}, got {r.type}")
@@ -41,4 +42,56 @@ def recurrent(n: Reading) -> tuple[Thing, ...]:
         attrs["input_forget"] = n.flag("input_forget")
     if n.op == "GRU":
         attrs["linear_before_reset"] = n.flag("linear_before_reset")
-    return n.emit_all(n.op.lower(), *operands, **attrs)
+    lengths = n.optional(4)
+    known = n.known(lengths)
+    if lengths is None or known is not None and not isinstance(time, Dim) and (known == time).all():
+        return n.emit_all(n.op.lower(), *operands, **attrs)
+    if lengths.type.shape != (batch,) or known is not None and not isinstance(time, Dim) and (known.min(initial=0) < 0 or known.max(initial=0) > time):
+        raise n.refuse(f"{n.op} needs a length from 0 to {time} for each of {batch} sequences, got {lengths.type if known is None else known.tolist()}")
+    first = attrs["activations"][0].lower()
+    holds = n.op != "LSTM" or not n.wants(2) or not attrs["clip"] and first in ("sigmoid", "hardsigmoid") and not attrs["activation_alpha"]
+    if not holds or direction == "bidirectional" and (attrs["activation_alpha"] or attrs["activation_beta"]):
+        return n.foreign()
+    return _of_lengths(n, operands, attrs, n.cast(lengths, I64))
+
+
+_HELD = 1e4                    # what closes a gate, or opens it, whatever is added to it: e⁻¹⁰⁰⁰⁰ is 0
+
+
+def _of_lengths(n: Reading, operands: list[Value], attrs: dict[str, Any], lengths: Value) -> tuple[Thing, ...]:
+    """Sequences of their own lengths, direction by direction: backward ones are turned around before and after. Behind its end a sequence gives zeros; its
+    last state is looked up at its end."""
+    x, w, r, b, *states = operands
+    peepholes = [states.pop()] if n.op == "LSTM" else []
+    turned, each = attrs["layout"] == 1, len(_DEFAULTS[n.op])
+    if turned:
+        x, *states = (n.transpose(v, (1, 0, 2)) for v in (x, *states))
+    time, batch = x.type.shape[:2]
+    inside = n.emit("less", n.reshape(n.count(time), (time, 1, 1, 1)), n.reshape(lengths, (1, 1, batch, 1)))
+    found = []
+    for d, back in enumerate({"forward": (False,), "reverse": (True,)}.get(attrs["direction"], (False, True))):
+        given = reversed_sequences(n, x, lengths, 0) if back else x
+        own_w, *own = (n.slice(v, 0, d, d + 1) for v in (w, r, b, *states, *peepholes))
+        if n.op == "LSTM" and n.wants(2):
+            given, own_w = _holding(n, given, own_w, inside)
+        how = {**attrs, "direction": "forward", "layout": 0, "activations": attrs["activations"][d * each:(d + 1) * each]}
+        y, _, *cell = n.emit_all(n.op.lower(), given, own_w, *own, **how)
+        last = n.emit("sub", lengths, n.constant(1, I64))
+        h = n.emit("gather_nd", n.reshape(y, (time, batch, attrs["hidden"])), tuples(n, last, n.count(batch)))
+        there = n.reshape(n.emit("greater_equal", last, n.constant(0, I64)), (batch, 1))
+        h = n.emit("where", there, n.reshape(h, (1, batch, attrs["hidden"])), own[2])
+        y = n.emit("where", inside, y, n.like(y, 0))
+        if back:
+            y = n.reshape(reversed_sequences(n, n.reshape(y, (time, batch, attrs["hidden"])), lengths, 0), y.type.shape)
+        found.append((y, h, *cell))
+    y, *ends = ((parts[0] if len(parts) == 1 else n.emit("concat", *parts, axis=axis)) for parts, axis in zip(zip(*found), (1, 0, 0)))
+    return (n.transpose(y, (2, 0, 1, 3)), *(n.transpose(s, (1, 0, 2)) for s in ends)) if turned else (y, *ends)
+
+
+def _holding(n: Reading, x: Value, w: Value, inside: Value) -> tuple[Value, Value]:
+    """One more feature, 1 behind the end of a sequence: it closes the input gate and opens the forget gate, so that the cell stays what it is."""
+    time, batch = x.type.shape[:2]
+    beyond = n.reshape(n.cast(n.emit("logical_not", inside), x.type.dtype), (time, batch, 1))
+    gates = np.zeros((1, 4, w.type.shape[1] // 4, 1))
+    gates[:, 0], gates[:, 2] = -_HELD, _HELD
+    return n.emit("concat", x, beyond, axis=2), n.emit("concat", w, n.constant(gates.reshape(1, -1, 1), w.type.dtype), axis=2)

@@ -270,5 +270,14 @@ def pad(n: Reading) -> Thing:
 
 @reads("Trilu")
 def trilu(n: Reading) -> Thing:
-    (k,) = n.some_integers(1, "diagonal") or (0,)
-    return n.emit("trilu", n.input(0), k=k, upper=n.flag("upper"))
+    """A diagonal that depends on the data is compared with the places."""
+    x, given, upper = n.input(0), n.optional(1), n.flag("upper")
+    if given is None or n.program.numbers(given) is not None:
+        (k,) = n.some_integers(1, "diagonal") or (0,)
+        return n.emit("trilu", x, k=k, upper=upper)
+    if x.type.rank < 2:
+        raise n.refuse(f"Trilu needs matrices, got {x.type}")
+    rows, columns = x.type.shape[-2:]
+    diagonal = n.emit("sub", n.count(columns), n.reshape(n.count(rows), (rows, 1)))
+    kept = n.emit("greater_equal" if upper else "less_equal", diagonal, n.cast(n.reshape(given, ()), I64))
+    return n.emit("where", kept, x, n.like(x, 0))

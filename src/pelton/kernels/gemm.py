@@ -76,8 +76,6 @@ class Gemm(Template):
                 return "the filters are not constant"
         elif min(len(v.type.shape) for v in node.inputs) < 2:
             return "an operand is a vector"
-        if constant(region, node.inputs[0]):
-            return "the left operand is constant"
         if 0 in node.output.type.shape or 0 in node.inputs[0].type.shape:
             return "nothing to compute"
         return tail_refusal(region, node.output.type.shape, 1 if node.op.name == "convolution" else node.output.type.rank - 1)

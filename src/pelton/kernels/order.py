@@ -1,4 +1,4 @@
-"""What depends on the order of elements along an axis: where extremes lie, cumulative sums, the k largest."""
+"""What depends on the order of elements along an axis: where extremes lie, cumulative sums and products, the k largest."""
 from __future__ import annotations
 
 from pelton.ir.dims import Size, bounds
@@ -8,7 +8,7 @@ from pelton.plan.layout import dense
 from pelton.plan.region import Region
 
 from .emit import Grid, constants, kernel, memory, tail
-from .fold import held, joined, register
+from .fold import joined, register
 from .grid import divide
 from .reduce import Reducing
 from .sweep import Sweep, extent, lying, shares, swept
@@ -49,10 +49,10 @@ class CumSum(Sweep):
 
     name = "cumsum"
     dynamic = True
-    anchors = ("cumsum",)
+    anchors = ("cumsum", "cumprod")
 
     def refuses_node(self, region: Region) -> str | None:
-        return "cumsum of bool" if region.anchor.inputs[0].type.dtype is BOOL else None
+        return f"{region.anchor.op.name} of bool" if region.anchor.inputs[0].type.dtype is BOOL else None
 
     def grid(self, region: Region, layouts: Layouts) -> Grid:
         return along_or_across(region, layouts, region.anchor.attrs["axis"])
@@ -70,7 +70,8 @@ class CumSum(Sweep):
         batch, cols = extent(grid, grid.b), extent(grid, grid.c)
         block = constants(BATCH=batch, COLS=cols, N=x.type.shape[axis], XN=layouts[x][axis], ALONG=not grid.r,
                           EXCLUSIVE=node.attrs["exclusive"], REVERSE=node.attrs["reverse"])
-        block += f"#define X_AT(b) ({Grid(grid.shape, grid.b, (), ()).address(layouts[x])})\n" + held(x.type.dtype)
+        block += f"#define X_AT(b) ({Grid(grid.shape, grid.b, (), ()).address(layouts[x])})\n"
+        block += joined("prod" if node.op.name == "cumprod" else "sum", x.type.dtype) + f"#define START {int(node.op.name == 'cumprod')}\n"
         end = tail(region, layouts, grid, (node.output,), first=1)
         return kernel("cumsum.c", region, tactic, block + end.text, (x, *end.operands), batch * (divide(cols, tactic["CB"]) if grid.r else 1))
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from pelton.ir.dims import Size, is_known
 from pelton.ir.graph import Value
 from pelton.ir.types import F16, F32
 from pelton.plan.layout import Order, row_major
@@ -23,9 +24,10 @@ def pack_recurrent(r: np.ndarray, gates: int, width: int) -> np.ndarray:
 
 
 class Recurrent(Template):
-    """What the recurrent templates share: gates of all steps given, recurrent weights constant, states and outputs of any outer strides."""
+    """What the recurrent templates share: gates of all steps given, recurrent weights packed at build time or, where they are no constants, in scratch
+    before the first step; states and outputs of any outer strides."""
 
-    dynamic = True                              # the time and the batch; hidden units are as many as the constant weights have
+    dynamic = True                              # the time and the batch; hidden units are as many as the weights have
     anchor = ""
     weights = F32
 
@@ -37,8 +39,8 @@ class Recurrent(Template):
             return "no pointwise operations and no slices after a recurrence"
         if not all_f32(*node.inputs, *node.outputs):
             return "not f32"
-        if not constant(region, node.inputs[1]):
-            return "the recurrent weights are not constant"
+        if not is_known(*node.inputs[1].type.shape):
+            return "the number of hidden units varies"
         if 0 in node.outputs[0].type.shape:
             return "nothing to compute"
         return None
@@ -48,7 +50,7 @@ class Recurrent(Template):
         return (0, 2, 1, 3) if value is region.anchor.outputs[0] else row_major(value.type.rank)
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
-        return value is region.anchor.inputs[1] or value.type.shape[-1] == 1 or layouts[value][-1] == 1
+        return constant(region, value) and value is region.anchor.inputs[1] or value.type.shape[-1] == 1 or layouts[value][-1] == 1
 
     def registers(self, region: Region, rows: int) -> tuple[tuple[int, int], ...]:
         """(rows of the batch, vectors of units) worth trying: 8 to 12 sums in flight hide the latency of multiply-adds."""
@@ -65,14 +67,17 @@ class Recurrent(Template):
                     seen.add(choice)
                     yield Tactic(self.name, target.isa, tuple(zip(("MR", "UV", "BB"), choice)))
 
-    def block(self, region: Region, layouts: Layouts, weights: Packed, roles: dict[str, Value], **sizes: int) -> tuple[str, tuple[Value | Packed, ...]]:
+    def block(self, region: Region, layouts: Layouts, weights: Packed, roles: dict[str, Value], **sizes: Size) -> tuple[str, tuple[Value | Packed, ...]]:
         """The region block, and what its pointers stand for. roles: field of the kernel's operands → value; what is not in layouts stays a null pointer."""
         node = region.anchor
         time, _, batch, hidden = node.outputs[0].type.shape
         for name, v in roles.items():
             axes = {"gates": "TB", "y": "TDB"}.get(name, "DB"[:v.type.rank - 1])
             sizes |= {f"{name}_{axis}".upper(): step for axis, step in zip(axes, layouts.get(v, (0,) * len(axes)))}
-        here: dict[str, Value | Packed] = {"r": weights, **{name: v for name, v in roles.items() if v in layouts}}
+        r = node.inputs[1]
+        packed = constant(region, r)
+        sizes |= {"PACKED": packed, "R_D": 0 if packed else layouts[r][0], "R_R": 0 if packed else layouts[r][1]}
+        here: dict[str, Value | Packed] = {"r": weights if packed else r, **{name: v for name, v in roles.items() if v in layouts}}
         text = constants(TIME=time, BATCH=batch, H=hidden, REVERSE=node.attrs["direction"] == "reverse", **sizes)
         clip = node.attrs["clip"]
         text += f"#define CLIP {float(np.float32(clip)) if clip <= float(np.finfo(np.float32).max) else 0.}f\n"
@@ -82,6 +87,10 @@ class Recurrent(Template):
         text += f"typedef struct {{ const weight *r; const float *{', *'.join(read)}; float *{', *'.join(written)}; }} operands;\n"
         text += f"AI operands open(const args *a) {{ return (operands){{ {', '.join(f'.{name} = a[{i}].p' for i, name in enumerate(here))} }}; }}\n"
         return text, tuple(here.values())
+
+    def room(self, region: Region, weights: Packed) -> int:
+        """The bytes of scratch that packing takes while the kernel runs, for one direction."""
+        return 0 if constant(region, region.anchor.inputs[1]) else weights.bytes // weights.shape[0]
 
     def tiles(self, region: Region, tactic: Tactic) -> int:
         _, directions, batch, _ = region.anchor.outputs[0].type.shape
@@ -102,6 +111,8 @@ class Half(Recurrent):
         reason = super().refuses(region)
         if reason is not None:
             return reason
+        if not constant(region, region.anchor.inputs[1]):
+            return "the recurrent weights are not constant"
         largest = float(np.abs(region.body.constants[region.anchor.inputs[1]]).max())
         return None if 2**-6 <= largest <= 2**15 else f"weights up to {largest:.2g} would lose more than a half's rounding"
 
@@ -118,7 +129,7 @@ class Lstm(Recurrent):
         node = region.anchor
         gates, r, h, c, p = node.inputs
         y, last_h, last_c = node.outputs
-        array, width, hidden = region.body.constants[r], tactic["UV"] * target.lanes, r.type.shape[2]
+        array, width, hidden = region.body.constants.get(r), tactic["UV"] * target.lanes, r.type.shape[2]
         blocks = divide(hidden, width)
         weights = Packed((r,), f"lstm{width}{self.weights.value}", (r.type.shape[0], blocks, hidden, 4, width),
                          lambda: pack_recurrent(array, 4, width).astype(self.weights.numpy), self.weights)
@@ -126,7 +137,8 @@ class Lstm(Recurrent):
         roles = dict(gates=gates, h=h, c=c, p=p, y=y, last_h=last_h, last_c=last_c)
         text, operands = self.block(region, layouts if peepholes else {v: s for v, s in layouts.items() if v is not p}, weights, roles,
                                     PEEPHOLES=peepholes, INPUT_FORGET=node.attrs["input_forget"])
-        return kernel("lstm.c", region, tactic, text, operands, self.tiles(region, tactic), scratch=4 * 3 * tactic["BB"] * blocks * width)
+        return kernel("lstm.c", region, tactic, text, operands, self.tiles(region, tactic),
+                      scratch=4 * 3 * tactic["BB"] * blocks * width + self.room(region, weights))
 
 
 @template
@@ -148,7 +160,7 @@ class Gru(Recurrent):
         node = region.anchor
         gates, r, b, h = node.inputs
         linear, width, (directions, _, hidden) = node.attrs["linear_before_reset"], tactic["UV"] * target.lanes, r.type.shape
-        array, cut = region.body.constants[r], 2 * hidden
+        array, cut = region.body.constants.get(r), 2 * hidden
         padded = divide(hidden, 2 * width) * 2 * width
         if linear:
             weights = Packed((r,), f"gru{width}{self.weights.value}", (directions, divide(hidden, width), hidden, 3, width),
@@ -161,7 +173,8 @@ class Gru(Recurrent):
                              self.weights)
         roles = dict(gates=gates, b=b, h=h, y=node.outputs[0], last_h=node.outputs[1])
         text, operands = self.block(region, layouts, weights, roles, LINEAR_BEFORE_RESET=linear)
-        return kernel("gru.c", region, tactic, text, operands, self.tiles(region, tactic), scratch=4 * (2 if linear else 4) * tactic["BB"] * padded)
+        return kernel("gru.c", region, tactic, text, operands, self.tiles(region, tactic),
+                      scratch=4 * (2 if linear else 4) * tactic["BB"] * padded + self.room(region, weights))
 
 
 @template
@@ -181,12 +194,13 @@ class Rnn(Recurrent):
         node = region.anchor
         gates, r, h = node.inputs
         width, (directions, _, hidden) = tactic["UV"] * target.lanes, r.type.shape
-        array, blocks = region.body.constants[r], divide(hidden, width)
+        array, blocks = region.body.constants.get(r), divide(hidden, width)
         weights = Packed((r,), f"rnn{width}{self.weights.value}", (directions, blocks, hidden, 1, width),
                          lambda: pack_recurrent(array, 1, width).astype(self.weights.numpy), self.weights)
         text, operands = self.block(region, layouts, weights, dict(gates=gates, h=h, y=node.outputs[0], last_h=node.outputs[1]))
         text += f"#define ACTIVE {'relu' if node.attrs['activation'] == 'Relu' else 'f32_tanh'}\n"
-        return kernel("rnn.c", region, tactic, text, operands, self.tiles(region, tactic), scratch=4 * 2 * tactic["BB"] * blocks * width)
+        return kernel("rnn.c", region, tactic, text, operands, self.tiles(region, tactic),
+                      scratch=4 * 2 * tactic["BB"] * blocks * width + self.room(region, weights))
 
 
 @template

@@ -1,4 +1,4 @@
-"""Matrix multiplication."""
+"""Matrix multiplication, and determinants."""
 from __future__ import annotations
 
 import numpy as np
@@ -26,3 +26,19 @@ class matmul:
 
     def flops(a: TensorType, b: TensorType) -> int:
         return 2 * a.shape[-1] * matmul.infer(a, b).size
+
+
+@structured("Det", examples=(("f32[5, 5]",), ("f32[2, 3, 7, 7]",), ("f32[3, 1, 1]",)))
+class det:
+    """Y[…] = |X[…, :, :]|, the determinants of matrices."""
+
+    def infer(x: TensorType) -> TensorType:
+        expect(x.rank >= 2 and x.dtype.is_float, "needs matrices of floating point")
+        expect_equal(x.shape[-1], x.shape[-2], "needs matrices as high as wide")
+        return x.with_shape(x.shape[:-2])
+
+    def reference(x):
+        return np.linalg.det(x)
+
+    def flops(x: TensorType) -> int:
+        return 2 * x.size * x.shape[-1] // 3

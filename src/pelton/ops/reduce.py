@@ -1,4 +1,4 @@
-"""Reductions, arg-extrema, cumulative sums and top-k."""
+"""Reductions, arg-extrema, cumulative sums and products, and top-k."""
 from __future__ import annotations
 
 import math
@@ -220,6 +220,16 @@ class arg_min:
     flops = _flops
 
 
+def _running(join, start: int, x: np.ndarray, axis: int, exclusive: bool, reverse: bool) -> np.ndarray:
+    """Sums or products of the elements up to each place along an axis."""
+    x = np.flip(x, axis) if reverse else x
+    y = join(x, axis, dtype=x.dtype)
+    if exclusive:
+        y = np.roll(y, 1, axis)
+        np.moveaxis(y, axis, 0)[:1] = start
+    return np.flip(y, axis) if reverse else y
+
+
 @structured("CumSum", examples=(("f32[5, 13]", dict(axis=1)), ("f32[3, 7]", dict(axis=0, exclusive=True)), ("i32[3, 7]", dict(axis=1, reverse=True)),
                                 ("f32[2, 3, 7]", dict(axis=1, exclusive=True, reverse=True))))
 class cumsum:
@@ -230,12 +240,21 @@ class cumsum:
         return x
 
     def reference(x, *, axis, exclusive=False, reverse=False):
-        x = np.flip(x, axis) if reverse else x
-        y = np.cumsum(x, axis, dtype=x.dtype)
-        if exclusive:
-            y = np.roll(y, 1, axis)
-            np.moveaxis(y, axis, 0)[:1] = 0
-        return np.flip(y, axis) if reverse else y
+        return _running(np.cumsum, 0, x, axis, exclusive, reverse)
+
+    flops = _flops
+
+
+@structured("CumProd", domain=(0.6, 1.6), examples=(
+    ("f32[5, 13]", dict(axis=1)), ("f32[3, 7]", dict(axis=0, exclusive=True)), ("i32[3, 7]", dict(axis=1, reverse=True))))
+class cumprod:
+    """Yᵢ = Π_{j ≤ i} Xⱼ along an axis; `exclusive` leaves out j = i, `reverse` goes from the end."""
+
+    def infer(x: TensorType, *, axis: int, exclusive: bool = False, reverse: bool = False) -> TensorType:
+        return cumsum.infer(x, axis=axis)
+
+    def reference(x, *, axis, exclusive=False, reverse=False):
+        return _running(np.cumprod, 1, x, axis, exclusive, reverse)
 
     flops = _flops
 

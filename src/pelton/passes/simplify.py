@@ -10,8 +10,8 @@ from pelton.ir.types import BOOL, F16, F32, F64, I32, U8, DType, broadcast_shape
 
 from .pattern import ANY, Family
 from .rewrite import array, constant, elements, everywhere, made_by, rule, scalar, skip, when
-from .words import (abs_, add, cast, clip, div, exp, logical_not, matmul, maximum, minimum, mul, neg, pow_, reciprocal, relu, sigmoid, softplus, sqrt, sub,
-                    where)
+from .words import (abs_, add, cast, clip, div, exp, logical_not, matmul, maximum, minimum, mul, neg, pow_, reciprocal, relu, reshape, sigmoid, softplus,
+                    sqrt, sub, transpose, where)
 
 POINTWISE = Family("pointwise", add)
 X, C = "f32[2, 3]", "=f32[3]"
@@ -201,6 +201,19 @@ def mul_mul(x, c, d):
     held = factor.astype(elements(c).dtype)
     when(np.isfinite(held).all() and (np.abs(held) >= np.finfo(np.float16 if held.dtype.itemsize < 4 else held.dtype).tiny).all())
     return mul(x, factor)
+
+
+@rule(lambda a, b: matmul(a, b), examples=[dict(a="f32[7]", b="f32[2, 7, 5]"), dict(a="f32[2, 3, 7]", b="f32[7]"), dict(a="f32[7]", b="f32[7]")])
+def matmul_vector(a, b, node):
+    """A vector is a matrix of one row; on the right, of the product turned around, in which the rows of all matrices are columns."""
+    when(1 in (a.type.rank, b.type.rank))
+    k = b.type.shape[0] if b.type.rank == 1 else a.type.shape[0]
+    if b.type.rank == 1:
+        rows = math.prod(a.type.shape[:-1])
+        product = matmul(reshape(b, shape=(1, k)), transpose(reshape(a, shape=(rows, k)), perm=(1, 0)))
+    else:
+        product = matmul(reshape(a, shape=(1, k)), b)
+    return reshape(product, shape=node.output.type.shape)
 
 
 @rule(lambda a, b: matmul(a, b), examples=[dict(a="f32[2, 5, 1]", b="f32[1, 3]")])

@@ -18,8 +18,6 @@ def whole(graph: Graph, node: Node) -> str | None:
     """Why a recurrent layer cannot be cut in two; None where it can."""
     if any(v.type.dtype is not F32 for v in node.inputs):
         return "not f32"
-    if any(v not in graph.constants for v in node.inputs[1:4]):
-        return "its weights are not constant"
     names = tuple(a.lower() for a in node.attrs["activations"])
     directions = node.inputs[1].type.shape[0]
     if names and names not in [given * directions for given in _ACTIVATIONS[node.op.name]]:
@@ -28,7 +26,7 @@ def whole(graph: Graph, node: Node) -> str | None:
 
 
 def split_recurrent(graph: Graph) -> Graph:
-    """Every lstm, gru and rnn with constant weights and the usual activations as transpose, reshape, matmul, add and its steps."""
+    """Every lstm, gru and rnn with the usual activations as transpose, reshape, matmul, add and its steps."""
     if not any(n.op.name in GATES for n in graph.nodes):
         return graph
     draft = _Draft(graph)
@@ -42,29 +40,28 @@ def split_recurrent(graph: Graph) -> Graph:
 
 def _split(graph: Graph, node: Node, draft: "_Draft") -> None:
     x, w, r, b, *states = node.inputs
-    attrs, count = node.attrs, GATES[node.op.name]
+    attrs, turned = node.attrs, node.attrs["layout"] == 1
     directions, width, inputs = w.type.shape
-    hidden, turned = width // count, attrs["layout"] == 1
-    bias = graph.constants[b].astype(np.float64).reshape(directions, 2, count, hidden)
-    given = bias.sum(axis=1)
     more = {"direction": attrs["direction"], "clip": attrs["clip"]}
     operands: list[Value] = [r]
     if node.op.name == "lstm":
         *states, peepholes = states
         more["input_forget"] = attrs["input_forget"]
     elif node.op.name == "gru":
-        linear = more["linear_before_reset"] = attrs["linear_before_reset"]
-        later = bias[:, 1, 2] if linear else np.zeros((directions, hidden))     # what the reset gate multiplies cannot be added beforehand
-        given[:, 2] -= later
-        operands.append(draft.constant(later.astype(np.float32), "bias"))
+        more["linear_before_reset"] = attrs["linear_before_reset"]
     else:
         more["activation"] = (attrs["activations"] or ("Tanh",))[0].capitalize()
 
     rows, steps = x.type.shape[:2]
     flat = draft.emit(node, "reshape", (x,), shape=(rows * steps, inputs))
-    weights = draft.constant(np.ascontiguousarray(graph.constants[w].reshape(directions * width, inputs).T), "weights")
-    sums = draft.emit(node, "matmul", (flat, weights))
-    sums = draft.emit(node, "add", (sums, draft.constant(given.reshape(-1).astype(np.float32), "bias")))
+    if w in graph.constants:
+        weights = draft.constant(np.ascontiguousarray(graph.constants[w].reshape(directions * width, inputs).T), "weights")
+    else:
+        weights = draft.emit(node, "transpose", (draft.emit(node, "reshape", (w,), shape=(directions * width, inputs)),), perm=(1, 0))
+    given, later = _biases(graph, node, draft)
+    sums = draft.emit(node, "add", (draft.emit(node, "matmul", (flat, weights)), given))
+    if node.op.name == "gru":
+        operands.append(later)
     gates = draft.emit(node, "reshape", (sums,), shape=(rows, steps, directions * width))
     if turned:
         gates = draft.emit(node, "transpose", (gates,), perm=(1, 0, 2))
@@ -79,6 +76,28 @@ def _split(graph: Graph, node: Node, draft: "_Draft") -> None:
     for inner, outer, perm in zip(made, node.outputs, ((2, 0, 1, 3), (1, 0, 2), (1, 0, 2))):
         if graph.uses(outer):
             draft.add(node, "transpose", (inner,), {"perm": perm}, (outer,))
+
+
+def _biases(graph: Graph, node: Node, draft: "_Draft") -> tuple[Value, Value]:
+    """The biases of all gates, and for gru what of them is not added beforehand, because the reset gate multiplies it: that of n."""
+    b, count = node.inputs[3], GATES[node.op.name]
+    directions, hidden = b.type.shape[0], b.type.shape[1] // (2 * count)
+    linear = node.op.name == "gru" and node.attrs["linear_before_reset"]
+    shape = (directions, 2, count, hidden)
+    if b in graph.constants:
+        bias = graph.constants[b].astype(np.float64).reshape(shape)
+        given, apart = bias.sum(axis=1), bias[:, 1, -1] if linear else np.zeros((directions, hidden))
+        given[:, -1] -= apart
+        return draft.constant(given.reshape(-1).astype(np.float32), "bias"), draft.constant(apart.astype(np.float32), "bias")
+    own, recurrent = (draft.cut(node, draft.emit(node, "reshape", (b,), shape=shape), 1, i, i + 1) for i in (0, 1))
+    later = draft.constant(np.zeros((directions, hidden), np.float32), "bias")
+    if linear:
+        later = draft.emit(node, "reshape", (draft.cut(node, recurrent, 2, 2, 3),), shape=(directions, hidden))
+        both = draft.emit(node, "add", (draft.cut(node, own, 2, 0, 2), draft.cut(node, recurrent, 2, 0, 2)))
+        sums = draft.emit(node, "concat", (both, draft.cut(node, own, 2, 2, 3)), axis=2)
+    else:
+        sums = draft.emit(node, "add", (own, recurrent))
+    return draft.emit(node, "reshape", (sums,), shape=(directions * count * hidden,)), later
 
 
 class _Draft:
@@ -112,3 +131,6 @@ class _Draft:
     def emit(self, source: Node, op: str, inputs: tuple[Value, ...], **attrs: Any) -> Value:
         (only,) = self.add(source, op, inputs, attrs)
         return only
+
+    def cut(self, source: Node, x: Value, axis: int, start: int, end: int) -> Value:
+        return self.emit(source, "slice", (x,), starts=(start,), ends=(end,), axes=(axis,), steps=(1,))

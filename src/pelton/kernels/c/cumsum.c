@@ -1,4 +1,4 @@
-// Cumulative sums. Vectors run along the columns of the output; where the axis itself has unit stride, its elements are added one by one.
+// Cumulative sums and products. Vectors run along the columns of the output; where the axis itself has unit stride, its elements are added one by one.
 #include "vec.h"
 
 // <region>
@@ -9,6 +9,9 @@ typedef vf32 vec;
 #define LOAD(p, n) ldn_f32(p, n)
 #define LANES_FROM(p) ld_f32(p)
 #define LANES_TO(p, v) st_f32(p, v)
+#define JOIN(a, b) ((a) + (b))
+#define IDENTITY bc_f32(0)
+#define START 0
 typedef struct { float *y; } tail;
 AI tail tail_open(const args *a) { return (tail){ a[1].p }; }
 AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t->y + (b * N + r) * COLS + c, x, n); }
@@ -21,13 +24,13 @@ enum : long { NV = 2, CB = 37 };
 
 AI void columns(const args *a, int vectors, int lanes, const tail *t, const element *x, long b, long c) {
     vec sum[NV];
-    unroll (int j = 0; j < vectors; j++) sum[j] = (vec)0;
+    unroll (int j = 0; j < vectors; j++) sum[j] = IDENTITY;
     for (long i = 0; i < N; i++) {
         const long r = REVERSE ? N - 1 - i : i;
         unroll (int j = 0; j < vectors; j++) {
             const vec v = LOAD(x + r * XN + c + j * VL, lanes);
             if (EXCLUSIVE) finish(t, sum[j], b, r, c + j * VL, lanes);
-            sum[j] += v;
+            sum[j] = JOIN(sum[j], v);
             if (!EXCLUSIVE) finish(t, sum[j], b, r, c + j * VL, lanes);
         }
     }
@@ -41,7 +44,7 @@ AI scalar some(const tail *t, const element *x, scalar sum, long b, long c, long
         const scalar v = part[l];
         if (l >= lanes) continue;
         if (EXCLUSIVE) part[l] = sum;
-        sum += v;
+        sum = JOIN(sum, v);
         if (!EXCLUSIVE) part[l] = sum;
     }
     finish(t, LANES_FROM(part), b, 0, c, lanes);
@@ -49,7 +52,7 @@ AI scalar some(const tail *t, const element *x, scalar sum, long b, long c, long
 }
 
 AI void along(const args *a, const tail *t, const element *x, long b) {
-    scalar sum = 0;
+    scalar sum = START;
     if (REVERSE && N % VL) sum = some(t, x, sum, b, N - N % VL, N % VL);
     for (long i = 0; i < N / VL; i++) sum = some(t, x, sum, b, (REVERSE ? N / VL - 1 - i : i) * VL, VL);
     if (!REVERSE && N % VL) some(t, x, sum, b, N - N % VL, N % VL);

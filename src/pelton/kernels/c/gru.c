@@ -85,8 +85,14 @@ void KERNEL(const args *table, long begin, long end, void *scratch) {
     const operands all = open(a);
     for (long t = begin; t < end; t++) {
         const long d = t / BBS, b = t % BBS * BB, rows = b + BB < BATCH ? BB : BATCH - b;
-        const weight *w = all.r + d * WEIGHTS;
         float *h = scratch, *next = h + BB * HP, *z = next + BB * HP, *reset = z + (LINEAR ? 0 : BB * HP);
+        const weight *w = all.r + d * (PACKED ? WEIGHTS : R_D);
+        if (!PACKED) {
+            float *own = reset + (LINEAR ? 0 : BB * HP);
+            pack_weights(own, (const float *)w, R_R, GATES, H, UNITS);
+            if (!LINEAR) pack_weights(own + FIRST, (const float *)w + 2 * H * R_R, R_R, 1, H, NEW);
+            w = (const weight *)own;
+        }
         load_state(h, HP, all.h + d * H_D + b * H_B, H_B, rows, H);
         for (long s = 0; s < TIME; s++) {
             const long at = d == 1 || REVERSE ? TIME - 1 - s : s;

@@ -4,7 +4,7 @@
 #include "recurrent.h"
 
 // <region>
-enum : long { TIME = 5, BATCH = 4, H = 19, REVERSE = 0, PEEPHOLES = 1, INPUT_FORGET = 0, GATES_T = 608, GATES_B = 152, H_D = 76, H_B = 19, C_D = 76, C_B = 19,
+enum : long { TIME = 5, BATCH = 4, H = 19, REVERSE = 0, PACKED = 1, R_D = 1444, R_R = 19, PEEPHOLES = 1, INPUT_FORGET = 0, GATES_T = 608, GATES_B = 152, H_D = 76, H_B = 19, C_D = 76, C_B = 19,
               P_D = 57, Y_T = 152, Y_D = 76, Y_B = 19, LAST_H_D = 76, LAST_H_B = 19, LAST_C_D = 76, LAST_C_B = 19 };
 #define CLIP 0.f
 #define HALF 0
@@ -60,8 +60,9 @@ void KERNEL(const args *table, long begin, long end, void *scratch) {
     const operands all = open(a);
     for (long t = begin; t < end; t++) {
         const long d = t / BBS, b = t % BBS * BB, rows = b + BB < BATCH ? BB : BATCH - b;
-        const weight *w = all.r + d * BLOCKS * H * NV * VL;
         float *h = scratch, *next = h + BB * HP, *c = next + BB * HP;
+        const weight *w = all.r + d * (PACKED ? BLOCKS * H * NV * VL : R_D);
+        if (!PACKED) pack_weights(c + BB * HP, (const float *)w, R_R, 4, H, UNITS), w = (const weight *)(c + BB * HP);
         load_state(h, HP, all.h + d * H_D + b * H_B, H_B, rows, H);
         load_state(c, HP, all.c + d * C_D + b * C_B, C_B, rows, H);
         for (long s = 0; s < TIME; s++) {

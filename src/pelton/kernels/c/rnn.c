@@ -47,8 +47,9 @@ void KERNEL(const args *table, long begin, long end, void *scratch) {
     const operands all = open(a);
     for (long t = begin; t < end; t++) {
         const long d = t / BBS, b = t % BBS * BB, rows = b + BB < BATCH ? BB : BATCH - b;
-        const weight *w = all.r + d * HP * H;
         float *h = scratch, *next = h + BB * HP;
+        const weight *w = all.r + d * (PACKED ? HP * H : R_D);
+        if (!PACKED) pack_weights(next + BB * HP, (const float *)w, R_R, 1, H, UNITS), w = (const weight *)(next + BB * HP);
         load_state(h, HP, all.h + d * H_D + b * H_B, H_B, rows, H);
         for (long s = 0; s < TIME; s++) {
             const long at = d == 1 || REVERSE ? TIME - 1 - s : s;

@@ -1,0 +1,88 @@
+// Products C[b, m, n] = A[b, m, :] · B[b, :, n] of few rows with a matrix that is no constant. Reading B is what takes the time: it is read in place, once, as
+// it lies. Where its rows lie whole, the sums of a tile's columns wait in scratch while DEEP rows at a time are added to them: runs of NB floats, not of one
+// vector from every page. Where its columns lie whole (a transposed matrix), WIDE of them are multiplied with the rows of A at a time.
+#include "vec.h"
+
+// <region>
+enum : long { BATCH = 1, M = 3, N = 43, K = 19, AR = 19, BK = 43, BN = 1 };
+#define A_AT(b) 0
+#define B_AT(b) 0
+typedef struct { float *y; } tail;
+AI tail tail_open(const args *a) { return (tail){ a[2].p }; }
+AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t->y + (b * M + r) * N + c, x, n); }
+// </region>
+// <tactic>
+enum : long { NB = 64 };
+// </tactic>
+
+#define NBS ((N + NB - 1) / NB)
+#define WHOLE_ROWS (BN == 1)
+enum : long { DEEP = 4, WIDE = 4 };
+
+// `deep` rows of B, so many vectors of its columns of n lanes, added to the sums. Two vectors are a line of the cache: rows whose distance is a power of two
+// share a few places in L1, which no line of them would outlive.
+AI void added(int deep, int vectors, int n, const args *a, const float *A, const float *B, float *sum) {
+    vf32 acc[M * 2];
+    unroll (int i = 0; i < M; i++)
+        unroll (int j = 0; j < vectors; j++) acc[i * 2 + j] = ld_f32(sum + i * NB + j * VL);
+    unroll (int k = 0; k < deep; k++)
+        unroll (int j = 0; j < vectors; j++) {
+            const vf32 v = n == VL ? ld_f32(B + k * BK + j * VL) : ldn_f32(B + k * BK, n);
+            unroll (int i = 0; i < M; i++) acc[i * 2 + j] = vec_fma(bc_f32(A[i * AR + k]), v, acc[i * 2 + j]);
+        }
+    unroll (int i = 0; i < M; i++)
+        unroll (int j = 0; j < vectors; j++) st_f32(sum + i * NB + j * VL, acc[i * 2 + j]);
+}
+
+AI void rows(int deep, const args *a, const float *A, const float *B, float *sum, long count) {
+    long c = 0;
+    for (; c + 2 * VL <= count; c += 2 * VL) added(deep, 2, VL, a, A, B + c, sum + c);
+    for (; c + VL <= count; c += VL) added(deep, 1, VL, a, A, B + c, sum + c);
+    if (c < count) added(deep, 1, (int)(count - c), a, A, B + c, sum + c);
+}
+
+// `count` columns of B times the rows of A: lane j of part i for row i and column j.
+AI void dots(int count, const args *a, const float *A, const float *B, float *part) {
+    vf32 acc[M * WIDE];
+    unroll (int i = 0; i < M * WIDE; i++) acc[i] = bc_f32(0);
+    long k = 0;
+    for (; k + VL <= K; k += VL)
+        unroll (int j = 0; j < count; j++) {
+            const vf32 v = ld_f32(B + j * BN + k);
+            unroll (int i = 0; i < M; i++) acc[i * WIDE + j] = vec_fma(ld_f32(A + i * AR + k), v, acc[i * WIDE + j]);
+        }
+    if (K % VL)
+        unroll (int j = 0; j < count; j++) {
+            const vf32 v = ldn_f32(B + j * BN + k, K - k);
+            unroll (int i = 0; i < M; i++) acc[i * WIDE + j] = vec_fma(ldn_f32(A + i * AR + k, K - k), v, acc[i * WIDE + j]);
+        }
+    unroll (int i = 0; i < M; i++)
+        unroll (int j = 0; j < count; j++) part[i * VL + j] = hsum_f32(acc[i * WIDE + j]);
+}
+
+void KERNEL(const args *table, long begin, long end, void *scratch) {
+    OWN_ARGS(a, table);
+    const tail T = tail_open(a);
+    float *sum = scratch;
+    for (long t = begin; t < end; t++) {
+        const long b = t / NBS, n0 = t % NBS * NB, n1 = n0 + NB < N ? n0 + NB : N;
+        const float *A = (const float *)a[0].p + A_AT(b), *B = (const float *)a[1].p + B_AT(b);
+        if (WHOLE_ROWS) {
+            for (long i = 0; i < M * NB; i += VL) st_f32(sum + i, bc_f32(0));
+            long k = 0;
+            for (; k + DEEP <= K; k += DEEP) rows(DEEP, a, A + k, B + k * BK + n0, sum, n1 - n0);
+            for (; k < K; k++) rows(1, a, A + k, B + k * BK + n0, sum, n1 - n0);
+        }
+        for (long n = n0; n < n1; n += VL) {
+            const int left = n1 - n < VL ? (int)(n1 - n) : VL;
+            float part[M * VL];
+            if (!WHOLE_ROWS) {
+                for (long i = 0; i < M * VL; i += VL) st_f32(part + i, bc_f32(0));
+                long j = 0;
+                for (; j + WIDE <= left; j += WIDE) dots(WIDE, a, A, B + (n + j) * BN, part + j);
+                for (; j < left; j++) dots(1, a, A, B + (n + j) * BN, part + j);
+            }
+            unroll (int i = 0; i < M; i++) finish(&T, ld_f32(WHOLE_ROWS ? sum + i * NB + n - n0 : part + i * VL), b, i, n, left);
+        }
+    }
+}

@@ -1,0 +1,79 @@
+// Decision trees. A tile is a run of rows; tree after tree, so that one stays in L1 while the rows go through it, eight at a time: each step of a row waits
+// for the node that the step before it found, so several have to be under way. Rows that make no eight go through eight trees at a time instead.
+// Nothing branches on a comparison: it is added to the place of the next node.
+#include "vec.h"
+
+// <region>
+enum : long { ROWS = 5, TREES = 3, TARGETS = 1, XR = 4, XF = 1, YR = 1, YT = 1, MISSING = 0, SINGLE = 1 };
+typedef f32 element, value;
+#define START 0
+#define JOIN(a, b) ((a) + (b))
+// </region>
+// <tactic>
+enum : long { RB = 64 };
+// </tactic>
+
+enum : long { ABREAST = 8, STRIDE = 4 };                                    // steps between two looks at whether all have arrived
+typedef struct { element threshold; i32 feature, child; } node;
+
+AI i32 next(node n, const element *x) {
+    const i32 f = MISSING && n.feature < 0 ? ~n.feature : n.feature;
+    const element v = x[f * XF];
+    return n.child + !((v <= n.threshold) | (MISSING && v != v && n.feature < 0));
+}
+
+// Walks down from the slots in `at`, row by row or tree by tree: lane l reads the features at x + l · step.
+AI void walk(const node *nodes, const element *x, long step, i32 *at, long depth) {
+    for (long d = 0; d < depth; d += STRIDE) {
+        i32 moved = 0;
+        unroll (int s = 0; s < STRIDE; s++) {
+            unroll (int l = 0; l < ABREAST; l++) {
+                const i32 to = next(nodes[at[l]], x + l * step);
+                if (s == STRIDE - 1) moved |= to ^ at[l];
+                at[l] = to;
+            }
+        }
+        if (!moved) break;
+    }
+}
+
+// What the leaf in a slot holds, joined into a row of the result.
+AI void take(const args *a, value *y, i32 at) {
+    if (SINGLE) {
+        y[0] = JOIN(y[0], ((const value *)a[3].p)[at]);
+    } else {
+        const i32 *start = (const i32 *)a[4].p + ((const i32 *)a[3].p)[at], *target = a[5].p;
+        const value *weight = a[6].p;
+        for (i32 e = start[0]; e < start[1]; e++) y[target[e] * YT] = JOIN(y[target[e] * YT], weight[e]);
+    }
+}
+
+void KERNEL(const args *table, long begin, long end, void *scratch) {
+    OWN_ARGS(a, table);
+    const element *all = a[0].p;
+    const node *nodes = a[1].p;
+    const i32 *depth = a[2].p;
+    value *result = a[SINGLE ? 4 : 7].p;
+    for (long b = begin; b < end; b++) {
+        const long r0 = b * RB, r1 = r0 + RB < ROWS ? r0 + RB : ROWS, whole = r0 + (r1 - r0) / ABREAST * ABREAST;
+        for (long r = r0; r < r1; r++)
+            for (long k = 0; k < TARGETS; k++) result[r * YR + k * YT] = START;
+        for (long t = 0; t < TREES; t++)
+            for (long r = r0; r < whole; r += ABREAST) {
+                i32 at[ABREAST];
+                unroll (int l = 0; l < ABREAST; l++) at[l] = (i32)t;
+                walk(nodes, all + r * XR, XR, at, depth[t]);
+                unroll (int l = 0; l < ABREAST; l++) take(a, result + (r + l) * YR, at[l]);
+            }
+        for (long r = whole; r < r1; r++)
+            for (long t = 0; t < TREES; t += ABREAST) {
+                i32 at[ABREAST], deepest = 0;
+                unroll (int l = 0; l < ABREAST; l++) {
+                    at[l] = (i32)(t + l < TREES ? t + l : TREES - 1);
+                    deepest = depth[at[l]] > deepest ? depth[at[l]] : deepest;
+                }
+                walk(nodes, all + r * XR, 0, at, deepest);
+                for (int l = 0; l < ABREAST && t + l < TREES; l++) take(a, result + r * YR, at[l]);
+            }
+    }
+}
