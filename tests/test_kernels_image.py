@@ -3,6 +3,8 @@ import numpy as np
 import pytest
 from kernel_harness import Case, check, check_dynamic, declare, named, program, region_of, walk
 
+from test_kernels import fed
+
 from pelton.ir.text import parse
 from pelton.kernels.template import TEMPLATES
 from pelton.tune.candidates import refusal
@@ -47,7 +49,10 @@ declare(
     upwards((1, 6, 4, 5), 6, (3, 2), (1, 3), (0, 1, 1, 0), (2, 1), (0, 2), group=3),
     upwards((1, 5, 4, 5), 3, (1, 1), (3, 2), (0, 0, 0, 0)),
     upwards((1, 4, 9, 8), 9, (5, 5), (1, 1), (2, 2, 2, 2)),
-    upwards((2, 3, 11), 5, (4,), (3,), (2, 1)))
+    upwards((2, 3, 11), 5, (4,), (3,), (2, 1)),
+    fed(upwards((2, 3, 11), 5, (4,), (3,), (2, 1))),
+    fed(upwards((2, 12, 4, 5), 38, (3, 2), (2, 3), (0, 1, 1, 0), (2, 1), (0, 2), group=2), order=(1, 3, 0, 2)),
+    fed(upwards((1, 24, 7, 7), 16, (4, 4), (2, 2), (1, 1, 1, 1), tail=[("s", "relu", "y")]), bias=False))
 
 declare(
     "depthwise_transpose",

@@ -15,7 +15,7 @@ from pelton.backends.cpu.machine import target as runs_on
 from pelton import pictures
 from pelton.check import check
 from pelton.errors import BuildError, Cancelled
-from pelton.ir.graph import Graph
+from pelton.ir.graph import Graph, Node
 from pelton.ir.types import STRING
 from pelton.kernels import library  # noqa: F401  (declares the templates)
 from pelton.kernels.compile import Compiler, compiler_id
@@ -101,7 +101,7 @@ def plan(graph: Graph, options: Options, target: Target, clock: search.Timing | 
             return "strings are Python objects, which host steps alone may touch"
         return candidates.claim(r, options.strict)
 
-    def claimed(node) -> bool:
+    def claimed(graph: Graph, node: Node) -> bool:
         return claim(region.cut(graph, (node,), (node,))) is None
     graph = decompose(split_recurrent(graph), claimed)
     fused = chains.join(fuse.fuse(graph, claim), clock, target, options.strict, search.MOST[options.level])
