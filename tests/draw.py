@@ -53,8 +53,9 @@ _INDEX_BOUND = {
     "scatter_nd": lambda x, indices, attrs: np.array(x.shape[:indices.shape[-1]]),
     "one_hot": lambda indices, values, attrs: attrs["depth"],
     "roi_align": lambda x, rois, attrs: x.shape[0],
+    "max_roi_pool": lambda x, rois, attrs: x.shape[0],
 }
-_INDEX_PLACE = {"one_hot": 0, "roi_align": 2}
+_INDEX_PLACE = {"one_hot": 0, "roi_align": 2, "max_roi_pool": 2}
 
 
 def _indices(rng: np.random.Generator, op: Op, types: tuple[TensorType, ...], attrs: dict) -> np.ndarray:

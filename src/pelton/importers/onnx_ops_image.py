@@ -2,12 +2,13 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
 from pelton.ir.dims import Dim, Size, is_known, maximum
 from pelton.ir.graph import Value
-from pelton.ir.types import F32, DType
+from pelton.ir.types import F32, I64
 
 from .onnx_reading import Reading, Thing, reads
 
@@ -40,7 +41,7 @@ def _by_scales(n: Reading, scales: tuple[float, ...]) -> Thing:
         raise n.refuse(f"{n.op} needs a scale for each of {x.type.rank} axes, got {list(scales)}")
     shape = tuple(_scaled(d, s) for d, s in zip(x.type.shape, scales))
     shrinks = any(s < 1 for s in scales) and not any(s > 1 for s in scales)
-    return n.emit("resize", x, shape=shape, scales=scales, mode=_mode(n), coordinates="asymmetric", nearest="ceil" if shrinks else "floor")
+    return _resized(n, x, shape=shape, scales=scales, mode=_mode(n), coordinates="asymmetric", nearest="ceil" if shrinks else "floor")
 
 
 def _scaled(size: Size, scale: float) -> Size:
@@ -99,16 +100,17 @@ def resize(n: Reading) -> Thing | tuple[Thing, ...]:
     how = dict(shape=tuple(shape), scales=tuple(scales), mode=mode, coordinates=coordinates, nearest=n.attr("nearest_mode"), cubic_a=n.attr("cubic_coeff_a"),
                exclude_outside=n.flag("exclude_outside"), extrapolation=n.attr("extrapolation_value"),
                antialias=n.flag("antialias") and mode != "nearest", roi=roi)
-    if mode == "nearest" or x.type.dtype.is_float:
-        return n.emit("resize", x, **how)
-    return _cut_back(n, n.emit("resize", n.cast(x, F32), **how), x.type.dtype)
+    return _resized(n, x, **how)
 
 
-def _cut_back(n: Reading, y: Value, to: DType) -> Value:
-    """Integers that were interpolated as floats: what a cubic curve has beyond the type's range is its last number."""
-    bits = int(to.value[1:])
-    low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if to.is_signed else (0, (1 << bits) - 1)
-    return n.cast(n.emit("clip", y, n.like(y, low), n.like(y, high)), to)
+def _resized(n: Reading, x: Value, *, mode: str, **how: Any) -> Value:
+    """Integers are interpolated as floats and cut back: what a cubic curve has beyond the type's range is its last number."""
+    dtype = x.type.dtype
+    if mode == "nearest" or dtype.is_float:
+        return n.emit("resize", x, mode=mode, **how)
+    y, bits = n.emit("resize", n.cast(x, F32), mode=mode, **how), int(dtype.value[1:])
+    low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if dtype.is_signed else (0, (1 << bits) - 1)
+    return n.cast(n.emit("clip", y, n.like(y, low), n.like(y, high)), dtype)
 
 
 def _roi(n: Reading, rank: int, axes: tuple[int, ...]) -> tuple[float, ...]:
@@ -166,11 +168,17 @@ def center_crop_pad(n: Reading) -> Thing:
 
 
 @reads("RoiAlign")
-def roi_align(n: Reading) -> Thing | tuple[Thing, ...]:
-    """How many points a bin has is given, or (0) follows from the size of each roi, which no plan can know."""
-    samples = n.attr("sampling_ratio")
-    if samples < 1:
-        return n.foreign()
+def roi_align(n: Reading) -> Thing:
     half = n.attr("coordinate_transformation_mode", "output_half_pixel") == "half_pixel"
-    return n.emit("roi_align", n.input(0), n.input(1), n.input(2), height=n.attr("output_height"), width=n.attr("output_width"), samples=samples,
-                  scale=n.attr("spatial_scale"), mode=n.attr("mode"), half_pixel=half)
+    return n.emit("roi_align", n.input(0), n.input(1), n.input(2), height=n.attr("output_height"), width=n.attr("output_width"),
+                  samples=max(n.attr("sampling_ratio"), 0), scale=n.attr("spatial_scale"), mode=n.attr("mode"), half_pixel=half)
+
+
+@reads("MaxRoiPool")
+def max_roi_pool(n: Reading) -> Thing:
+    """The first number of each roi says which picture it is of."""
+    x, rois, (height, width) = n.input(0), n.input(1), n.attr("pooled_shape")
+    if rois.type.rank != 2 or rois.type.shape[1] != 5:
+        raise n.refuse(f"MaxRoiPool needs rois of five numbers, got {rois.type}")
+    batch = n.reshape(n.cast(n.slice(rois, 1, 0, 1), I64), (rois.type.shape[0],))
+    return n.emit("max_roi_pool", x, n.slice(rois, 1, 1, 5), batch, height=height, width=width, scale=n.attr("spatial_scale"))

@@ -11,7 +11,7 @@ from pelton.ir.types import BF16, F16, F32, TensorType
 
 from .linear import matmul
 from .math import add, cast
-from .op import Term, expect, expect_equal, structured
+from .op import Thing, expect, expect_equal, structured
 from .shape import concat, pad, reshape, slice_, transpose
 from .shape import expand as spread
 
@@ -60,32 +60,32 @@ def pad_space(x: np.ndarray, pads: Ints, value=0) -> np.ndarray:
 
 # --- expansions: pictures of another rank, and types that kernels do not compute in
 
-def padded(x: Value | Term, pads: Ints) -> Value | Term:
+def padded(x: Thing, pads: Ints) -> Thing:
     """x [batch, channels, space…] with zeros around its spatial axes, or less of it."""
     spatial = len(pads) // 2
-    return pad(x, 0.0, pads=(0, 0, *pads[:spatial], 0, 0, *pads[spatial:])) if any(p != 0 for p in pads) else x
+    return pad(x, 0, pads=(0, 0, *pads[:spatial], 0, 0, *pads[spatial:])) if any(p != 0 for p in pads) else x
 
 
-def along(x: Value | Term, axis: int, start: int, end: int, step: int = 1) -> Term:
+def along(x: Thing, axis: int, start: int, end: int, step: int = 1) -> Thing:
     return slice_(x, starts=(start,), ends=(end,), axes=(axis,), steps=(step,))
 
 
-def pictures(x: Value | Term, shape: Ints) -> Term:
+def pictures(x: Thing, shape: Ints) -> Thing:
     """x [batch, channels, depth, space…] as batch · depth pictures."""
     n, c, d, *space = shape
     return reshape(transpose(x, perm=(0, 2, 1, *range(3, len(shape)))), shape=(n * d, c, *space))
 
 
-def stacked(y: Value | Term, batch: int, depth: int, shape: Ints) -> Term:
+def stacked(y: Thing, batch: int, depth: int, shape: Ints) -> Thing:
     """Pictures of `shape` [batch · depth, channels, space…] as [batch, channels, depth, space…]."""
     return transpose(reshape(y, shape=(batch, depth, *shape[1:])), perm=(0, 2, 1, *range(3, len(shape) + 1)))
 
 
-def _in_f32(op, x: Value, w: Value, b: Value, **attrs) -> Term:
+def _in_f32(op, x: Value, w: Value, b: Value, **attrs) -> Thing:
     return cast(op(*(cast(v, to=F32) for v in (x, w, b)), **attrs), to=x.type.dtype)
 
 
-def _by_depth(x: Value, w: Value, b: Value, *, strides: Ints, pads: Ints, dilations: Ints, group: int) -> Term:
+def _by_depth(x: Value, w: Value, b: Value, *, strides: Ints, pads: Ints, dilations: Ints, group: int) -> Thing:
     """A sum over the places of the kernel along the first spatial axis: convolutions of one axis less, each of all pictures that a place meets."""
     n, c, *space = x.type.shape
     m, _, places, *kernel = w.type.shape
@@ -93,16 +93,17 @@ def _by_depth(x: Value, w: Value, b: Value, *, strides: Ints, pads: Ints, dilati
     depth, *sizes = window_sizes(tuple(space), w.type.shape[2:], strides, pads, dilations)
     deep = padded(x, (pads[0], *[0] * (spatial - 1), pads[spatial], *[0] * (spatial - 1)))
     flat = dict(strides=strides[1:], pads=(*pads[1:spatial], *pads[spatial + 1:]), dilations=dilations[1:], group=group)
-    total: Term | None = None
+    total: Thing = None
+    none = np.zeros(m, b.type.dtype.numpy)
     for k in range(places):
         start = k * dilations[0]
         met = pictures(along(deep, 2, start, start + (depth - 1) * strides[0] + 1, strides[0]), (n, c, depth, *space[1:]))
-        part = convolution(met, reshape(along(w, 2, k, k + 1), shape=(m, w.type.shape[1], *kernel)), b if total is None else np.zeros(m), **flat)
+        part = convolution(met, reshape(along(w, 2, k, k + 1), shape=(m, w.type.shape[1], *kernel)), b if total is None else none, **flat)
         total = part if total is None else add(part, total)
     return stacked(total, n, depth, (n * depth, m, *sizes))
 
 
-def _by_product(x: Value, w: Value, b: Value, *, strides: Ints, pads: Ints, dilations: Ints, group: int) -> Term:
+def _by_product(x: Value, w: Value, b: Value, *, strides: Ints, pads: Ints, dilations: Ints, group: int) -> Thing:
     """One product of all filters with what each pixel's window holds."""
     n, c = x.type.shape[:2]
     m, kernel = w.type.shape[0], w.type.shape[2:]
@@ -159,7 +160,7 @@ class convolution:
             y += np.concatenate([w[at] for at, _ in some], -1) @ met
         return y.reshape(n, m, *sizes) + b.reshape(m, *[1] * len(sizes))
 
-    def expand(x: Value, w: Value, b: Value, **attrs) -> Term | None:
+    def expand(x: Value, w: Value, b: Value, **attrs) -> Thing:
         if x.type.dtype in (F16, BF16):
             return _in_f32(convolution, x, w, b, **attrs)
         if x.type.rank > 4:
@@ -171,7 +172,7 @@ class convolution:
         return 2 * out.size * math.prod(w.shape[1:])
 
 
-def _by_phases(x: Value, w: Value, b: Value, *, strides: Ints, pads: Ints, dilations: Ints, group: int, output_padding: Ints) -> Term:
+def _by_phases(x: Value, w: Value, b: Value, *, strides: Ints, pads: Ints, dilations: Ints, group: int, output_padding: Ints) -> Thing:
     """Along the first spatial axis, what is congruent modulo the stride is reached by the same places of the kernel: each such phase is a sum of
     transposed convolutions of one axis less, and the output takes from the phases in turn."""
     n, c, inner, *space = x.type.shape
@@ -182,13 +183,13 @@ def _by_phases(x: Value, w: Value, b: Value, *, strides: Ints, pads: Ints, dilat
     deep, rows = pictures(x, x.type.shape), -(-depth // stride)
     phases = []
     for phase in range(stride):
-        total: Term | Value | None = None
+        total: Thing = None
         for k in range(places):
             shift, of = divmod(k * dilations[0] - pads[0], stride)
             if of == phase:
                 filters = reshape(along(w, 2, k, k + 1), shape=(c, w.type.shape[1], *w.type.shape[3:]))
-                part = reshape(conv_transpose(deep, filters, np.zeros(m), **flat), shape=(n, inner, m, *sizes))
-                part = pad(part, 0.0, pads=(0, shift, *[0] * (1 + len(sizes)), 0, rows - inner - shift, *[0] * (1 + len(sizes))))
+                part: Thing = reshape(conv_transpose(deep, filters, np.zeros(m, b.type.dtype.numpy), **flat), shape=(n, inner, m, *sizes))
+                part = pad(part, 0, pads=(0, shift, *[0] * (1 + len(sizes)), 0, rows - inner - shift, *[0] * (1 + len(sizes))))
                 total = part if total is None else add(total, part)
         total = add(total, reshape(b, shape=(m, *[1] * len(sizes)))) if total is not None else spread(
             reshape(b, shape=(m, *[1] * len(sizes))), shape=(n, rows, m, *sizes))
@@ -197,16 +198,16 @@ def _by_phases(x: Value, w: Value, b: Value, *, strides: Ints, pads: Ints, dilat
     return transpose(along(joined, 1, 0, depth), perm=(0, 2, 1, *range(3, 2 + spatial)))
 
 
-def _by_convolution(x: Value, w: Value, b: Value, *, strides: Ints, pads: Ints, dilations: Ints, group: int, output_padding: Ints) -> Term:
+def _by_convolution(x: Value, w: Value, b: Value, *, strides: Ints, pads: Ints, dilations: Ints, group: int, output_padding: Ints) -> Thing:
     """The convolution of x, with zeros between its elements, with the filters turned round."""
     n, c, *space = x.type.shape
     each, kernel, spatial = w.type.shape[1], w.type.shape[2:], len(space)
-    apart = pad(reshape(x, shape=(n, c, *(size for d in space for size in (d, 1)))), 0.0,
+    apart: Thing = pad(reshape(x, shape=(n, c, *(size for d in space for size in (d, 1)))), 0,
                 pads=(*[0] * (2 + 2 * spatial), 0, 0, *(p for s in strides for p in (0, s - 1))))
     apart = reshape(apart, shape=(n, c, *(d * s for d, s in zip(space, strides))))
     reach = tuple((k - 1) * d for k, d in zip(kernel, dilations))
     around = (*(r - p for r, p in zip(reach, pads)), *(r - p + extra + 1 - s for r, p, extra, s in zip(reach, pads[spatial:], output_padding, strides)))
-    filters = transpose(reshape(w, shape=(group, c // group, each, *kernel)), perm=(0, 2, 1, *range(3, 3 + spatial)))
+    filters: Thing = transpose(reshape(w, shape=(group, c // group, each, *kernel)), perm=(0, 2, 1, *range(3, 3 + spatial)))
     filters = slice_(reshape(filters, shape=(group * each, c // group, *kernel)), starts=tuple(k - 1 for k in kernel), ends=(-1,) * spatial,
                      axes=tuple(range(2, 2 + spatial)), steps=(-1,) * spatial)
     return convolution(padded(apart, around), filters, b, strides=(1,) * spatial, pads=(0,) * 2 * spatial, dilations=dilations, group=group)
@@ -253,7 +254,7 @@ class conv_transpose:
         inside = (..., *(slice(begin, size - end) for begin, end, size in zip(pads[:spatial], pads[spatial:], full)))
         return y[inside] + b.reshape(-1, *[1] * spatial)
 
-    def expand(x: Value, w: Value, b: Value, **attrs) -> Term | None:
+    def expand(x: Value, w: Value, b: Value, **attrs) -> Thing:
         if x.type.dtype in (F16, BF16):
             return _in_f32(conv_transpose, x, w, b, **attrs)
         if x.type.rank > 4:

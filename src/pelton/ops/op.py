@@ -14,6 +14,7 @@ from pelton.ir.types import DType, TensorType, broadcast_shapes
 from . import scalar as sc
 
 REGISTRY: dict[str, "Op"] = {}
+Thing = Any            # what expansions are made of: a Value, a Term, a number, an array (and type checkers take an applied op for what it no longer is)
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ from pelton.ir.types import I64, TensorType
 
 from .conv import Ints, check_window, pad_space, pictures, stacked, taps, window_sizes
 from .math import add, cast, greater, where
-from .op import Op, Term, composite, expect, structured
+from .op import Term, Thing, composite, expect, structured
 from .shape import pad, reshape, slice_
 
-_WINDOWS = (
+_WINDOWS: tuple[tuple[str, dict], ...] = (
     ("f32[2, 3, 11, 13]", dict(kernel=(3, 3), strides=(2, 2), pads=(1, 1, 1, 1), dilations=(1, 1))),
     ("f32[1, 58, 7, 7]", dict(kernel=(7, 7), strides=(1, 1), pads=(0, 0, 0, 0), dilations=(1, 1))),
     ("f32[1, 58, 8, 9]", dict(kernel=(2, 3), strides=(2, 1), pads=(0, 1, 1, 0), dilations=(1, 1))),
@@ -40,7 +40,7 @@ def _pad_to_windows(x: np.ndarray, kernel: Ints, strides: Ints, pads: Ints, dila
     return pad_space(x, (*pads[:spatial], *map(max, pads[spatial:], reach)), value)
 
 
-def _by_depth(op: Op, x: Value, *, kernel: Ints, strides: Ints, pads: Ints, dilations: Ints, ceil_mode: bool = False, **more) -> Term | None:
+def _by_depth(op: Thing, x: Value, *, kernel: Ints, strides: Ints, pads: Ints, dilations: Ints, ceil_mode: bool = False, **more) -> Thing:
     """More than two spatial axes: pictures are pooled, then what became of them along the first of the axes. Means are means of means, as what counts
     is the product of what counts along each axis."""
     if x.type.rank <= 4:
@@ -72,7 +72,7 @@ class max_pool:
             np.maximum(y, x[window], out=y)
         return y
 
-    def expand(x: Value, **attrs) -> Term | None:
+    def expand(x: Value, **attrs) -> Thing:
         return _by_depth(max_pool, x, **attrs)
 
     flops = _flops
@@ -85,7 +85,7 @@ def _places(shape: Ints, column_major: bool) -> list[int]:
     return [math.prod(shape[1:]), math.prod(space), *steps]
 
 
-@composite(examples=(*((*types, dict(attrs, column_major=i % 2 == 1)) for i, (*types, attrs) in enumerate(_WINDOWS)),
+@composite(examples=(*((type, dict(attrs, column_major=i % 2 == 1)) for i, (type, attrs) in enumerate(_WINDOWS)),
                      ("u8[1, 3, 9, 9]", dict(kernel=(3, 3), strides=(2, 2), pads=(1, 1, 1, 1), dilations=(1, 1)))))
 class max_pool_places:
     """Where in X the largest element of each window lies (the first of equals), as an index into its elements."""
@@ -105,7 +105,7 @@ class max_pool_places:
             best, found = np.where(better, padded[window], best), np.where(better, index[window], found)
         return found
 
-    def expand(x: Value, *, kernel: Ints, strides: Ints, pads: Ints, dilations: Ints, ceil_mode: bool, column_major: bool) -> Term | None:
+    def expand(x: Value, *, kernel: Ints, strides: Ints, pads: Ints, dilations: Ints, ceil_mode: bool, column_major: bool) -> Thing:
         shape, spatial = x.type.shape, len(kernel)
         if not is_known(*shape):
             return None
@@ -113,8 +113,8 @@ class max_pool_places:
         reach = [(n - 1) * s + (k - 1) * d + 1 - before - size for n, s, k, d, before, size in zip(sizes, strides, kernel, dilations, pads, shape[2:])]
         lowest = np.asarray(-np.inf if x.type.dtype.is_float else np.iinfo(x.type.dtype.numpy).min, x.type.dtype.numpy)
         wide = pad(x, lowest, pads=(0, 0, *pads[:spatial], 0, 0, *map(max, pads[spatial:], reach)))
-        best: Term | None = None
-        found: Term | np.ndarray = np.zeros((), np.int32)
+        best: Thing = None
+        found: Thing = np.zeros((), np.int32)
         for at, (_, *window) in zip(np.ndindex(*kernel), (window for _, window in taps(kernel, strides, dilations, sizes))):
             met = slice_(wide, starts=tuple(w.start for w in window), ends=tuple(w.stop for w in window), axes=tuple(range(2, 2 + spatial)), steps=strides)
             here = np.asarray(sum(k * d * step for k, d, step in zip(at, dilations, steps[2:])), np.int32)
@@ -125,7 +125,7 @@ class max_pool_places:
                 best, found = where(better, met, best), where(better, here, found)
         first = [np.arange(d) * step for d, step in zip(shape[:2], steps)]
         first += [(np.arange(n) * s - before) * step for n, s, before, step in zip(sizes, strides, pads, steps[2:])]
-        index: Term | None = cast(found, to=I64) if isinstance(found, Term) else None
+        index: Thing = cast(found, to=I64) if isinstance(found, Term) else None
         for axis, offsets in enumerate(first):
             if offsets.any() or index is None:
                 part = offsets.reshape(-1, *[1] * (len(shape) - 1 - axis))
@@ -156,7 +156,7 @@ class average_pool:
             count += counted[window]
         return total / count
 
-    def expand(x: Value, **attrs) -> Term | None:
+    def expand(x: Value, **attrs) -> Thing:
         return _by_depth(average_pool, x, **attrs)
 
     flops = _flops

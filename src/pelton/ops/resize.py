@@ -1,18 +1,22 @@
 """Resizing by interpolation: nearest, linear and cubic along each axis, with ONNX's coordinate rules."""
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
-from pelton.ir.dims import is_known
+from pelton.ir.dims import Size, is_known
 from pelton.ir.graph import Value
-from pelton.ir.types import F64, TensorType
+from pelton.ir.types import F32, F64, I64, TensorType
 
-from .math import where
-from .op import Term, expect, structured
-from .sample import blend
-from .shape import gather
+from .math import abs_, add, cast, ceil, div, floor, maximum, minimum, mul, sub, where
+from .op import Thing, expect, structured
+from .reduce import reduce_sum
+from .sample import at_once, blend, curve, number, within
+from .shape import expand as spread
+from .shape import gather, reshape
+from .sizes import iota
 
 _COORDINATES = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "tf_half_pixel_for_nn", "align_corners", "asymmetric", "tf_crop_and_resize")
 _HOW = dict(mode="nearest", coordinates="half_pixel", nearest="round_prefer_floor", cubic_a=-0.75, exclude_outside=False, antialias=False)
@@ -91,6 +95,56 @@ def axis_taps(size: int, out: int, scale: float, *, mode: str, coordinates: str,
     return [(np.clip(p, 0, size - 1).astype(np.int64), w) for p, w in zip(places, weights)]
 
 
+def repeated(scale: float, how: Mapping[str, Any]) -> bool:
+    """Whether the nearest neighbours are just each element so many times."""
+    even = (how["coordinates"], how["nearest"]) == ("asymmetric", "floor") or (
+        how["coordinates"] in ("half_pixel", "pytorch_half_pixel") and how["nearest"].startswith("round"))
+    return how["mode"] == "nearest" and even and scale >= 1 and scale == int(scale)
+
+
+def _repeat(x: Thing, shape: tuple[Size, ...], axis: int, times: int) -> Thing:
+    split = reshape(x, shape=(*shape[:axis + 1], 1, *shape[axis + 1:]))
+    return reshape(spread(split, shape=(*shape[:axis + 1], times, *shape[axis + 1:])), shape=(*shape[:axis], shape[axis] * times, *shape[axis + 1:]))
+
+
+def _open_coordinates(size: Size, out: Size, scale: float, coordinates: str) -> Thing:
+    """`source_coordinates` as a program, in f64, for sizes that a run decides."""
+    at, old, new = cast(iota(size=out), to=F64), number(size, F64), number(out, F64)
+    by: Thing = scale or at_once(div, new, old)
+    if coordinates == "asymmetric":
+        return div(at, by)
+    if coordinates == "align_corners":
+        whole = at_once(mul, old, scale) if scale else new
+        return div(mul(at, at_once(sub, old, 1.0)), at_once(maximum, at_once(sub, whole, 1.0), 1e-9))
+    centred = sub(div(add(at, 0.5), by), 0.5)
+    if coordinates == "pytorch_half_pixel":
+        return mul(centred, at_once(minimum, at_once(sub, new, 1.0), 1.0))                 # 0 where there is one element
+    if coordinates == "half_pixel_symmetric" and scale:
+        rest = at_once(sub, 1.0, at_once(div, new, at_once(mul, old, scale)))
+        return add(centred, at_once(mul, at_once(mul, old, 0.5), rest))
+    return centred
+
+
+def open_taps(size: Size, out: Size, scale: float, *, mode: str, coordinates: str, nearest: str, cubic_a: float, exclude_outside: bool,
+              antialias: bool) -> tuple[Thing, Thing]:
+    """`axis_taps` as a program: indices and weights [out, tap], of the nearest neighbour indices [out] alone."""
+    x, last = _open_coordinates(size, out, scale, coordinates), at_once(sub, number(size, F64), 1.0)
+    if mode == "nearest":
+        found = {"round_prefer_floor": lambda: ceil(sub(x, 0.5)), "round_prefer_ceil": lambda: floor(add(x, 0.5)), "floor": lambda: floor(x),
+                 "ceil": lambda: ceil(x)}[nearest]()
+        return cast(minimum(maximum(found, 0.0), last), to=I64), None
+    share = min(scale, 1.0) if antialias else 1.0
+    reach = int(np.ceil((1 if mode == "linear" else 2) / share))
+    x = reshape(x, shape=(out, 1))
+    places = add(floor(x), np.arange(1.0 - reach, 1.0 + reach))
+    weights = curve(mul(abs_(sub(places, x)), share), mode, cubic_a)
+    if exclude_outside:
+        weights = where(within(places, 0.0, last), weights, 0.0)
+    if exclude_outside or share != 1:
+        weights = div(weights, reduce_sum(weights, axes=(1,), keepdims=True))
+    return cast(minimum(maximum(places, 0.0), last), to=I64), weights
+
+
 @structured("Resize", examples=(
     ("f32[1, 3, 5, 7]", dict(shape=(1, 3, 10, 14), scales=(1.0, 1.0, 2.0, 2.0), mode="nearest", coordinates="asymmetric", nearest="floor")),
     ("f32[1, 58, 4, 4]", dict(shape=(1, 58, 8, 8), scales=(1.0, 1.0, 2.0, 2.0), mode="linear", coordinates="half_pixel")),
@@ -141,18 +195,26 @@ class resize:
         y = np.where(_outside(x.shape, shape, roi), extrapolation, y) if roi else y
         return y.astype(x.dtype)
 
-    def expand(x: Value, *, shape, scales, extrapolation=0.0, roi=(), **how) -> Term | None:
-        """One axis after the other, a gather or a blend with constant tables."""
-        if not is_known(*(n for old, new, scale in zip(x.type.shape, shape, scales) if old != new or scale != 1 for n in (old, new))):
-            return None
-        how, y = {**_HOW, **how}, x
+    def expand(x: Value, *, shape, scales, extrapolation=0.0, roi=(), **how) -> Thing:
+        """One axis after the other, a gather or a blend; where a run decides sizes, with tables computed then."""
+        how, rank = {**_HOW, **how}, x.type.rank
+        y: Thing = x
+        exact = F64 if x.type.dtype is F64 else F32
         for axis, (size, out, scale) in enumerate(zip(x.type.shape, shape, scales)):
-            found = _taps(size, out, scale, axis, x.type.rank, roi, **how) if is_known(size) else None
-            if found is not None and how["mode"] == "nearest":
-                y = gather(y, found[0][0], axis=axis)
-            elif found is not None:
-                weights = np.stack([by for _, by in found], -1)
-                y = blend(y, np.stack([at for at, _ in found], -1), weights if x.type.dtype is F64 else weights.astype(np.float32), axis=axis)
+            known = is_known(size, out)
+            if not known and ((size == out and scale == 1) or repeated(scale, how)):
+                y = y if scale == 1 else _repeat(y, (*shape[:axis], *x.type.shape[axis:]), axis, int(scale))
+                continue
+            if not known and (roi or (how["antialias"] and not scale)):
+                return None
+            found: Thing = _taps(size, out, scale, axis, rank, roi, **how) if known else open_taps(size, out, scale, **how)
+            if found is None:
+                continue
+            indices, weights = [np.stack([part[i] for part in found], -1) for i in (0, 1)] if known else found
+            if how["mode"] == "nearest":
+                y = gather(y, indices[:, 0] if known else indices, axis=axis)
+            else:
+                y = blend(y, indices, (weights.astype(exact.numpy) if known else cast(weights, to=exact)), axis=axis)
         outside = _outside(x.type.shape, shape, roi) if roi else np.zeros(())
         return where(outside, np.asarray(extrapolation, x.type.dtype.numpy), y) if outside.any() else None if y is x else y
 

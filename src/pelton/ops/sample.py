@@ -12,12 +12,9 @@ from pelton.ir.graph import Value
 from pelton.ir.types import F32, F64, I32, I64, DType, TensorType
 
 from .math import abs_, add, cast, div, floor, less_equal, logical_and, maximum, minimum, mul, round_, sub, where
-from .op import Op, Term, composite, expect, expect_equal, structured
-from .reduce import reduce_max
-from .shape import reshape, slice_, transpose
+from .op import Term, Thing, composite, expect, expect_equal, structured
+from .shape import reshape, slice_
 from .sizes import sizes
-
-Thing = Value | Term
 
 
 @structured(examples=(
@@ -54,12 +51,12 @@ def wide(dtype: DType) -> DType:
     return F64 if dtype is F64 else F32
 
 
-def number(size: Size, dtype: DType) -> np.ndarray | Term:
+def number(size: Size, dtype: DType) -> Thing:
     """A size as a scalar, known or not."""
     return np.asarray(size, dtype.numpy) if is_known(size) else cast(sizes(values=(size,), shape=()), to=dtype)
 
 
-def at_once(op: Op, a, b):
+def at_once(op: Thing, a, b):
     """An op on two numbers: computed where both are known."""
     return op(a, b) if isinstance(a, Term) or isinstance(b, Term) else op.evaluate((np.asarray(a), np.asarray(b)), {})[0]
 
@@ -69,11 +66,11 @@ def counted_in(size: Size) -> DType:
     return I32 if is_known(size) and size < 1 << 31 else I64
 
 
-def within(x: Thing, low, high) -> Term:
+def within(x: Thing, low, high) -> Thing:
     return logical_and(less_equal(low, x), less_equal(x, high))
 
 
-def _mirrored(x: Thing, last: np.ndarray | Term, align_corners: bool) -> Term:
+def _mirrored(x: Thing, last: Thing, align_corners: bool) -> Thing:
     """A coordinate reflected at the centres of the first and last element, or at their outer edges, until it lies between."""
     low, span = (0.0, at_once(maximum, last, 1e-9)) if align_corners else (-0.5, at_once(add, last, 1.0))
     far, there_and_back = abs_(sub(x, low)), at_once(mul, span, 2.0)
@@ -81,15 +78,16 @@ def _mirrored(x: Thing, last: np.ndarray | Term, align_corners: bool) -> Term:
     return add(minimum(far, sub(there_and_back, far)), low)
 
 
-def _curve(t: Term, mode: str, a: float = -0.75) -> Term:
+def curve(t: Thing, mode: str, a: float = -0.75) -> Thing:
     """How much an element counts that lies so far away: a hat, or Keys' cubic."""
     if mode == "linear":
         return maximum(sub(1.0, t), 0.0)
     near = add(mul(mul(sub(mul(t, a + 2), a + 3), t), t), 1.0)
-    return where(less_equal(t, 1.0), near, sub(mul(add(mul(sub(mul(t, a), 5 * a), t), 8 * a), t), 4 * a))
+    far = sub(mul(add(mul(sub(mul(t, a), 5 * a), t), 8 * a), t), 4 * a)
+    return where(less_equal(t, 1.0), near, where(less_equal(t, 2.0), far, 0.0))
 
 
-def taps(at: Sequence[Thing], space: Sequence[Size], dtype: DType, *, mode: str, padding: str, align_corners: bool = True) -> tuple[Term, Term]:
+def taps(at: Sequence[Thing], space: Sequence[Size], dtype: DType, *, mode: str, padding: str, align_corners: bool = True) -> tuple[Thing, Thing]:
     """(indices into the elements of `space`, row-major, and weights) [places…, taps] of what is found at coordinates `at` [places…, 1], one per axis.
 
     padding: outside are zeros, the next element of the border, or a reflection.
@@ -97,8 +95,8 @@ def taps(at: Sequence[Thing], space: Sequence[Size], dtype: DType, *, mode: str,
     offsets = {"nearest": (0,), "linear": (0, 1), "cubic": (-1, 0, 1, 2)}[mode]
     grid = np.array(list(itertools.product(offsets, repeat=len(space))), dtype.numpy).T                # [axis, tap]
     counted = counted_in(math.prod(space))
-    index: Term | None = None
-    weight: Term | None = None
+    index: Thing = None
+    weight: Thing = None
     for axis, (x, size) in enumerate(zip(at, space)):
         last = number(size - 1, dtype)
         x = round_(x) if mode == "nearest" else x
@@ -107,7 +105,7 @@ def taps(at: Sequence[Thing], space: Sequence[Size], dtype: DType, *, mode: str,
         elif padding == "reflection":
             x = where(within(x, 0.0 if align_corners else -0.5, last if align_corners else at_once(add, last, 0.5)), x, _mirrored(x, last, align_corners))
         place = add(x if mode == "nearest" else floor(x), grid[axis])
-        by = None if mode == "nearest" else _curve(abs_(sub(x, place)), mode)
+        by = None if mode == "nearest" else curve(abs_(sub(x, place)), mode)
         if padding == "zeros":
             there = within(place, 0.0, last)
             by = where(there, number(1, dtype) if by is None else by, 0.0)
@@ -141,7 +139,7 @@ class grid_sample:
         expect(all(d > 0 for d in x.shape[2:]), "has nothing to sample")
         return x.with_shape((*x.shape[:2], *grid.shape[1:-1]))
 
-    def expand(x: Value, grid: Value, *, mode: str, padding: str, align_corners: bool) -> Term:
+    def expand(x: Value, grid: Value, *, mode: str, padding: str, align_corners: bool) -> Thing:
         space, dtype = x.type.shape[2:], wide(x.type.dtype)
         at = []
         for axis, size in enumerate(space):
@@ -152,49 +150,3 @@ class grid_sample:
             at.append(mul(moved if align_corners else sub(moved, 1.0), 0.5))
         index, weight = taps(at, space, dtype, mode=mode, padding=padding, align_corners=align_corners)
         return blend(reshape(x, shape=(*x.type.shape[:2], math.prod(space))), index, weight, axis=2, batch_dims=1)
-
-
-@composite("RoiAlign", examples=(
-    ("f32[2, 3, 9, 11]", "f32[5, 4]", "i64[5]", dict(height=2, width=3, samples=2)),
-    ("f32[2, 3, 9, 11]", "f32[5, 4]", "i64[5]", dict(height=2, width=2, samples=1, scale=3.0, half_pixel=False)),
-    ("f32[2, 3, 9, 11]", "f32[5, 4]", "i64[5]", dict(height=1, width=2, samples=3, scale=2.0, mode="max"))))
-class roi_align:
-    """Y[r, c, i, j] = the mean (or maximum) of samples² points, evenly spread over a bin, of X[batch[r], c] between its elements; rois are x₁, y₁, x₂, y₂."""
-
-    def infer(x: TensorType, rois: TensorType, batch: TensorType, *, height: int, width: int, samples: int, scale: float = 1.0, mode: str = "avg",
-              half_pixel: bool = True) -> TensorType:
-        expect(x.rank == 4 and rois.rank == 2 and batch.rank == 1, "needs pictures, rois of four numbers and the picture of each")
-        expect_equal(rois.shape, (batch.shape[0], 4), "needs four numbers per roi, and as many rois as numbers of pictures")
-        expect(x.dtype is rois.dtype and x.dtype.is_float and batch.dtype.is_integer, "needs floating point, and integers for the pictures")
-        expect(min(height, width, samples) >= 1, f"needs bins and samples, got {height} × {width} of {samples}")
-        expect(mode in ("avg", "max"), f"needs mode avg or max, got {mode!r}")
-        return x.with_shape((batch.shape[0], x.shape[1], height, width))
-
-    def expand(x: Value, rois: Value, batch: Value, *, height: int, width: int, samples: int, scale: float, mode: str, half_pixel: bool) -> Term:
-        n, c, *space = x.type.shape
-        dtype, count, counted = wide(x.type.dtype), batch.type.shape[0], counted_in(n * math.prod(space))
-        given = mul(cast(rois, to=dtype), scale)
-        index: Term | None = None
-        weight: Term | None = None
-        for axis, (size, bins) in enumerate(zip(space, (height, width))):
-            begin, end = (slice_(given, starts=(k,), ends=(k + 1,), axes=(1,), steps=(1,)) for k in (1 - axis, 3 - axis))
-            long = sub(end, begin) if half_pixel else maximum(sub(end, begin), 1.0)
-            steps = (np.arange(bins)[:, None] + (np.arange(samples) + 0.5) / samples).reshape(-1) / bins
-            at = add(sub(begin, 0.5 * half_pixel), mul(long, steps))                                   # [roi, bin · sample]
-            last = number(size - 1, dtype)
-            there = within(at, -1.0, at_once(add, last, 1.0))
-            at = minimum(maximum(at, 0.0), last)
-            shape = (count, *[1] * axis, bins, *[1] * (1 - axis), *[1] * 2 * axis, samples, 1, *[1] * 2 * (1 - axis))        # [roi, i, j, sᵢ, tᵢ, sⱼ, tⱼ]
-            at, there = reshape(at, shape=shape), reshape(where(there, number(1, dtype), 0.0), shape=shape)
-            along = (2, *[1] * 2 * (1 - axis))
-            place = add(floor(at), np.arange(2.0).reshape(along))
-            by = mul(maximum(sub(1.0, abs_(sub(at, place))), 0.0), there)
-            place = cast(minimum(place, last), to=counted)
-            place = place if axis else mul(place, number(space[1], counted))
-            index, weight = (place, by) if index is None else (add(index, place), mul(weight, by))
-        index = add(index, mul(cast(reshape(batch, shape=(count, *[1] * 6)), to=counted), number(math.prod(space), counted)))
-        flat = reshape(transpose(x, perm=(1, 0, 2, 3)), shape=(c, n * math.prod(space)))
-        each = 4 * samples * samples
-        shape = (count, height, width, each) if mode == "avg" else (count, height, width, each, 1)
-        found = blend(flat, reshape(index, shape=shape), reshape(mul(weight, 1 / samples ** 2) if mode == "avg" else weight, shape=shape), axis=1)
-        return transpose(found if mode == "avg" else reduce_max(found, axes=(4,), keepdims=False), perm=(1, 0, 2, 3))
