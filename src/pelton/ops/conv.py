@@ -60,6 +60,9 @@ def pad_space(x: np.ndarray, pads: Ints, value=0) -> np.ndarray:
 
 # --- expansions: pictures of another rank, and types that kernels do not compute in
 
+PARTS = 1024                                    # that an expansion may have, at most: programs should not grow out of proportion
+
+
 def padded(x: Thing, pads: Ints) -> Thing:
     """x [batch, channels, space…] with zeros around its spatial axes, or less of it."""
     spatial = len(pads) // 2
@@ -83,6 +86,20 @@ def stacked(y: Thing, batch: int, depth: int, shape: Ints) -> Thing:
 
 def _in_f32(op, x: Value, w: Value, b: Value, **attrs) -> Thing:
     return cast(op(*(cast(v, to=F32) for v in (x, w, b)), **attrs), to=x.type.dtype)
+
+
+def _joined(x: Value, w: Value, b: Value, *, strides: Ints, pads: Ints, dilations: Ints, group: int) -> Thing:
+    """Neighbouring axes along which the kernel has one place, and nothing is left out or added, as one axis; None where there are none such."""
+    shape, kernel, spatial = x.type.shape, w.type.shape[2:], len(strides)
+    plain = [k == s == 1 and before == after == 0 for k, s, before, after in zip(kernel, strides, pads[:spatial], pads[spatial:])]
+    axis = next((i for i in range(spatial - 1) if plain[i] and plain[i + 1]), None)
+    if axis is None:
+        return None
+    kept = [i for i in range(spatial) if i != axis]
+    y = convolution(reshape(x, shape=(*shape[:2 + axis], shape[2 + axis] * shape[3 + axis], *shape[4 + axis:])),
+                    reshape(w, shape=(*w.type.shape[:2], *(kernel[i] for i in kept))), b, strides=tuple(strides[i] for i in kept),
+                    pads=tuple(pads[i + k] for k in (0, spatial) for i in kept), dilations=tuple(dilations[i] for i in kept), group=group)
+    return reshape(y, shape=(shape[0], w.type.shape[0], *window_sizes(shape[2:], kernel, strides, pads, dilations)))
 
 
 def _by_depth(x: Value, w: Value, b: Value, *, strides: Ints, pads: Ints, dilations: Ints, group: int) -> Thing:
@@ -131,6 +148,7 @@ def _by_product(x: Value, w: Value, b: Value, *, strides: Ints, pads: Ints, dila
     ("f32[1, 3, 9, 10]", "f32[6, 1, 5, 2]", "f32[6]", dict(strides=(2, 3), pads=(2, 0, 1, 1), dilations=(1, 2), group=3)),
     ("f32[2, 5, 31]", "f32[7, 5, 4]", "f32[7]", dict(strides=(3,), pads=(2, 1), dilations=(1,))),
     ("f32[1, 3, 5, 6, 7]", "f32[4, 3, 3, 2, 3]", "f32[4]", dict(strides=(1, 2, 1), pads=(1, 0, 1, 1, 1, 0), dilations=(1, 1, 2))),
+    ("f32[1, 6, 7, 5, 6]", "f32[4, 3, 3, 1, 1]", "f32[4]", dict(strides=(2, 1, 1), pads=(1, 0, 0, 1, 0, 0), dilations=(1, 1, 1), group=2)),
     ("f64[2, 6, 5, 6]", "f64[4, 3, 3, 2]", "f64[4]", dict(strides=(1, 2), pads=(1, 0, 1, 1), dilations=(1, 2), group=2)),
     ("f16[1, 3, 5, 6]", "f16[4, 3, 3, 2]", "f16[4]", dict(strides=(1, 2), pads=(1, 0, 1, 1), dilations=(1, 1))),
     ("i32[1, 3, 9]", "i32[4, 3, 3]", "i32[4]", dict(strides=(1,), pads=(1, 0), dilations=(1,)))))
@@ -164,8 +182,8 @@ class convolution:
         if x.type.dtype in (F16, BF16):
             return _in_f32(convolution, x, w, b, **attrs)
         if x.type.rank > 4:
-            return _by_depth(x, w, b, **attrs)
-        return None if x.type.dtype is F32 else _by_product(x, w, b, **attrs)
+            return _joined(x, w, b, **attrs) or (_by_depth(x, w, b, **attrs) if w.type.shape[2] <= PARTS else None)
+        return None if x.type.dtype is F32 or math.prod(w.type.shape[2:]) > PARTS else _by_product(x, w, b, **attrs)
 
     def flops(x: TensorType, w: TensorType, b: TensorType, *, strides: Ints, pads: Ints, dilations: Ints, group: int = 1) -> int:
         out = convolution.infer(x, w, b, strides=strides, pads=pads, dilations=dilations, group=group)
@@ -258,7 +276,7 @@ class conv_transpose:
         if x.type.dtype in (F16, BF16):
             return _in_f32(conv_transpose, x, w, b, **attrs)
         if x.type.rank > 4:
-            return _by_phases(x, w, b, **attrs)
+            return _by_phases(x, w, b, **attrs) if w.type.shape[2] + attrs["strides"][0] <= PARTS else None
         return None if x.type.dtype is F32 else _by_convolution(x, w, b, **attrs)
 
     def flops(x: TensorType, w: TensorType, b: TensorType, *, strides: Ints, pads: Ints, dilations: Ints, group: int = 1,

@@ -9,7 +9,7 @@ from pelton.ir.dims import is_known
 from pelton.ir.graph import Value
 from pelton.ir.types import I64, TensorType
 
-from .conv import Ints, check_window, pad_space, pictures, stacked, taps, window_sizes
+from .conv import PARTS, Ints, check_window, pad_space, pictures, stacked, taps, window_sizes
 from .math import add, cast, greater, where
 from .op import Term, Thing, composite, expect, structured
 from .shape import pad, reshape, slice_
@@ -107,7 +107,7 @@ class max_pool_places:
 
     def expand(x: Value, *, kernel: Ints, strides: Ints, pads: Ints, dilations: Ints, ceil_mode: bool, column_major: bool) -> Thing:
         shape, spatial = x.type.shape, len(kernel)
-        if not is_known(*shape):
+        if not is_known(*shape) or math.prod(kernel) > PARTS:
             return None
         sizes, steps = window_sizes(shape[2:], kernel, strides, pads, dilations, ceil_mode), _places(shape, column_major)
         reach = [(n - 1) * s + (k - 1) * d + 1 - before - size for n, s, k, d, before, size in zip(sizes, strides, kernel, dilations, pads, shape[2:])]

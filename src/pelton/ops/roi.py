@@ -71,6 +71,8 @@ class roi_align:
         if not samples:                          # as many as follow from each roi: that takes a kernel
             return None if rois.type.dtype is F32 or x.type.dtype is F64 else roi_align(
                 x, cast(rois, to=F32), batch, height=height, width=width, samples=0, scale=scale, mode=mode, half_pixel=half_pixel)
+        if samples > 32:
+            return None
         n, c, *space = x.type.shape
         dtype, count, counted = wide(x.type.dtype), batch.type.shape[0], counted_in(n * math.prod(space))
         given = mul(cast(rois, to=dtype), scale)

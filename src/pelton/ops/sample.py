@@ -131,7 +131,7 @@ class grid_sample:
     """Y[n, c, p…] = X[n, c] at grid[n, p…], whose last axis says where along each axis of space, the last one first: −1 is its begin, 1 its end."""
 
     def infer(x: TensorType, grid: TensorType, *, mode: str = "linear", padding: str = "zeros", align_corners: bool = False) -> TensorType:
-        expect(x.rank >= 3 and grid.rank == x.rank, "needs an input of rank 3 and more, and a grid of its rank")
+        expect(3 <= x.rank <= 6 and grid.rank == x.rank, "needs an input of one to four axes of space, and a grid of its rank")
         expect(x.dtype.is_float and grid.dtype.is_float, "needs floating point")
         expect_equal((grid.shape[0], grid.shape[-1]), (x.shape[0], x.rank - 2), f"needs a grid of the same batch and {x.rank - 2} coordinates per point")
         expect(mode in ("nearest", "linear", "cubic"), f"needs mode nearest, linear or cubic, got {mode!r}")
