@@ -108,6 +108,8 @@ def _resized(n: Reading, x: Value, *, mode: str, **how: Any) -> Value:
     dtype = x.type.dtype
     if mode == "nearest" or dtype.is_float:
         return n.emit("resize", x, mode=mode, **how)
+    if not dtype.is_integer:
+        raise n.refuse(f"{n.op} of {dtype.value} needs mode nearest, got {mode!r}: there is nothing between two elements")
     y, bits = n.emit("resize", n.cast(x, F32), mode=mode, **how), int(dtype.value[1:])
     low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if dtype.is_signed else (0, (1 << bits) - 1)
     return n.cast(n.emit("clip", y, n.like(y, low), n.like(y, high)), dtype)
@@ -141,8 +143,10 @@ def affine_grid(n: Reading) -> Thing:
     if theta.type.rank != 3 or theta.type.shape[1:] != (rank, rank + 1) or not is_known(*space):
         raise n.refuse(f"AffineGrid of space {list(space)} needs theta of shape [batch, {rank}, {rank + 1}], got {theta.type}")
     shape = (batch, *[1] * rank, rank)
+
     def column(k: int) -> Value:
         return n.reshape(n.slice(theta, 2, k, k + 1), shape)
+
     total = column(rank)
     for axis, size in enumerate(space):
         at = np.linspace(-1, 1, size) if n.flag("align_corners") else (2 * np.arange(size) + 1) / size - 1

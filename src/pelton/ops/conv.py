@@ -116,7 +116,7 @@ def _by_depth(x: Value, w: Value, b: Value, *, strides: Ints, pads: Ints, dilati
         start = k * dilations[0]
         met = pictures(along(deep, 2, start, start + (depth - 1) * strides[0] + 1, strides[0]), (n, c, depth, *space[1:]))
         part = convolution(met, reshape(along(w, 2, k, k + 1), shape=(m, w.type.shape[1], *kernel)), b if total is None else none, **flat)
-        total = part if total is None else add(part, total)
+        total = part if total is None else add(total, part)
     return stacked(total, n, depth, (n * depth, m, *sizes))
 
 
