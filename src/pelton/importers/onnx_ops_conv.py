@@ -199,16 +199,11 @@ def average(n: Reading, x: Value, count_include_pad: bool) -> Value:
 
 @reads("LpPool")
 def lp_pool(n: Reading) -> Thing:
-    """(Σ |x|ᵖ)^(1/p) over each window: an average that counts the padding, times the size of the window."""
+    """(Σ |x|ᵖ)^(1/p) over each window: an average that counts the padding, times the size of the window. As in the onnx package, a sum over a window that
+    reaches past the end in ceil_mode stands for a whole one."""
     p, x = n.attr("p"), n.input(0)
-    w = window(n, x)
-    pads, spatial = list(w.pads), len(w.kernel)
-    if n.flag("ceil_mode"):                                        # windows that reach past the end meet zeros, which count here
-        for i, size in enumerate(window_sizes(x.type.shape[2:], w.kernel, w.strides, w.pads, w.dilations, True)):
-            reach = (size - 1) * w.strides[i] + (w.kernel[i] - 1) * w.dilations[i] + 1
-            pads[spatial + i] = maximum(pads[spatial + i], reach - x.type.shape[2 + i] - pads[i])
-    mean = n.emit("average_pool", powered(n, x, p), kernel=w.kernel, strides=w.strides, pads=tuple(pads), dilations=w.dilations, count_include_pad=True)
-    return rooted(n, n.emit("mul", mean, n.like(x, math.prod(w.kernel))), p)
+    mean = average(n, powered(n, x, p), count_include_pad=True)
+    return rooted(n, n.emit("mul", mean, n.like(x, math.prod(n.attr("kernel_shape")))), p)
 
 
 def powered(n: Reading, x: Value, p: int) -> Value:

@@ -104,13 +104,13 @@ def resize(n: Reading) -> Thing | tuple[Thing, ...]:
 
 
 def _resized(n: Reading, x: Value, *, mode: str, **how: Any) -> Value:
-    """Integers are interpolated as floats and cut back: what a cubic curve has beyond the type's range is its last number."""
+    """Integers are interpolated as floats and rounded; what a cubic curve has beyond the type's range is its last number."""
     dtype = x.type.dtype
     if mode == "nearest" or dtype.is_float:
         return n.emit("resize", x, mode=mode, **how)
     if not dtype.is_integer:
         raise n.refuse(f"{n.op} of {dtype.value} needs mode nearest, got {mode!r}: there is nothing between two elements")
-    y, bits = n.emit("resize", n.cast(x, F32), mode=mode, **how), int(dtype.value[1:])
+    y, bits = n.emit("round", n.emit("resize", n.cast(x, F32), mode=mode, **how)), int(dtype.value[1:])
     low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if dtype.is_signed else (0, (1 << bits) - 1)
     return n.cast(n.emit("clip", y, n.like(y, low), n.like(y, high)), dtype)
 

@@ -19,7 +19,8 @@ def _points(begin: float, long: float, bins: int, i: int, count: int, size: int)
     """Of the points of bin i of an axis, those on the picture: (elements they lie between, their weights), and whether there are others."""
     step = long / bins / count if count else 0.0
     first = begin + long / bins * i
-    low, high = ((0, 0) if step <= 0 else (int(np.clip(np.floor((edge - first) / step) + more, 0, count)) for edge, more in ((-1.0, -1), (float(size), 2))))
+    edges = (-1.0, float(size)) if step > 0 else (float(size), -1.0)
+    low, high = (int(np.clip(np.floor((edge - first) / step) + more, 0, count)) for edge, more in zip(edges, (-1, 2))) if step else (0, count)
     at = first + step * (np.arange(low, high) + 0.5)
     inside = (at >= -1) & (at <= size)
     at = np.clip(at[inside], 0, size - 1)
@@ -45,7 +46,7 @@ class roi_align:
         expect(x.rank == 4 and rois.rank == 2 and batch.rank == 1, "needs pictures, rois of four numbers and the picture of each")
         expect_equal(rois.shape, (batch.shape[0], 4), "needs four numbers per roi, and as many rois as numbers of pictures")
         expect(x.dtype.is_float and rois.dtype.is_float and batch.dtype.is_integer, "needs floating point, and integers for the pictures")
-        expect(min(height, width) >= 1 and samples >= 0, f"needs bins and samples, got {height} × {width} of {samples}")
+        expect(min(height, width) >= 1 and 0 <= samples <= 1024, f"needs bins, and 1 to 1024 samples or 0, got {height} × {width} of {samples}")
         expect(mode in ("avg", "max"), f"needs mode avg or max, got {mode!r}")
         return x.with_shape((batch.shape[0], x.shape[1], height, width))
 
@@ -124,3 +125,7 @@ class max_roi_pool:
                     if top < bottom and left < right:
                         y[r, :, i, j] = x[n, :, top:bottom, left:right].max((1, 2))
         return y
+
+    def flops(x: TensorType, rois: TensorType, batch: TensorType, *, height: int, width: int, scale: float = 1.0) -> int:
+        """Of one element per bin: how many there are is part of the data."""
+        return batch.shape[0] * x.shape[1] * height * width

@@ -39,8 +39,9 @@ AI points along(double begin, double end, long bins, long i, long size) {
     }
     const double extent = end - begin > LEAST ? end - begin : LEAST, bin = extent / (double)bins;
     const double count = SAMPLES ? (double)SAMPLES : limited(up(bin), 0, FAR), step = count > 0 ? bin / count : 0, first = begin + bin * (double)i;
-    if (!(step > 0)) return (points){ first, 0, count, 0, 0 };
-    return (points){ first, step, count, (long)limited(down((-1 - first) / step) - 1, 0, count), (long)limited(down(((double)size - first) / step) + 2, 0, count) };
+    if (!(step > 0 || step < 0)) return (points){ first, 0, count, 0, (long)count };
+    const double near = step > 0 ? -1 : (double)size, far = step > 0 ? (double)size : -1;
+    return (points){ first, step, count, (long)limited(down((near - first) / step) - 1, 0, count), (long)limited(down((far - first) / step) + 2, 0, count) };
 }
 
 // The elements that point k lies between and the weight of the second one; false where it is off the picture.
