@@ -65,13 +65,16 @@ def _array(rng: np.random.Generator, type: TensorType, domain: tuple[float, floa
 # op → the sizes that its indices count along, one per element of an index tuple
 _INDEX_BOUND = {
     "gather": lambda x, indices, attrs: x.shape[attrs["axis"]],
+    "blend": lambda x, indices, attrs: x.shape[attrs["axis"]],
     "gather_elements": lambda x, indices, attrs: x.shape[attrs["axis"]],
     "scatter_elements": lambda x, indices, attrs: x.shape[attrs["axis"]],
     "gather_nd": lambda x, indices, attrs: np.array(x.shape[attrs["batch_dims"]:][:indices.shape[-1]]),
     "scatter_nd": lambda x, indices, attrs: np.array(x.shape[:indices.shape[-1]]),
     "one_hot": lambda indices, values, attrs: attrs["depth"],
+    "roi_align": lambda x, rois, attrs: x.shape[0],
+    "max_roi_pool": lambda x, rois, attrs: x.shape[0],
 }
-_INDEX_PLACE = {"one_hot": 0}
+_INDEX_PLACE = {"one_hot": 0, "roi_align": 2, "max_roi_pool": 2}
 
 
 def _indices(rng: np.random.Generator, op: Op, types: tuple[TensorType, ...], attrs: dict) -> np.ndarray:

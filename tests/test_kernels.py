@@ -31,6 +31,14 @@ def conv(shape, channels, kernel, strides=(1, 1), pads=None, dilations=(1, 1), g
     return Case(named(shape, channels, kernel, strides, dilations, group, tail and "tail"), graph, LAST if len(kernel) == 2 else dict(x=(0, 2, 1)))
 
 
+def fed(case, *, bias=True, order=None):
+    """The same with filters, and perhaps a bias, that are inputs."""
+    graph, named_ = case.graph, {v.name: v for v in case.graph.constants}
+    inputs = [named_[n] for n in ("w", "b") if n == "w" or bias]
+    graph = graph.replace(inputs=(*graph.inputs, *inputs), constants={v: a for v, a in graph.constants.items() if v not in inputs})
+    return Case(case.name + "-fed", graph, {**case.orders, **({"w": order} if order else {})})
+
+
 def product(name, a, b, tail=(), orders=None, **more):
     rng = np.random.default_rng(0)
     b = rng.standard_normal(b).astype(np.float32) if isinstance(b, tuple) else b
@@ -46,7 +54,10 @@ declare(
     conv((2, 5, 9, 7), 19, (3, 3), (2, 1), (0, 1, 2, 0), (2, 2)),
     conv((1, 12, 9, 11), 24, (5, 2), group=3, pads=(2, 0, 1, 1)),
     conv((1, 6, 8, 7), 27, (3, 3), (2, 2), group=3, tail=pieces("y", 1, 5, 3, 19)),
-    conv((2, 5, 31), 7, (4,), (3,), (2, 1), (1,)))
+    conv((2, 5, 31), 7, (4,), (3,), (2, 1), (1,)),
+    fed(conv((2, 5, 31), 7, (4,), (3,), (2, 1), (1,))),
+    fed(conv((2, 13, 9, 7), 19, (1, 1), tail=[("s", "relu", "y"), *pieces("s", 1, 5, 14)]), order=(2, 0, 1, 3)),
+    fed(conv((2, 12, 9, 11), 38, (5, 2), group=2, pads=(2, 0, 1, 1)), bias=False))
 declare("conv_planar", *(Case(c.name, c.graph) for c in (                      # the pictures lie row-major
     conv((2, 3, 23, 21), 13, (7, 7), (2, 2)),
     conv((1, 3, 12, 33), 35, (3, 3), tail=RESIDUAL, z="f32[1, 35, 12, 33]"),

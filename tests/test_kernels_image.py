@@ -3,7 +3,10 @@ import numpy as np
 import pytest
 from kernel_harness import Case, check, check_dynamic, declare, named, program, region_of, walk
 
+from test_kernels import fed
+
 from pelton.ir.text import parse
+from pelton.ir.types import TensorType
 from pelton.kernels.template import TEMPLATES
 from pelton.tune.candidates import refusal
 
@@ -47,7 +50,10 @@ declare(
     upwards((1, 6, 4, 5), 6, (3, 2), (1, 3), (0, 1, 1, 0), (2, 1), (0, 2), group=3),
     upwards((1, 5, 4, 5), 3, (1, 1), (3, 2), (0, 0, 0, 0)),
     upwards((1, 4, 9, 8), 9, (5, 5), (1, 1), (2, 2, 2, 2)),
-    upwards((2, 3, 11), 5, (4,), (3,), (2, 1)))
+    upwards((2, 3, 11), 5, (4,), (3,), (2, 1)),
+    fed(upwards((2, 3, 11), 5, (4,), (3,), (2, 1))),
+    fed(upwards((2, 12, 4, 5), 38, (3, 2), (2, 3), (0, 1, 1, 0), (2, 1), (0, 2), group=2), order=(1, 3, 0, 2)),
+    fed(upwards((1, 24, 7, 7), 16, (4, 4), (2, 2), (1, 1, 1, 1), tail=[("s", "relu", "y")]), bias=False))
 
 declare(
     "depthwise_transpose",
@@ -55,7 +61,26 @@ declare(
     upwards((2, 45, 3, 4), 45, (3, 3), (2, 3), (0, 1, 1, 0), (2, 1), (1, 1), group=45, tail=[("s", "relu", "y")]))
 
 
-@pytest.mark.parametrize("template, case", walk("resize", "conv_transpose", "depthwise_transpose"))
+def regions(op, x, count, index="i64", tail=(), **attrs):
+    """Some of the rois reach over the picture, and the last is turned inside out."""
+    rng, (n, _, h, w) = np.random.default_rng(0), TensorType.parse(x).shape
+    corners = rng.uniform(-.3, 1.2, (count, 2, 2))
+    corners = np.concatenate([corners.min(1), corners.max(1)], 1) * [w, h, w, h]
+    corners[-1] = corners[-1][[2, 3, 0, 1]]
+    graph = program(("y", op, "x r b", attrs), *tail, x=x, r=f"f32[{count}, 4]", b=f"{index}[{count}]")
+    return Case(named(op, x, count, *attrs.values()), graph, LAST, dict(r=corners.astype(np.float32), b=rng.integers(0, n, count)))
+
+
+declare(
+    "roi",
+    regions("roi_align", "f32[2, 21, 9, 11]", 7, height=2, width=3, samples=2, tail=[("s", "relu", "y")]),
+    regions("roi_align", "f32[1, 35, 9, 11]", 5, height=3, width=2, samples=0, half_pixel=False),
+    regions("roi_align", "f32[2, 3, 9, 11]", 7, "i32", height=1, width=2, samples=0, mode="max"),
+    regions("roi_align", "f16[2, 9, 9, 11]", 4, height=2, width=2, samples=3, mode="max", half_pixel=False),
+    regions("max_roi_pool", "f32[2, 21, 9, 11]", 7, height=2, width=3), regions("max_roi_pool", "bf16[2, 3, 9, 11]", 7, height=7, width=7))
+
+
+@pytest.mark.parametrize("template, case", walk("resize", "roi", "conv_transpose", "depthwise_transpose"))
 def test_image(template, case):
     check(template, case)
 

@@ -52,6 +52,24 @@ declare(
          backwards=("x", "i")))
 
 
+def blending(x, indices, order=None, tail=(), index="i64", **attrs):
+    """Some of the weights are zero, and some of the indices count from the end."""
+    shape, where, wide = TensorType.parse(x).shape, TensorType.parse(f"i64{indices}").shape, "f64" if x.startswith("f64") else "f32"
+    w = np.random.default_rng(1).standard_normal(where) * (np.random.default_rng(2).random(where) < .8)
+    graph = program(("y", "blend", "x i w", attrs), *tail, x=x, i=f"{index}{indices}", w=f"{wide}{indices}", **(dict(z="f32[21, 1, 1]") if tail else {}))
+    return Case(named("blend", x, indices, *attrs.values(), order), graph, dict(x=order) if order else {},
+                dict(i=some(shape[attrs["axis"]], shape=where), w=w))
+
+
+declare(
+    "blend",
+    blending("f32[2, 21, 5, 7]", "[9, 3]", axis=2), blending("f32[2, 21, 5, 7]", "[9, 2]", axis=3, tail=[("s", "add", "y z"), ("t", "relu", "s")]),
+    blending("f32[2, 21, 5, 7]", "[9, 3]", axis=2, order=LAST, index="i32"), blending("f32[2, 21, 5, 7]", "[9, 1]", axis=3, order=LAST),
+    blending("f32[2, 21, 35]", "[2, 5, 9, 4]", axis=2, batch_dims=1), blending("f32[2, 41, 35]", "[2, 5, 9, 4]", axis=2, batch_dims=1, order=(0, 2, 1)),
+    blending("f32[2, 3, 7, 35]", "[2, 3, 19, 4]", axis=3, batch_dims=2), blending("f64[5, 13]", "[4, 3]", axis=0), blending("f64[5, 13]", "[4, 3]", axis=1),
+    blending("f16[5, 13]", "[4, 3]", axis=0), blending("bf16[5, 13]", "[4, 3]", axis=1), blending("f32[19]", "[2]", axis=0))
+
+
 def moving(op, x, order=None, tail=(), value=None, **attrs):
     given = {} if value is None else dict(v=value)
     return Case(named(op, x, *attrs.values(), order), program(("y", op, "x v" if given else "x", attrs), *tail, x=x, **given), dict(x=order) if order else {})
@@ -93,7 +111,7 @@ declare(
     moving("resize", "u8[2, 3, 4]", shape=(2, 6, 4), scales=(1., 2., 1.), **HALF))
 
 
-@pytest.mark.parametrize("template, case", walk("gather", "move"))
+@pytest.mark.parametrize("template, case", walk("blend", "gather", "move"))
 def test_moves(template, case):
     check(template, case)
 

@@ -40,6 +40,8 @@ declare(
     pool("average_pool", (1, 3, 10, 9), (3, 2), (3, 3), (1, 0, 1, 1), (1, 2), ceil_mode=True),
     pool("average_pool", (1, 3, 10, 9), (3, 2), (3, 3), (1, 0, 1, 1), (1, 2), ceil_mode=True, count_include_pad=True),
     pool("average_pool", (1, 1030, 7, 7), (7, 7)),
+    pool("average_pool", (1, 11, 9, 9), (3, 3), (2, 2), (1, 1, 1, 1), dtype="f64"),
+    pool("average_pool", (1, 11, 9, 9), (3, 3), (2, 2), (1, 1, 1, 1), dtype="bf16"),
     pool("average_pool", (1, 1, 5, 7), (3, 3), (1, 1), (1, 1, 1, 1)),
     pool("average_pool", (3, 40, 20), (20,), (1,), (0, 0), (1,)),
     Case("residual", program(("y", "max_pool", "x", dict(kernel=(3, 3), strides=(1, 1), pads=(1, 1, 1, 1), dilations=(1, 1))),

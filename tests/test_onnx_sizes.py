@@ -328,10 +328,9 @@ def test_ranges_that_were_asked_for_are_not_given_up():
 
 
 def test_foreign_steps_keep_sizes_by_name():
-    found = load(one_node("GridSample", "f32[n, 3, h, w]", "f32[n, g, v, 2]", opset=20))
-    assert found.info.foreign and list(map(str, found.graph.outputs[0].type.shape)) == ["n", "3", "g", "v"]
-    feeds = {"x0": np.random.default_rng(0).random((2, 3, 4, 5)).astype(np.float32), "x1": np.zeros((2, 6, 7, 2), np.float32)}
-    assert evaluate(found.graph, feeds)["y0"].shape == (2, 3, 6, 7)
+    found = load(one_node("RandomNormalLike", "f32[n, 3, h, w]"))
+    assert found.info.foreign and list(map(str, found.graph.outputs[0].type.shape)) == ["n", "3", "h", "w"]
+    assert evaluate(found.graph, {"x0": np.zeros((2, 3, 4, 5), np.float32)})["y0"].shape == (2, 3, 4, 5)
 
 
 def test_nothing_at_all_may_be_the_least():

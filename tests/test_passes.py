@@ -355,17 +355,17 @@ def test_what_a_later_pass_does_is_no_refusal():
 def test_composites_nobody_keeps_are_written_out():
     graph = parse("graph main(%q: f32[2, 3, 4], %m: f32[]) { %a = attention(%q, %q, %q, %m) {scale=0.5, causal=true} \"att\""
                   "  %g = constant f32[4]  %y = layer_norm(%a, %g, %g) {axis=2} \"ln\"  return %y }")
-    after = decompose(graph, lambda node: False)
+    after = decompose(graph, lambda graph, node: False)
     assert not any(n.op.kind == "composite" for n in after.nodes) and {n.name for n in after.nodes} == {"att", "ln"}
     assert_same(graph, after, 1e-6)
-    kept = decompose(graph, lambda node: node.op.name == "attention")
+    kept = decompose(graph, lambda graph, node: node.op.name == "attention")
     assert [n.op.name for n in kept.nodes if n.op.kind == "composite"] == ["attention"]
-    assert decompose(graph, lambda node: True) is graph
+    assert decompose(graph, lambda graph, node: True) is graph
 
 
 def test_constants_inside_of_expansions_are_computed():
     graph = _random_constants("graph main(%x: f32[2, 3, 4]) { %s = constant f32[3]  %v = exp(%s)  %y = batch_norm(%x, %s, %s, %s, %v)  return %y }")
-    after = decompose(fold_constants(graph, PassReport("")), lambda node: False)
+    after = decompose(fold_constants(graph, PassReport("")), lambda graph, node: False)
     assert [n.op.name for n in after.nodes] == ["sub", "mul", "add"]
     assert_same(graph, after, 1e-6)
 

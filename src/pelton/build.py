@@ -102,11 +102,11 @@ def plan(graph: Graph, options: Options, target: Target, clock: search.Timing | 
             return "strings are Python objects, which host steps alone may touch"
         return candidates.claim(r, options.strict)
 
-    def claimed(node: Node) -> bool:
+    def claimed(graph: Graph, node: Node) -> bool:
         return claim(region.cut(graph, (node,), (node,))) is None
 
     def takes(graph: Graph, node: Node) -> bool:
-        return node.op.name in GATES and whole(graph, node) is None or claim(region.cut(graph, (node,), (node,))) is None
+        return node.op.name in GATES and whole(graph, node) is None or claimed(graph, node)
     graph = widen(graph, takes)                                   # first what kernels take as a whole
     graph = widen(decompose(split_recurrent(graph), claimed), takes)
     fused = chains.join(fuse.fuse(graph, claim), clock, target, options.strict, search.MOST[options.level])

@@ -4,9 +4,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from pelton.ir.dims import maximum, minimum
+import numpy as np
+
+from pelton.ir.dims import is_known, maximum, minimum
 from pelton.ir.graph import Value
-from pelton.ir.types import I32
+from pelton.ir.types import I32, I64
+from pelton.ops.conv import window_sizes
 
 from .onnx_ops_linear import without_zero_point
 from .onnx_reading import MICROSOFT, Reading, Thing, reads
@@ -124,15 +127,63 @@ def conv_transpose(n: Reading) -> Thing:
     return n.emit("conv_transpose", x, w, b, strides=win.strides, pads=win.pads, dilations=win.dilations, group=group, output_padding=extra)
 
 
+@reads("DeformConv")
+def deform_conv(n: Reading) -> Thing:
+    x, w, offset, b, mask = n.input(0), n.input(1), n.input(2), n.optional(3), n.optional(4)
+    win, groups = window(n, x, w.type.shape[2:]), n.attr("offset_group", 1)
+    b = b if b is not None else n.filled(0, w.type.shape[:1], x.type.dtype)
+    mask = mask if mask is not None else n.filled(1, (offset.type.shape[0], groups * math.prod(win.kernel), *offset.type.shape[2:]), x.type.dtype)
+    return n.emit("deform_convolution", x, w, offset, b, mask, strides=win.strides, pads=win.pads, dilations=win.dilations, group=n.attr("group", 1),
+                  offset_group=groups)
+
+
+@reads("Col2Im")
+def col2im(n: Reading) -> Thing | tuple[Thing, ...]:
+    """Overlapping blocks summed into a picture: a transposed convolution that puts element k of a block of a channel to place k."""
+    x = n.input(0)
+    picture, block = n.integers(1, "image_shape"), n.integers(2, "block_shape")
+    spatial = len(picture)
+    strides, dilations, pads = n.attr("strides") or (1,) * spatial, n.attr("dilations") or (1,) * spatial, n.attr("pads") or (0,) * 2 * spatial
+    if x.type.rank != 3 or not is_known(*picture, *block) or not len(block) == len(strides) == len(dilations) == len(pads) / 2 == spatial:
+        raise n.refuse(f"Col2Im needs an input [batch, channels · block, blocks] and as many sizes of the picture as of a block, got {x.type}, "
+                       f"{list(picture)} and {list(block)}")
+    sizes = tuple(window_sizes(picture, block, strides, pads, dilations))
+    places, batch = math.prod(block), x.type.shape[0]
+    channels = x.type.shape[1] // places
+    if not is_known(channels) or channels * places * places > 1 << 22:             # filters of mostly zeros
+        return n.foreign()
+    used = tuple(s * (size - 1) + d * (k - 1) + 1 - pads[i] - pads[spatial + i] for i, (s, size, d, k) in enumerate(zip(strides, sizes, dilations, block)))
+    one = n.constant(np.tile(np.eye(places).reshape(places, 1, *block), (channels, *[1] * (1 + spatial))), x.type.dtype)
+    return n.emit("conv_transpose", n.reshape(x, (batch, x.type.shape[1], *sizes)), one, n.filled(0, (channels,), x.type.dtype), strides=strides, pads=pads,
+                  dilations=dilations, group=channels, output_padding=tuple(p - u for p, u in zip(picture, used)))
+
+
 # --- pooling
 
 @reads("MaxPool")
 def max_pool(n: Reading) -> Thing | tuple[Thing, ...]:
-    if n.wants(1):
-        return n.foreign()
+    """The second output says where each element comes from."""
     x = n.input(0)
     w = window(n, x)
-    return n.emit("max_pool", x, kernel=w.kernel, strides=w.strides, pads=w.pads, dilations=w.dilations, ceil_mode=n.flag("ceil_mode"))
+    how = dict(kernel=w.kernel, strides=w.strides, pads=w.pads, dilations=w.dilations, ceil_mode=n.flag("ceil_mode"))
+    largest = n.emit("max_pool", x, **how)
+    return (largest, n.emit("max_pool_places", x, **how, column_major=n.flag("storage_order"))) if n.wants(1) else largest
+
+
+@reads("MaxUnpool")
+def max_unpool(n: Reading) -> Thing:
+    """Zeros, and each element at its place in the output that strides and kernel imply; a larger `output_shape` only adds to that."""
+    x, places = n.input(0), n.cast(n.input(1), I64)
+    w = window(n, x)
+    spatial = len(w.kernel)
+    shape = (*x.type.shape[:2], *((size - 1) * s - w.pads[i] - w.pads[spatial + i] + k
+                                  for i, (size, s, k) in enumerate(zip(x.type.shape[2:], w.strides, w.kernel))))
+    wanted = n.some_integers(2, "output_shape") or shape
+    if len(wanted) != len(shape):
+        raise n.refuse(f"MaxUnpool needs an output_shape of {len(shape)} sizes, got {list(wanted)}")
+    flat = n.emit("scatter_elements", n.filled(0, (math.prod(shape),), x.type.dtype), n.reshape(places, (x.type.size,)), n.reshape(x, (x.type.size,)), axis=0)
+    y, pads = n.reshape(flat, shape), tuple(after - before for before, after in zip(shape, wanted))
+    return y if wanted == shape else n.emit("pad", y, n.like(y, 0), pads=(*[0] * len(shape), *pads))
 
 
 @reads("AveragePool")
@@ -147,10 +198,9 @@ def average(n: Reading, x: Value, count_include_pad: bool) -> Value:
 
 
 @reads("LpPool")
-def lp_pool(n: Reading) -> Thing | tuple[Thing, ...]:
-    """(Σ |x|ᵖ)^(1/p) over each window: an average that counts the padding, times the size of the window."""
-    if n.flag("ceil_mode"):
-        return n.foreign()
+def lp_pool(n: Reading) -> Thing:
+    """(Σ |x|ᵖ)^(1/p) over each window: an average that counts the padding, times the size of the window. As in the onnx package, a sum over a window that
+    reaches past the end in ceil_mode stands for a whole one."""
     p, x = n.attr("p"), n.input(0)
     mean = average(n, powered(n, x, p), count_include_pad=True)
     return rooted(n, n.emit("mul", mean, n.like(x, math.prod(n.attr("kernel_shape")))), p)

@@ -2,8 +2,13 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
-from pelton.ir.dims import Dim, Size, is_known
+import numpy as np
+
+from pelton.ir.dims import Dim, Size, is_known, maximum
+from pelton.ir.graph import Value
+from pelton.ir.types import F32, I64
 
 from .onnx_reading import Reading, Thing, reads
 
@@ -36,7 +41,7 @@ def _by_scales(n: Reading, scales: tuple[float, ...]) -> Thing:
         raise n.refuse(f"{n.op} needs a scale for each of {x.type.rank} axes, got {list(scales)}")
     shape = tuple(_scaled(d, s) for d, s in zip(x.type.shape, scales))
     shrinks = any(s < 1 for s in scales) and not any(s > 1 for s in scales)
-    return n.emit("resize", x, shape=shape, scales=scales, mode=_mode(n), coordinates="asymmetric", nearest="ceil" if shrinks else "floor")
+    return _resized(n, x, shape=shape, scales=scales, mode=_mode(n), coordinates="asymmetric", nearest="ceil" if shrinks else "floor")
 
 
 def _scaled(size: Size, scale: float) -> Size:
@@ -66,9 +71,7 @@ def resize(n: Reading) -> Thing | tuple[Thing, ...]:
     """By scales or by sizes (11), along some axes only (18), the shape of the pixels kept if asked for (18)."""
     if n.opset < 11:
         return _by_scales(n, tuple(_floats(n, 1) or ()))
-    coordinates = n.attr("coordinate_transformation_mode")
-    if n.flag("antialias") or coordinates == "tf_crop_and_resize":
-        return n.foreign()
+    coordinates, mode = n.attr("coordinate_transformation_mode"), _mode(n)
     x = n.input(0)
     rank, given, sizes = x.type.rank, _floats(n, 2), n.some_integers(3, "sizes")
     axes = tuple(n.axis(a, rank) for a in n.attr("axes") or range(rank))
@@ -91,9 +94,95 @@ def resize(n: Reading) -> Thing | tuple[Thing, ...]:
             kept = min(factors) if policy == "not_larger" else max(factors) if policy == "not_smaller" else None
             scales[axis] = factor if kept is None else kept
             shape[axis] = int(size) if kept is None else math.floor(kept * x.type.shape[axis] + 0.5)
-    if x.type.dtype.is_integer and _mode(n) != "nearest":            # interpolated as floats, and cut back
-        return n.foreign()
-    if tuple(shape) == x.type.shape and all(s == 1 for s in scales):
+    roi = _roi(n, rank, axes) if coordinates == "tf_crop_and_resize" else ()
+    if tuple(shape) == x.type.shape and all(s == 1 for s in scales) and not roi:
         return x
-    return n.emit("resize", x, shape=tuple(shape), scales=tuple(scales), mode=_mode(n), coordinates=coordinates, nearest=n.attr("nearest_mode"),
-                  cubic_a=n.attr("cubic_coeff_a"), exclude_outside=n.flag("exclude_outside"), extrapolation=n.attr("extrapolation_value"))
+    how = dict(shape=tuple(shape), scales=tuple(scales), mode=mode, coordinates=coordinates, nearest=n.attr("nearest_mode"), cubic_a=n.attr("cubic_coeff_a"),
+               exclude_outside=n.flag("exclude_outside"), extrapolation=n.attr("extrapolation_value"),
+               antialias=n.flag("antialias") and mode != "nearest", roi=roi)
+    return _resized(n, x, **how)
+
+
+def _resized(n: Reading, x: Value, *, mode: str, **how: Any) -> Value:
+    """Integers are interpolated as floats and rounded; what a cubic curve has beyond the type's range is its last number."""
+    dtype = x.type.dtype
+    if mode == "nearest" or dtype.is_float:
+        return n.emit("resize", x, mode=mode, **how)
+    if not dtype.is_integer:
+        raise n.refuse(f"{n.op} of {dtype.value} needs mode nearest, got {mode!r}: there is nothing between two elements")
+    y, bits = n.emit("round", n.emit("resize", n.cast(x, F32), mode=mode, **how)), int(dtype.value[1:])
+    low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if dtype.is_signed else (0, (1 << bits) - 1)
+    return n.cast(n.emit("clip", y, n.like(y, low), n.like(y, high)), dtype)
+
+
+def _roi(n: Reading, rank: int, axes: tuple[int, ...]) -> tuple[float, ...]:
+    """The starts and then the ends of the part of each axis that is resized, the whole where nothing is said."""
+    given = [float(v) for v in n.numbers(1, "roi").reshape(-1)] if n.optional(1) is not None else []
+    if len(given) != 2 * len(axes):
+        raise n.refuse(f"Resize by tf_crop_and_resize needs a roi of {2 * len(axes)} numbers, got {given}")
+    starts, ends = [0.0] * rank, [1.0] * rank
+    for axis, start, end in zip(axes, given, given[len(axes):]):
+        starts[axis], ends[axis] = start, end
+    return (*starts, *ends)
+
+
+_SAMPLING = {"bilinear": "linear", "bicubic": "cubic"}                # as opset 16 called them
+
+
+@reads("GridSample")
+def grid_sample(n: Reading) -> Thing:
+    mode = n.attr("mode")
+    return n.emit("grid_sample", n.input(0), n.input(1), mode=_SAMPLING.get(mode, mode), padding=n.attr("padding_mode"), align_corners=n.flag("align_corners"))
+
+
+@reads("AffineGrid")
+def affine_grid(n: Reading) -> Thing:
+    """Σ theta · (x, y[, z], 1) over the points of a regular grid from −1 to 1."""
+    theta, (batch, _, *space) = n.input(0), n.integers(1, "size")
+    rank = len(space)
+    if theta.type.rank != 3 or theta.type.shape[1:] != (rank, rank + 1) or not is_known(*space):
+        raise n.refuse(f"AffineGrid of space {list(space)} needs theta of shape [batch, {rank}, {rank + 1}], got {theta.type}")
+    shape = (batch, *[1] * rank, rank)
+
+    def column(k: int) -> Value:
+        return n.reshape(n.slice(theta, 2, k, k + 1), shape)
+
+    total = column(rank)
+    for axis, size in enumerate(space):
+        at = np.linspace(-1, 1, size) if n.flag("align_corners") else (2 * np.arange(size) + 1) / size - 1
+        along = n.constant(at.reshape(-1, *[1] * (rank - axis)), theta.type.dtype)
+        total = n.emit("add", total, n.emit("mul", column(rank - 1 - axis), along))
+    return total
+
+
+@reads("CenterCropPad")
+def center_crop_pad(n: Reading) -> Thing:
+    """Half of what is missing, or too much, before each axis, and the rest behind it."""
+    x, sizes = n.input(0), n.integers(1, "shape")
+    rank = x.type.rank
+    axes = tuple(n.axis(a, rank) for a in n.attr("axes") or range(rank))
+    if len(axes) != len(sizes):
+        raise n.refuse(f"CenterCropPad needs a size for each of {len(axes)} axes, got {list(sizes)}")
+    before, after = [0] * rank, [0] * rank
+    for axis, size in zip(axes, sizes):
+        more = size - x.type.shape[axis]
+        before[axis] = maximum(more, 0) // 2 - maximum(-more, 0) // 2
+        after[axis] = more - before[axis]
+    return n.emit("pad", x, n.like(x, 0), pads=(*before, *after))
+
+
+@reads("RoiAlign")
+def roi_align(n: Reading) -> Thing:
+    half = n.attr("coordinate_transformation_mode", "output_half_pixel") == "half_pixel"
+    return n.emit("roi_align", n.input(0), n.input(1), n.input(2), height=n.attr("output_height"), width=n.attr("output_width"),
+                  samples=max(n.attr("sampling_ratio"), 0), scale=n.attr("spatial_scale"), mode=n.attr("mode"), half_pixel=half)
+
+
+@reads("MaxRoiPool")
+def max_roi_pool(n: Reading) -> Thing:
+    """The first number of each roi says which picture it is of."""
+    x, rois, (height, width) = n.input(0), n.input(1), n.attr("pooled_shape")
+    if rois.type.rank != 2 or rois.type.shape[1] != 5:
+        raise n.refuse(f"MaxRoiPool needs rois of five numbers, got {rois.type}")
+    batch = n.reshape(n.cast(n.slice(rois, 1, 0, 1), I64), (rois.type.shape[0],))
+    return n.emit("max_roi_pool", x, n.slice(rois, 1, 1, 5), batch, height=height, width=width, scale=n.attr("spatial_scale"))

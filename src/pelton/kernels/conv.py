@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from pelton.ir.dims import Size, bounds
+from pelton.ir.dims import Size, bounds, is_known
 from pelton.ir.graph import Value
 from pelton.plan.layout import Order, Strides, channels_last, row_major
 from pelton.plan.region import Region
@@ -54,6 +54,7 @@ class ChannelsLast(Template):
     """What all templates over pictures share: channels-last operands, the pixel grid, a pointwise tail."""
 
     anchor = "convolution"
+    packs = True                                # whether filters have to be constants, packed when the engine is built
 
     def refuses(self, region: Region) -> str | None:
         node = region.anchor
@@ -63,8 +64,12 @@ class ChannelsLast(Template):
             return "not one or two spatial axes"
         if not all_f32(*node.inputs, node.output):
             return "not f32"
-        if any(not constant(region, v) for v in node.inputs[1:]):
+        if any(not constant(region, v) for v in node.inputs[1:]) and self.packs:
             return "the filters are not constant"
+        if node.inputs[0] in node.inputs[1:]:
+            return "the picture is its own filter"
+        if not is_known(*(d for v in node.inputs[1:] for d in v.type.shape)):
+            return "the sizes of the filters vary"
         if 0 in node.inputs[0].type.shape or 0 in node.output.type.shape:
             return "nothing to compute"
         return self.refuses_sizes(region) or tail_refusal(region, node.output.type.shape, 1)
@@ -76,11 +81,13 @@ class ChannelsLast(Template):
         return channels_last(value.type.rank)
 
     def wanted(self, region: Region, value: Value, layouts: Layouts) -> Order:
-        return channels_last(value.type.rank)
+        return row_major(value.type.rank) if value in region.anchor.inputs[1:] else channels_last(value.type.rank)
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
         node, strides = region.anchor, layouts[value]
         if value is node.inputs[0] and not self.lies(value.type.shape, strides):
+            return False
+        if value in node.inputs[2:] and value.type.size != 1 and strides != (1,):
             return False
         read = any(value in n.inputs for n in region.tail) or value in region.body.outputs
         return not read or fits_grid(region, grid_of(node.output.type.shape, "pixels"), value, strides)
@@ -88,6 +95,22 @@ class ChannelsLast(Template):
     def lies(self, shape: tuple[int, ...], strides: Strides) -> bool:
         """Whether the pictures can be read from where they are."""
         return shape[1] == 1 or strides[1] == 1
+
+    def shares(self, region: Region, pixels: int, panels: int, batch: int, target: Target, mr: int):
+        """(pixels per task, panels per task) worth trying. Filters that tasks have to pack themselves are packed for many pixels."""
+        if constant(region, region.anchor.inputs[1]):
+            yield from shares(pixels, panels, batch, target.threads, mr)
+        else:
+            for per in dict.fromkeys((1, divide(panels, 2 * target.threads), panels)):
+                tasks = divide(2 * target.threads, batch * divide(panels, per))
+                yield divide(divide(pixels, tasks), mr) * mr, per
+
+
+def filters_lie(packed: bool, group: Size, output: Size, channel: Size, space: Strides) -> dict[str, Size]:
+    """How a kernel finds filters that it has to pack: what is between groups, output channels, channels, rows and columns."""
+    if packed:
+        return dict(PACKED=True, WG=0, WO=0, WC=0, WH=0, WW=0)
+    return dict(PACKED=False, WG=group, WO=output, WC=channel, WH=space[0] if len(space) == 2 else 0, WW=space[-1])
 
 
 def shares(pixels: int, panels: int, batch: int, threads: int, mr: int):
@@ -237,9 +260,11 @@ def pack_taps(w: Value, array: np.ndarray, lanes: int) -> Packed:
 class Direct(ChannelsLast):
     name = "conv"
     dynamic = True
+    packs = False
 
     def refuses_sizes(self, region: Region) -> str | None:
-        return "a product over pixels: gemm" if is_product(region.anchor) else None
+        constants = all(constant(region, v) for v in region.anchor.inputs[1:])
+        return "a product over pixels: gemm" if is_product(region.anchor) and constants else None
 
     def form(self, tactic: Tactic) -> tuple[int, ...]:
         return tactic["MR"], tactic["NV"]
@@ -251,7 +276,7 @@ class Direct(ChannelsLast):
         for mr, nv in register_tiles(s.oc // groups, target.lanes):
             nr = nv * target.lanes
             mr = min(mr, s.oh * s.ow)
-            for mb, per in shares(s.oh * s.ow, divide(s.oc // groups, nr), s.n * groups, target.threads, mr):
+            for mb, per in self.shares(region, s.oh * s.ow, divide(s.oc // groups, nr), s.n * groups, target, mr):
                 choice = (mr, nv, mb, per * nr)
                 if choice not in seen:
                     seen.add(choice)
@@ -261,20 +286,22 @@ class Direct(ChannelsLast):
         node, s = region.anchor, window(region)
         x, w, bias = node.inputs
         groups, nr = node.attrs["group"], tactic["NV"] * target.lanes
-        c, oc = s.c // groups, s.oc // groups
+        c, oc, taps = w.type.shape[1], w.type.shape[0] // groups, s.kh * s.kw
         end = tail(region, layouts, grid_of(node.output.type.shape, "pixels"), (node.output,), first=2, add=bias,
                    unit=None if groups > 1 and oc % target.lanes else target.lanes)
-        block = constants(C=c, OC=oc, GROUPS=groups, PADDED=s.padded, **s.sizes(layouts[x])) + end.text
-        array = region.body.constants[w]
-        panels = divide(oc, nr)
+        array, panels = region.body.constants.get(w), divide(oc, nr)
+        between, channel, *space = layouts[w]
+        block = constants(C=c, OC=oc, GROUPS=groups, PADDED=s.padded, **s.sizes(layouts[x]),
+                          **filters_lie(array is not None, between * oc, between, channel, tuple(space))) + end.text
+        tiles = s.n * groups * divide(s.oh * s.ow, tactic["MB"]) * divide(panels * nr, tactic["NB"])
+        if array is None:
+            return kernel("conv.c", region, tactic, block, (x, w, *end.operands), tiles, scratch=4 * tactic["NB"] * taps * c)
 
         def pack() -> np.ndarray:
-            out = np.zeros((groups, panels * nr, s.kh * s.kw, c), np.float32)
-            out[:, :oc] = array.reshape(groups, oc, c, s.kh * s.kw).swapaxes(-1, -2)
-            return np.ascontiguousarray(out.reshape(groups, panels, nr, s.kh * s.kw * c).swapaxes(-1, -2))
-        tiles = s.n * groups * divide(s.oh * s.ow, tactic["MB"]) * divide(divide(oc, nr) * nr, tactic["NB"])
-        return kernel("conv.c", region, tactic, block,
-                      (x, Packed((w,), f"taps_g{groups}_p{nr}", (groups, panels, s.kh * s.kw * c, nr), pack), *end.operands), tiles)
+            out = np.zeros((groups, panels * nr, taps, c), np.float32)
+            out[:, :oc] = array.reshape(groups, oc, c, taps).swapaxes(-1, -2)
+            return np.ascontiguousarray(out.reshape(groups, panels, nr, taps * c).swapaxes(-1, -2))
+        return kernel("conv.c", region, tactic, block, (x, Packed((w,), f"taps_g{groups}_p{nr}", (groups, panels, taps * c, nr), pack), *end.operands), tiles)
 
 
 @template

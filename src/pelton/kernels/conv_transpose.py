@@ -5,7 +5,7 @@ import numpy as np
 
 from pelton.plan.region import Region
 
-from .conv import ChannelsLast, shares, window
+from .conv import ChannelsLast, filters_lie, window
 from .emit import constants, grid_of, kernel, tail
 from .grid import divide
 from .template import Kernel, Layouts, Packed, Tactic, Target, template
@@ -44,6 +44,7 @@ class DepthwiseTranspose(ChannelsLast):
 class ConvTranspose(ChannelsLast):
     name = "conv_transpose"
     dynamic = True
+    packs = False
     anchor = "conv_transpose"
 
     def form(self, tactic: Tactic) -> tuple[int, ...]:
@@ -55,7 +56,7 @@ class ConvTranspose(ChannelsLast):
         for mr, nv in ((6, 2), (4, 3), (12, 1)) if s.oc // groups > 8 else ((12, 1), (6, 1)):
             nr = nv * target.lanes
             mr = min(mr, pixels)
-            for mb, per in shares(pixels, divide(s.oc // groups, nr), s.n * groups * s.sh * s.sw, target.threads, mr):
+            for mb, per in self.shares(region, pixels, divide(s.oc // groups, nr), s.n * groups * s.sh * s.sw, target, mr):
                 choice = (mr, nv, mb, per * nr)
                 if choice not in seen:
                     seen.add(choice)
@@ -65,15 +66,20 @@ class ConvTranspose(ChannelsLast):
         node, s = region.anchor, window(region)
         x, w, bias = node.inputs
         groups, nr = node.attrs["group"], tactic["NV"] * target.lanes
-        c, oc, taps = s.c // groups, s.oc // groups, s.kh * s.kw
+        c, oc, taps = w.type.shape[0] // groups, w.type.shape[1], s.kh * s.kw
         end = tail(region, layouts, grid_of(node.output.type.shape, "pixels"), (node.output,), first=2, add=bias,
                    unit=None if groups > 1 and oc % target.lanes else target.lanes)
-        array, panels = region.body.constants[w], divide(oc, nr)
+        array, panels = region.body.constants.get(w), divide(oc, nr)
+        channel, between, *space = layouts[w]
+        block = constants(C=c, OC=oc, GROUPS=groups, **s.sizes(layouts[x]),
+                          **filters_lie(array is not None, channel * c, between, channel, tuple(space))) + end.text
+        tiles = s.n * groups * s.sh * s.sw * divide(divide(s.oh, s.sh) * divide(s.ow, s.sw), tactic["MB"]) * divide(panels * nr, tactic["NB"])
+        if array is None:
+            return kernel("conv_transpose.c", region, tactic, block, (x, w, *end.operands), tiles, scratch=4 * tactic["NB"] * taps * c)
 
         def pack() -> np.ndarray:
             out = np.zeros((groups, panels * nr, taps, c), np.float32)
             out[:, :oc] = array.reshape(groups, c, oc, taps).transpose(0, 2, 3, 1)
             return np.ascontiguousarray(out.reshape(groups, panels, nr, taps * c).swapaxes(-1, -2))
-        tiles = s.n * groups * s.sh * s.sw * divide(divide(s.oh, s.sh) * divide(s.ow, s.sw), tactic["MB"]) * divide(panels * nr, tactic["NB"])
-        return kernel("conv_transpose.c", region, tactic, constants(C=c, OC=oc, GROUPS=groups, **s.sizes(layouts[x])) + end.text,
+        return kernel("conv_transpose.c", region, tactic, block,
                       (x, Packed((w,), f"gathered_g{groups}_p{nr}", (groups, panels, taps * c, nr), pack), *end.operands), tiles)

@@ -107,6 +107,8 @@ class Move(Moving):
         if node.op.name == "resize":
             if node.attrs["mode"] != "nearest":
                 return "not the nearest neighbour"
+            if node.attrs["roi"]:
+                return "a part of the input"
             x, y = node.inputs[0].type.shape, node.output.type.shape
             if not all(is_known(old, new) or (old == new and scale == 1) for old, new, scale in zip(x, y, node.attrs["scales"])):
                 return "the size of a resized axis varies"

@@ -39,7 +39,7 @@ class Pool(ChannelsLast):
         x, y = node.inputs[0].type, node.output.type
         if x.rank not in (3, 4):
             return "not one or two spatial axes"
-        if not computable(x.dtype) or (node.op.name == "average_pool" and x.dtype is not F32):
+        if not computable(x.dtype):
             return f"{x.dtype.value} is not held by kernels"
         if 0 in x.shape or 0 in y.shape:
             return "nothing to compute"

@@ -36,6 +36,8 @@ class Resize(Sweep):
         x, a = node.inputs[0].type, node.attrs
         if a["mode"] == "nearest":
             return "the nearest neighbour only moves elements"
+        if a["antialias"] or a["roi"]:
+            return "antialiased, or a part of the picture"
         if x.dtype not in (F32, F16, BF16):
             return f"not in {x.dtype.value}"
         if x.rank not in (3, 4) or a["shape"][:2] != x.shape[:2] or a["scales"][:2] != (1, 1):

@@ -6,9 +6,14 @@ import math
 import numpy as np
 
 from pelton.ir.dims import minimum
-from pelton.ir.types import TensorType
+from pelton.ir.graph import Value
+from pelton.ir.types import BF16, F16, F32, TensorType
 
-from .op import expect, expect_equal, structured
+from .linear import matmul
+from .math import add, cast
+from .op import Thing, expect, expect_equal, structured
+from .shape import concat, pad, reshape, slice_, transpose
+from .shape import expand as spread
 
 Ints = tuple[int, ...]
 
@@ -53,6 +58,85 @@ def pad_space(x: np.ndarray, pads: Ints, value=0) -> np.ndarray:
     return np.pad(x, [(0, 0), (0, 0), *zip(pads[:spatial], pads[spatial:])], constant_values=value)
 
 
+# --- expansions: pictures of another rank, and types that kernels do not compute in
+
+PARTS = 1024                                    # that an expansion may have, at most: programs should not grow out of proportion
+
+
+def padded(x: Thing, pads: Ints) -> Thing:
+    """x [batch, channels, space…] with zeros around its spatial axes, or less of it."""
+    spatial = len(pads) // 2
+    return pad(x, 0, pads=(0, 0, *pads[:spatial], 0, 0, *pads[spatial:])) if any(p != 0 for p in pads) else x
+
+
+def along(x: Thing, axis: int, start: int, end: int, step: int = 1) -> Thing:
+    return slice_(x, starts=(start,), ends=(end,), axes=(axis,), steps=(step,))
+
+
+def pictures(x: Thing, shape: Ints) -> Thing:
+    """x [batch, channels, depth, space…] as batch · depth pictures."""
+    n, c, d, *space = shape
+    return reshape(transpose(x, perm=(0, 2, 1, *range(3, len(shape)))), shape=(n * d, c, *space))
+
+
+def stacked(y: Thing, batch: int, depth: int, shape: Ints) -> Thing:
+    """Pictures of `shape` [batch · depth, channels, space…] as [batch, channels, depth, space…]."""
+    return transpose(reshape(y, shape=(batch, depth, *shape[1:])), perm=(0, 2, 1, *range(3, len(shape) + 1)))
+
+
+def _in_f32(op, x: Value, w: Value, b: Value, **attrs) -> Thing:
+    return cast(op(*(cast(v, to=F32) for v in (x, w, b)), **attrs), to=x.type.dtype)
+
+
+def _joined(x: Value, w: Value, b: Value, *, strides: Ints, pads: Ints, dilations: Ints, group: int) -> Thing:
+    """Neighbouring axes along which the kernel has one place, and nothing is left out or added, as one axis; None where there are none such."""
+    shape, kernel, spatial = x.type.shape, w.type.shape[2:], len(strides)
+    plain = [k == s == 1 and before == after == 0 for k, s, before, after in zip(kernel, strides, pads[:spatial], pads[spatial:])]
+    axis = next((i for i in range(spatial - 1) if plain[i] and plain[i + 1]), None)
+    if axis is None:
+        return None
+    kept = [i for i in range(spatial) if i != axis]
+    y = convolution(reshape(x, shape=(*shape[:2 + axis], shape[2 + axis] * shape[3 + axis], *shape[4 + axis:])),
+                    reshape(w, shape=(*w.type.shape[:2], *(kernel[i] for i in kept))), b, strides=tuple(strides[i] for i in kept),
+                    pads=tuple(pads[i + k] for k in (0, spatial) for i in kept), dilations=tuple(dilations[i] for i in kept), group=group)
+    return reshape(y, shape=(shape[0], w.type.shape[0], *window_sizes(shape[2:], kernel, strides, pads, dilations)))
+
+
+def _by_depth(x: Value, w: Value, b: Value, *, strides: Ints, pads: Ints, dilations: Ints, group: int) -> Thing:
+    """A sum over the places of the kernel along the first spatial axis: convolutions of one axis less, each of all pictures that a place meets."""
+    n, c, *space = x.type.shape
+    m, _, places, *kernel = w.type.shape
+    spatial = len(space)
+    depth, *sizes = window_sizes(tuple(space), w.type.shape[2:], strides, pads, dilations)
+    deep = padded(x, (pads[0], *[0] * (spatial - 1), pads[spatial], *[0] * (spatial - 1)))
+    flat = dict(strides=strides[1:], pads=(*pads[1:spatial], *pads[spatial + 1:]), dilations=dilations[1:], group=group)
+    total: Thing = None
+    none = np.zeros(m, b.type.dtype.numpy)
+    for k in range(places):
+        start = k * dilations[0]
+        met = pictures(along(deep, 2, start, start + (depth - 1) * strides[0] + 1, strides[0]), (n, c, depth, *space[1:]))
+        part = convolution(met, reshape(along(w, 2, k, k + 1), shape=(m, w.type.shape[1], *kernel)), b if total is None else none, **flat)
+        total = part if total is None else add(total, part)
+    return stacked(total, n, depth, (n * depth, m, *sizes))
+
+
+def _by_product(x: Value, w: Value, b: Value, *, strides: Ints, pads: Ints, dilations: Ints, group: int) -> Thing:
+    """One product of all filters with what each pixel's window holds."""
+    n, c = x.type.shape[:2]
+    m, kernel = w.type.shape[0], w.type.shape[2:]
+    sizes = window_sizes(x.type.shape[2:], kernel, strides, pads, dilations)
+    wide, pixels, places = padded(x, pads), math.prod(sizes), math.prod(kernel)
+    axes = tuple(range(2, 2 + len(kernel)))
+    met = []
+    for at in np.ndindex(*kernel):
+        starts = tuple(k * d for k, d in zip(at, dilations))
+        ends = tuple(start + (size - 1) * s + 1 for start, size, s in zip(starts, sizes, strides))
+        met.append(reshape(slice_(wide, starts=starts, ends=ends, axes=axes, steps=strides), shape=(n, c, 1, pixels)))
+    columns = reshape(concat(*met, axis=2), shape=(n, group, c // group * places, pixels))
+    rows = reshape(w, shape=(1, group, m // group, c // group * places))
+    return add(reshape(matmul(rows, columns), shape=(n, m, *sizes)), reshape(b, shape=(m, *[1] * len(sizes))))
+
+
 @structured("Conv", examples=(
     ("f32[2, 3, 11, 13]", "f32[8, 3, 3, 3]", "f32[8]", dict(strides=(2, 2), pads=(1, 1, 1, 1), dilations=(1, 1))),
     ("f32[1, 58, 7, 7]", "f32[58, 1, 3, 3]", "f32[58]", dict(strides=(1, 1), pads=(1, 1, 1, 1), dilations=(1, 1), group=58)),
@@ -63,7 +147,11 @@ def pad_space(x: np.ndarray, pads: Ints, value=0) -> np.ndarray:
     ("f32[1, 5, 17, 17]", "f32[7, 5, 3, 3]", "f32[7]", dict(strides=(1, 1), pads=(2, 2, 2, 2), dilations=(2, 2))),
     ("f32[1, 3, 9, 10]", "f32[6, 1, 5, 2]", "f32[6]", dict(strides=(2, 3), pads=(2, 0, 1, 1), dilations=(1, 2), group=3)),
     ("f32[2, 5, 31]", "f32[7, 5, 4]", "f32[7]", dict(strides=(3,), pads=(2, 1), dilations=(1,))),
-    ("f32[1, 3, 5, 6, 7]", "f32[4, 3, 3, 2, 3]", "f32[4]", dict(strides=(1, 2, 1), pads=(1, 0, 1, 1, 1, 0), dilations=(1, 1, 2)))))
+    ("f32[1, 3, 5, 6, 7]", "f32[4, 3, 3, 2, 3]", "f32[4]", dict(strides=(1, 2, 1), pads=(1, 0, 1, 1, 1, 0), dilations=(1, 1, 2))),
+    ("f32[1, 6, 7, 5, 6]", "f32[4, 3, 3, 1, 1]", "f32[4]", dict(strides=(2, 1, 1), pads=(1, 0, 0, 1, 0, 0), dilations=(1, 1, 1), group=2)),
+    ("f64[2, 6, 5, 6]", "f64[4, 3, 3, 2]", "f64[4]", dict(strides=(1, 2), pads=(1, 0, 1, 1), dilations=(1, 2), group=2)),
+    ("f16[1, 3, 5, 6]", "f16[4, 3, 3, 2]", "f16[4]", dict(strides=(1, 2), pads=(1, 0, 1, 1), dilations=(1, 1))),
+    ("i32[1, 3, 9]", "i32[4, 3, 3]", "i32[4]", dict(strides=(1,), pads=(1, 0), dilations=(1,)))))
 class convolution:
     """Y[n, m, o] = B[m] + Σ_{c, k} X[n, c, o·stride + k·dilation − pad] · W[m, c, k], channels in groups of their own."""
 
@@ -90,9 +178,57 @@ class convolution:
             y += np.concatenate([w[at] for at, _ in some], -1) @ met
         return y.reshape(n, m, *sizes) + b.reshape(m, *[1] * len(sizes))
 
+    def expand(x: Value, w: Value, b: Value, **attrs) -> Thing:
+        if x.type.dtype in (F16, BF16):
+            return _in_f32(convolution, x, w, b, **attrs)
+        if x.type.rank > 4:
+            return _joined(x, w, b, **attrs) or (_by_depth(x, w, b, **attrs) if w.type.shape[2] <= PARTS else None)
+        return None if x.type.dtype is F32 or math.prod(w.type.shape[2:]) > PARTS else _by_product(x, w, b, **attrs)
+
     def flops(x: TensorType, w: TensorType, b: TensorType, *, strides: Ints, pads: Ints, dilations: Ints, group: int = 1) -> int:
         out = convolution.infer(x, w, b, strides=strides, pads=pads, dilations=dilations, group=group)
         return 2 * out.size * math.prod(w.shape[1:])
+
+
+def _by_phases(x: Value, w: Value, b: Value, *, strides: Ints, pads: Ints, dilations: Ints, group: int, output_padding: Ints) -> Thing:
+    """Along the first spatial axis, what is congruent modulo the stride is reached by the same places of the kernel: each such phase is a sum of
+    transposed convolutions of one axis less, and the output takes from the phases in turn."""
+    n, c, inner, *space = x.type.shape
+    places, spatial, stride = w.type.shape[2], x.type.rank - 2, strides[0]
+    _, m, depth, *sizes = conv_transpose.infer(x.type, w.type, b.type, strides=strides, pads=pads, dilations=dilations, group=group,
+                                               output_padding=output_padding).shape
+    flat = dict(strides=strides[1:], pads=(*pads[1:spatial], *pads[spatial + 1:]), dilations=dilations[1:], group=group, output_padding=output_padding[1:])
+    deep, rows = pictures(x, x.type.shape), -(-depth // stride)
+    phases = []
+    for phase in range(stride):
+        total: Thing = None
+        for k in range(places):
+            shift, of = divmod(k * dilations[0] - pads[0], stride)
+            if of == phase:
+                filters = reshape(along(w, 2, k, k + 1), shape=(c, w.type.shape[1], *w.type.shape[3:]))
+                part: Thing = reshape(conv_transpose(deep, filters, np.zeros(m, b.type.dtype.numpy), **flat), shape=(n, inner, m, *sizes))
+                part = pad(part, 0, pads=(0, shift, *[0] * (1 + len(sizes)), 0, rows - inner - shift, *[0] * (1 + len(sizes))))
+                total = part if total is None else add(total, part)
+        total = add(total, reshape(b, shape=(m, *[1] * len(sizes)))) if total is not None else spread(
+            reshape(b, shape=(m, *[1] * len(sizes))), shape=(n, rows, m, *sizes))
+        phases.append(reshape(total, shape=(n, rows, 1, m, *sizes)))
+    joined = reshape(concat(*phases, axis=2), shape=(n, rows * stride, m, *sizes))
+    return transpose(along(joined, 1, 0, depth), perm=(0, 2, 1, *range(3, 2 + spatial)))
+
+
+def _by_convolution(x: Value, w: Value, b: Value, *, strides: Ints, pads: Ints, dilations: Ints, group: int, output_padding: Ints) -> Thing:
+    """The convolution of x, with zeros between its elements, with the filters turned round."""
+    n, c, *space = x.type.shape
+    each, kernel, spatial = w.type.shape[1], w.type.shape[2:], len(space)
+    apart: Thing = pad(reshape(x, shape=(n, c, *(size for d in space for size in (d, 1)))), 0,
+                pads=(*[0] * (2 + 2 * spatial), 0, 0, *(p for s in strides for p in (0, s - 1))))
+    apart = reshape(apart, shape=(n, c, *(d * s for d, s in zip(space, strides))))
+    reach = tuple((k - 1) * d for k, d in zip(kernel, dilations))
+    around = (*(r - p for r, p in zip(reach, pads)), *(r - p + extra + 1 - s for r, p, extra, s in zip(reach, pads[spatial:], output_padding, strides)))
+    filters: Thing = transpose(reshape(w, shape=(group, c // group, each, *kernel)), perm=(0, 2, 1, *range(3, 3 + spatial)))
+    filters = slice_(reshape(filters, shape=(group * each, c // group, *kernel)), starts=tuple(k - 1 for k in kernel), ends=(-1,) * spatial,
+                     axes=tuple(range(2, 2 + spatial)), steps=(-1,) * spatial)
+    return convolution(padded(apart, around), filters, b, strides=(1,) * spatial, pads=(0,) * 2 * spatial, dilations=dilations, group=group)
 
 
 @structured("ConvTranspose", examples=(
@@ -101,7 +237,10 @@ class convolution:
     ("f32[1, 6, 4, 5]", "f32[6, 2, 3, 2]", "f32[6]", dict(strides=(1, 3), pads=(0, 1, 1, 0), dilations=(2, 1), group=3, output_padding=(0, 2))),
     ("f32[2, 3, 11]", "f32[3, 5, 4]", "f32[5]", dict(strides=(3,), pads=(2, 1), dilations=(1,), output_padding=(0,))),
     ("f32[1, 2, 3, 4, 3]", "f32[2, 3, 2, 3, 2]", "f32[3]",
-     dict(strides=(2, 1, 2), pads=(0, 1, 0, 1, 1, 0), dilations=(1, 1, 1), output_padding=(0, 0, 1)))))
+     dict(strides=(2, 1, 2), pads=(0, 1, 0, 1, 1, 0), dilations=(1, 1, 1), output_padding=(0, 0, 1))),
+    ("f32[2, 2, 3, 4, 3]", "f32[2, 3, 2, 3, 2]", "f32[3]",
+     dict(strides=(3, 1, 1), pads=(2, 1, 0, 3, 1, 0), dilations=(2, 1, 1), output_padding=(2, 0, 0))),
+    ("f64[2, 6, 4, 5]", "f64[6, 2, 3, 2]", "f64[6]", dict(strides=(2, 3), pads=(0, 1, 1, 0), dilations=(2, 1), group=3, output_padding=(1, 2)))))
 class conv_transpose:
     """Y[n, m, i·stride + k·dilation − pad] += X[n, c, i] · W[c, m, k], plus B[m]: the gradient of a convolution by its input."""
 
@@ -132,6 +271,13 @@ class conv_transpose:
             y[window] += (w[at] @ x).reshape(n, b.shape[0], *space)
         inside = (..., *(slice(begin, size - end) for begin, end, size in zip(pads[:spatial], pads[spatial:], full)))
         return y[inside] + b.reshape(-1, *[1] * spatial)
+
+    def expand(x: Value, w: Value, b: Value, **attrs) -> Thing:
+        if x.type.dtype in (F16, BF16):
+            return _in_f32(conv_transpose, x, w, b, **attrs)
+        if x.type.rank > 4:
+            return _by_phases(x, w, b, **attrs) if w.type.shape[2] + attrs["strides"][0] <= PARTS else None
+        return None if x.type.dtype is F32 else _by_convolution(x, w, b, **attrs)
 
     def flops(x: TensorType, w: TensorType, b: TensorType, *, strides: Ints, pads: Ints, dilations: Ints, group: int = 1,
               output_padding: Ints) -> int:

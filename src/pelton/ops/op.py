@@ -14,6 +14,7 @@ from pelton.ir.types import DType, TensorType, broadcast_shapes
 from . import scalar as sc
 
 REGISTRY: dict[str, "Op"] = {}
+Thing = Any            # what expansions are made of: a Value, a Term, a number, an array (and type checkers take an applied op for what it no longer is)
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Op:
     infer: Callable | None = None                                 # (*TensorType, **attrs) → TensorType or a tuple of them
     reference: Callable | None = None                             # (*ndarray, **attrs) → ndarray or a tuple of them
     scalar: Callable | None = None                                # pointwise: (*Scalar, **attrs) → Scalar
-    expand: Callable | None = None                                # composite: (*Value, **attrs) → Term or a tuple of them
+    expand: Callable | None = None                                # composite: (*Value, **attrs) → Term or a tuple of them; of others it may give None
     flops: Callable | None = None                                 # (*TensorType, **attrs) → operations
     examples: tuple = ()                                          # (type text, …, attrs dict) each
     commutative: bool = False
@@ -168,7 +169,10 @@ def _from_class(kind: str, cls: type, onnx, examples, **more) -> Op:
 
 
 def structured(onnx=None, *, examples=(), domain=(-3.0, 3.0)):
-    """Declares an op from a class with `infer(*types, *, attrs)`, `reference(*arrays, *, attrs)` and perhaps `flops(*types, *, attrs)`."""
+    """Declares an op from a class with `infer(*types, *, attrs)`, `reference(*arrays, *, attrs)` and perhaps `flops(*types, *, attrs)`.
+
+    `expand(*values, *, attrs)` may say it in simpler terms for where no kernel takes it, or give None where there are none.
+    """
     return lambda cls: _from_class("structured", cls, onnx, examples, domain=domain)
 
 

@@ -5,12 +5,16 @@ import math
 
 import numpy as np
 
-from pelton.ir.types import TensorType
+from pelton.ir.dims import is_known
+from pelton.ir.graph import Value
+from pelton.ir.types import I64, TensorType
 
-from .conv import Ints, check_window, pad_space, taps, window_sizes
-from .op import expect, structured
+from .conv import PARTS, Ints, check_window, pad_space, pictures, stacked, taps, window_sizes
+from .math import add, cast, greater, where
+from .op import Term, Thing, composite, expect, structured
+from .shape import pad, reshape, slice_
 
-_WINDOWS = (
+_WINDOWS: tuple[tuple[str, dict], ...] = (
     ("f32[2, 3, 11, 13]", dict(kernel=(3, 3), strides=(2, 2), pads=(1, 1, 1, 1), dilations=(1, 1))),
     ("f32[1, 58, 7, 7]", dict(kernel=(7, 7), strides=(1, 1), pads=(0, 0, 0, 0), dilations=(1, 1))),
     ("f32[1, 58, 8, 9]", dict(kernel=(2, 3), strides=(2, 1), pads=(0, 1, 1, 0), dilations=(1, 1))),
@@ -36,6 +40,22 @@ def _pad_to_windows(x: np.ndarray, kernel: Ints, strides: Ints, pads: Ints, dila
     return pad_space(x, (*pads[:spatial], *map(max, pads[spatial:], reach)), value)
 
 
+def _by_depth(op: Thing, x: Value, *, kernel: Ints, strides: Ints, pads: Ints, dilations: Ints, ceil_mode: bool = False, **more) -> Thing:
+    """More than two spatial axes: pictures are pooled, then what became of them along the first of the axes. Means are means of means, as what counts
+    is the product of what counts along each axis."""
+    if x.type.rank <= 4:
+        return None
+    n, c, d = x.type.shape[:3]
+    spatial = len(kernel)
+    depth, *sizes = window_sizes(x.type.shape[2:], kernel, strides, pads, dilations, ceil_mode)
+    flat = op(pictures(x, x.type.shape), kernel=kernel[1:], strides=strides[1:], pads=(*pads[1:spatial], *pads[spatial + 1:]), dilations=dilations[1:],
+              ceil_mode=ceil_mode, **more)
+    rows = reshape(stacked(flat, n, d, (n * d, c, *sizes)), shape=(n, c, d, math.prod(sizes)))
+    pooled = op(rows, kernel=(kernel[0], 1), strides=(strides[0], 1), pads=(pads[0], 0, pads[spatial], 0), dilations=(dilations[0], 1),
+                ceil_mode=ceil_mode, **more)
+    return reshape(pooled, shape=(n, c, depth, *sizes))
+
+
 @structured("MaxPool", examples=(*_WINDOWS, ("u8[1, 3, 9, 9]", dict(kernel=(3, 3), strides=(2, 2), pads=(1, 1, 1, 1), dilations=(1, 1)))))
 class max_pool:
     """The largest element of each window; padding is never the largest."""
@@ -52,7 +72,65 @@ class max_pool:
             np.maximum(y, x[window], out=y)
         return y
 
+    def expand(x: Value, **attrs) -> Thing:
+        return _by_depth(max_pool, x, **attrs)
+
     flops = _flops
+
+
+def _places(shape: Ints, column_major: bool) -> list[int]:
+    """What one step along each axis is worth in the index of an element: pictures one after the other, each row by row or column by column."""
+    space = shape[2:]
+    steps = [math.prod(space[:i] if column_major else space[i + 1:]) for i in range(len(space))]
+    return [math.prod(shape[1:]), math.prod(space), *steps]
+
+
+@composite(examples=(*((type, dict(attrs, column_major=i % 2 == 1)) for i, (type, attrs) in enumerate(_WINDOWS)),
+                     ("u8[1, 3, 9, 9]", dict(kernel=(3, 3), strides=(2, 2), pads=(1, 1, 1, 1), dilations=(1, 1)))))
+class max_pool_places:
+    """Where in X the largest element of each window lies (the first of equals), as an index into its elements."""
+
+    def infer(x: TensorType, *, kernel: Ints, strides: Ints, pads: Ints, dilations: Ints, ceil_mode: bool = False, column_major: bool = False) -> TensorType:
+        return _infer(x, kernel, strides, pads, dilations, ceil_mode).with_dtype(I64)
+
+    def reference(x, *, kernel, strides, pads, dilations, ceil_mode=False, column_major=False):
+        sizes = window_sizes(x.shape[2:], kernel, strides, pads, dilations, ceil_mode)
+        steps = _places(x.shape, column_major)
+        index = sum(np.arange(d).reshape(-1, *[1] * (x.ndim - 1 - i)) * step for i, (d, step) in enumerate(zip(x.shape, steps)))
+        lowest = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
+        padded, index = (_pad_to_windows(a, kernel, strides, pads, dilations, sizes, value) for a, value in ((x, lowest), (index, 0)))
+        best, found = np.full((*x.shape[:2], *sizes), lowest, x.dtype), np.zeros((*x.shape[:2], *sizes), np.int64)
+        for i, (_, window) in enumerate(taps(kernel, strides, dilations, sizes)):
+            better = (padded[window] > best) | (i == 0)
+            best, found = np.where(better, padded[window], best), np.where(better, index[window], found)
+        return found
+
+    def expand(x: Value, *, kernel: Ints, strides: Ints, pads: Ints, dilations: Ints, ceil_mode: bool, column_major: bool) -> Thing:
+        shape, spatial = x.type.shape, len(kernel)
+        if not is_known(*shape) or math.prod(kernel) > PARTS:
+            return None
+        sizes, steps = window_sizes(shape[2:], kernel, strides, pads, dilations, ceil_mode), _places(shape, column_major)
+        reach = [(n - 1) * s + (k - 1) * d + 1 - before - size for n, s, k, d, before, size in zip(sizes, strides, kernel, dilations, pads, shape[2:])]
+        lowest = np.asarray(-np.inf if x.type.dtype.is_float else np.iinfo(x.type.dtype.numpy).min, x.type.dtype.numpy)
+        wide = pad(x, lowest, pads=(0, 0, *pads[:spatial], 0, 0, *map(max, pads[spatial:], reach)))
+        best: Thing = None
+        found: Thing = np.zeros((), np.int32)
+        for at, (_, *window) in zip(np.ndindex(*kernel), (window for _, window in taps(kernel, strides, dilations, sizes))):
+            met = slice_(wide, starts=tuple(w.start for w in window), ends=tuple(w.stop for w in window), axes=tuple(range(2, 2 + spatial)), steps=strides)
+            here = np.asarray(sum(k * d * step for k, d, step in zip(at, dilations, steps[2:])), np.int32)
+            if best is None:
+                best = met
+            else:
+                better = greater(met, best)
+                best, found = where(better, met, best), where(better, here, found)
+        first = [np.arange(d) * step for d, step in zip(shape[:2], steps)]
+        first += [(np.arange(n) * s - before) * step for n, s, before, step in zip(sizes, strides, pads, steps[2:])]
+        index: Thing = cast(found, to=I64) if isinstance(found, Term) else None
+        for axis, offsets in enumerate(first):
+            if offsets.any() or index is None:
+                part = offsets.reshape(-1, *[1] * (len(shape) - 1 - axis))
+                index = add(part, np.zeros((*shape[:2], *sizes), np.int64)) if index is None else add(index, part)
+        return index
 
 
 @structured("AveragePool", examples=(*_WINDOWS, *((*types, dict(attrs, count_include_pad=True)) for *types, attrs in _WINDOWS)))
@@ -77,5 +155,8 @@ class average_pool:
             total += padded[window]
             count += counted[window]
         return total / count
+
+    def expand(x: Value, **attrs) -> Thing:
+        return _by_depth(average_pool, x, **attrs)
 
     flops = _flops

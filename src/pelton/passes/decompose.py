@@ -1,9 +1,9 @@
-"""Composite ops that nobody claims, written out in the ops that they stand for."""
+"""Ops that nobody claims, written out in the ops that they stand for."""
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 
+from pelton.ir.dims import Undecided
 from pelton.ir.graph import Graph, Node
 
 from .draft import Draft
@@ -11,19 +11,22 @@ from .fold import fold_constants
 from .report import PassReport
 
 
-def decompose(graph: Graph, keep: Callable[[Node], bool]) -> Graph:
-    """The graph with every composite node expanded for which `keep` says no, also those inside of expansions. Nodes keep their names.
+def decompose(graph: Graph, keep: Callable[[Graph, Node], bool]) -> Graph:
+    """The graph with every node expanded that has an expansion and for which `keep` says no, also those inside of expansions. Nodes keep their names.
 
-    What an expansion computes of constants alone is a constant again.
+    Level by level: what an expansion computes of constants alone is a constant again before `keep` sees what became of it. An expansion of None, or one
+    that would have to know a size which a run decides, leaves the node as it is.
     """
-    draft = Draft(graph)
-    queue, changed = deque(draft.nodes), False
-    while queue:
-        node = queue.popleft()
-        if node not in draft or node.op.expand is None or keep(node):
-            continue
-        draft.added.clear()
-        draft.replace(node, node.op.expand(*node.inputs, **node.attrs), node.name)
-        queue.extendleft(reversed(draft.added))
-        changed = True
-    return fold_constants(draft.graph(), PassReport("decompose")) if changed else graph
+    while True:
+        draft, changed = Draft(graph), False
+        for node in draft.nodes:
+            if node.op.expand is None or node not in draft or keep(graph, node):
+                continue
+            try:
+                found = node.op.expand(*node.inputs, **node.attrs)
+                changed |= found is not None and draft.replace(node, found, node.name)
+            except Undecided:
+                continue
+        if not changed:
+            return graph
+        graph = fold_constants(draft.graph(), PassReport("decompose"))

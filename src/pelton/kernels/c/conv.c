@@ -4,7 +4,7 @@
 
 // <region>
 enum : long { BATCH = 1, H = 9, W = 7, C = 5, OH = 9, OW = 7, OC = 19, GROUPS = 1, KH = 3, KW = 3, SH = 1, SW = 1, PT = 1, PL = 1, DH = 1, DW = 1, PADDED = 1,
-              XN = 315, XH = 35, XW = 5 };
+              XN = 315, XH = 35, XW = 5, PACKED = 1, WG = 0, WO = 0, WC = 0, WH = 0, WW = 0 };
 typedef struct { float *y; } tail;
 AI tail tail_open(const args *a) { return (tail){ a[2].p }; }
 AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t->y + (b * OH * OW + r) * OC + c, x, n); }
@@ -19,6 +19,7 @@ enum : long { NR = NV * VL, PANELS = (OC + NR - 1) / NR, NBS = (PANELS * NR + NB
 #define MBS ((PIXELS + MB - 1) / MB)
 #define JOINED (DW == 1 && XW == C)                                       // the taps of a row lie next to each other in memory
 static const float zeros[C];
+#include "filters.h"
 
 AI void sum(int rows, long n, const float *const *at, const float *w, vf32 (*acc)[NV]) {
     fourfold for (long k = 0; k < n; k++) {
@@ -88,12 +89,18 @@ AI void tile(int rows, bool edge, const args *a, const tail *t, const float *x, 
 void KERNEL(const args *table, long begin, long end, void *scratch) {
     OWN_ARGS(a, table);
     const tail T = tail_open(a);
+    long held = -1;
     for (long t = begin; t < end; t++) {
         const long mb = t % MBS, nb = t / MBS % NBS, g = t / (MBS * NBS) % GROUPS, b = t / (MBS * NBS * GROUPS);
         const long p0 = mb * MB, p1 = p0 + MB < PIXELS ? p0 + MB : PIXELS, n0 = nb * NB, n1 = n0 + NB < OC ? n0 + NB : OC;
-        const float *x = (const float *)a[0].p + b * XN + g * C;
+        const float *x = (const float *)a[0].p + b * XN + g * C, *filters = (const float *)a[1].p + (g * PANELS * NR + n0) * (KH * KW * C);
+        if (!PACKED) {
+            if (held != g * NBS + nb) pack_filters(a, (const float *)a[1].p + g * WG, scratch, n0, n1);
+            held = g * NBS + nb;                                          // consecutive tiles share their filters
+            filters = scratch;
+        }
         for (long n = n0; n < n1; n += NR) {
-            const float *w = (const float *)a[1].p + (g * PANELS * NR + n) * (KH * KW * C);
+            const float *w = filters + (n - n0) * (KH * KW * C);
             long p = p0;
             if (OC % NR == 0 || n + NR <= OC) {
                 for (; p + MR <= p1; p += MR) tile(MR, false, a, &T, x, w, b, p, g, n);

@@ -4,7 +4,7 @@
 
 // <region>
 enum : long { BATCH = 1, H = 5, W = 7, C = 3, OH = 11, OW = 15, OC = 19, GROUPS = 1, KH = 3, KW = 3, SH = 2, SW = 2, PT = 0, PL = 0, DH = 1, DW = 1,
-              XN = 105, XH = 21, XW = 3 };
+              XN = 105, XH = 21, XW = 3, PACKED = 1, WG = 0, WO = 0, WC = 0, WH = 0, WW = 0 };
 typedef struct { float *y; } tail;
 AI tail tail_open(const args *a) { return (tail){ a[2].p }; }
 AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t->y + (b * OH * OW + r) * OC + c, x, n); }
@@ -17,6 +17,7 @@ enum : long { NR = NV * VL, PANELS = (OC + NR - 1) / NR, PHASES = SH * SW, NBS =
 #define MOST (((OH + SH - 1) / SH) * ((OW + SW - 1) / SW))                 // pixels of a phase
 #define MBS ((MOST + MB - 1) / MB)
 static const float zeros[C];
+#include "filters.h"
 
 // The pixels of a phase: rows first, first + stride …; so many of them in each of so many rows.
 typedef struct { long top, left, rows, columns; } phase;
@@ -67,13 +68,19 @@ AI void tile(bool edge, const args *a, const tail *t, const float *x, const floa
 void KERNEL(const args *table, long begin, long end, void *scratch) {
     OWN_ARGS(a, table);
     const tail T = tail_open(a);
+    long held = -1;
     for (long t = begin; t < end; t++) {
         const long mb = t % MBS, nb = t / MBS % NBS, k = t / (MBS * NBS) % PHASES, g = t / (MBS * NBS * PHASES) % GROUPS, b = t / (MBS * NBS * PHASES * GROUPS);
         const phase f = phase_of(a, k);
         const long pixels = f.rows * f.columns, p0 = mb * MB, p1 = p0 + MB < pixels ? p0 + MB : pixels, n0 = nb * NB, n1 = n0 + NB < OC ? n0 + NB : OC;
-        const float *x = (const float *)a[0].p + b * XN + g * C;
+        const float *x = (const float *)a[0].p + b * XN + g * C, *filters = (const float *)a[1].p + (g * PANELS * NR + n0) * (KH * KW * C);
+        if (!PACKED) {
+            if (held != g * NBS + nb) pack_filters(a, (const float *)a[1].p + g * WG, scratch, n0, n1);
+            held = g * NBS + nb;                                          // consecutive tiles share their filters
+            filters = scratch;
+        }
         for (long n = n0; n < n1; n += NR) {
-            const float *w = (const float *)a[1].p + (g * PANELS * NR + n) * (KH * KW * C);
+            const float *w = filters + (n - n0) * (KH * KW * C);
             if (OC % NR == 0 || n + NR <= OC)
                 for (long p = p0; p < p1; p += MR) tile(false, a, &T, x, w, f, b, p, p1, g, n);
             else

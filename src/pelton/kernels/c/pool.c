@@ -7,6 +7,7 @@ enum : long { H = 9, W = 17, C = 13, OH = 5, OW = 9, KH = 3, KW = 3, SH = 2, SW 
               BATCH = 1, FIRST_ROW = 0, FIRST_COLUMN = 0, END_ROW = 9, END_COLUMN = 17 };
 typedef f32 element;
 typedef vf32 vec;
+typedef f32 scalar;
 #define LOAD(p, n) ldn_f32(p, n)
 #define JOIN(a, b) ((a) + (b))
 #define IDENTITY bc_f32(0)
@@ -37,13 +38,13 @@ AI taps inside(long at, long first, long end, long count, long step) {
 
 #if MEANS
 // A mean counts the taps inside of the picture, or of its padding where that counts: [FIRST, END).
-AI float share(const args *a, long top, long left) {
+AI scalar share(const args *a, long top, long left) {
     const taps h = inside(top, FIRST_ROW, END_ROW, KH, DH), w = inside(left, FIRST_COLUMN, END_COLUMN, KW, DW);
-    return 1.0f / (float)((h.to - h.from) * (w.to - w.from));
+    return 1 / (scalar)((h.to - h.from) * (w.to - w.from));
 }
-#define SCALED(v, by) ((v) * bc_f32(by))
+#define SCALED(v, by) ((v) * (vec)(by))
 #else
-AI float share(const args *a, long top, long left) { return 1; }
+AI scalar share(const args *a, long top, long left) { return 1; }
 #define SCALED(v, by) (v)
 #endif
 
@@ -57,7 +58,7 @@ AI float share(const args *a, long top, long left) { return 1; }
 
 // `count` windows of row p from q on, some vectors of channels; false where that has to be done with exact joins. At an edge columns
 // outside of the picture are left out.
-AI bool windows(bool exact, bool edge, int count, int vectors, int lanes, const args *a, const tail *t, const element *x, taps h, const float *by,
+AI bool windows(bool exact, bool edge, int count, int vectors, int lanes, const args *a, const tail *t, const element *x, taps h, const scalar *by,
                 long b, long p, long q, long c) {
     vec column[NV][(AT_ONCE - 1) * SW + (KW - 1) * DW + 1], all[2] = {(vec)0, (vec)0};
     const long columns = (count - 1) * SW + (KW - 1) * DW + 1, left = q * SW - PL;
@@ -83,13 +84,13 @@ AI bool windows(bool exact, bool edge, int count, int vectors, int lanes, const 
         }
     return true;
 }
-COLD void windows_exact(int count, int vectors, int lanes, const args *a, const tail *t, const element *x, taps h, const float *by, long b, long p, long q, long c) {
+COLD void windows_exact(int count, int vectors, int lanes, const args *a, const tail *t, const element *x, taps h, const scalar *by, long b, long p, long q, long c) {
     for (int j = 0; j < count; j++)
         for (int i = 0; i < vectors; i++) windows(true, true, 1, 1, lanes, a, t, x, h, by + j, b, p, q + j, c + i * VL);
 }
 
 AI void row(bool edge, int count, const args *a, const tail *t, const element *x, taps h, long b, long p, long q, long c0, long c1) {
-    float by[AT_ONCE];
+    scalar by[AT_ONCE];
     unroll (int i = 0; i < count; i++) by[i] = share(a, p * SH - PT, (q + i) * SW - PL);
     long c = c0;
 #define SOME(vectors, lanes) \
@@ -102,7 +103,7 @@ AI void row(bool edge, int count, const args *a, const tail *t, const element *x
 }
 
 // One window of any size, several vectors of channels at a time.
-AI void window(int vectors, int lanes, const args *a, const tail *t, const element *x, taps h, float by, long b, long p, long q, long c) {
+AI void window(int vectors, int lanes, const args *a, const tail *t, const element *x, taps h, scalar by, long b, long p, long q, long c) {
     const taps w = inside(q * SW - PL, 0, W, KW, DW);
     vec v[NV];
     unroll (int j = 0; j < vectors; j++) v[j] = IDENTITY;
@@ -115,7 +116,7 @@ AI void window(int vectors, int lanes, const args *a, const tail *t, const eleme
 }
 
 AI void wide(const args *a, const tail *t, const element *x, taps h, long b, long p, long q, long c0, long c1) {
-    const float by = share(a, p * SH - PT, q * SW - PL);
+    const scalar by = share(a, p * SH - PT, q * SW - PL);
     long c = c0;
     for (; c + NV * VL <= c1; c += NV * VL) window(NV, VL, a, t, x, h, by, b, p, q, c);
     if (NV > 1)

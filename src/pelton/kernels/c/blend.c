@@ -1,0 +1,79 @@
+// Blends: weighted sums of elements picked along an axis. Rows of columns that are picked together are read as vectors, else lane by lane. A weight of zero
+// picks nothing; indices count from the end where negative, and meet the first or last element where out of range: nothing outside of the input is read.
+#include "vec.h"
+
+// <region>
+enum : long { ROWS = 6, COLS = 37, TAPS = 2, SIZE = 10, STEP = 37, IK = 1, WK = 1, PICK = 0, XC = 1, IC = 0, WC = 0 };
+#define X_AT(r) 0
+#define I_AT(r) ((r) * TAPS)
+#define W_AT(r) ((r) * TAPS)
+typedef i64 index;
+typedef f32 element;
+typedef vf32 vec;
+typedef f32 scalar;
+#define LOAD(p, n) ldn_f32(p, n)
+#define SELECT(mask, a, b) f32_select(mask, a, b)
+#define ZERO(w) f32_eq(w, (vf32)0)
+#define WEIGHTS(p, stride, n) ldg_f32(p, stride, n)
+typedef struct { float *y; } tail;
+AI tail tail_open(const args *a) { return (tail){ a[3].p }; }
+AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t->y + r * COLS + c, x, n); }
+// </region>
+// <tactic>
+enum : long { RB = 1, CB = 37 };
+// </tactic>
+
+#define CBS ((COLS + CB - 1) / CB)
+enum : long { TOGETHER = 4 };                                             // vectors that one look at an index is for
+
+AI long place(const args *a, index i) {
+    long v = i;
+    v += v < 0 ? SIZE : 0;
+    return (v < 0 ? 0 : v < SIZE ? v : SIZE - 1) * STEP;
+}
+
+AI void picked(const args *a, int n, const tail *t, const element *x, const index *i, const scalar *w, long r, long c) {
+    vec sum = (vec)0;
+    for (long k = 0; k < TAPS; k++) {
+        element part[VL] = {0};
+        unroll (int l = 0; l < VL; l++)
+            if (l < n) part[l] = x[(c + l) * XC + place(a, i[(c + l) * IC + k * IK])];
+        const vec by = WC ? WEIGHTS(w + c * WC + k * WK, WC, n) : (vec)w[k * WK];
+        sum += SELECT(ZERO(by), (vec)0, by * LOAD(part, n));
+    }
+    finish(t, sum, 0, r, c, n);
+}
+
+AI void summed(const args *a, int vectors, int n, const tail *t, const element *x, const index *i, const scalar *w, long r, long c) {
+    vec sum[TOGETHER];
+    unroll (int j = 0; j < vectors; j++) sum[j] = (vec)0;
+    for (long k = 0; k < TAPS; k++) {
+        const scalar by = w[k * WK];
+        if (by == 0) continue;
+        const element *from = x + place(a, i[k * IK]) + c;
+        unroll (int j = 0; j < vectors; j++) sum[j] = vec_fma((vec)by, LOAD(from + j * VL, n), sum[j]);
+    }
+    unroll (int j = 0; j < vectors; j++) finish(t, sum[j], 0, r, c + j * VL, n);
+}
+
+void KERNEL(const args *table, long begin, long end, void *scratch) {
+    OWN_ARGS(a, table);
+    const tail T = tail_open(a);
+    for (long t = begin; t < end; t++) {
+        const long r0 = t / CBS * RB, r1 = r0 + RB < ROWS ? r0 + RB : ROWS, c0 = t % CBS * CB, c1 = c0 + CB < COLS ? c0 + CB : COLS;
+        for (long r = r0; r < r1; r++) {
+            const element *x = (const element *)a[0].p + X_AT(r);
+            const index *i = (const index *)a[1].p + I_AT(r);
+            const scalar *w = (const scalar *)a[2].p + W_AT(r);
+            long c = c0;
+            if (PICK) {
+                for (; c + VL <= c1; c += VL) picked(a, VL, &T, x, i, w, r, c);
+                if (COLS % VL && c < c1) picked(a, COLS % VL, &T, x, i, w, r, c);
+            } else {
+                for (; c + TOGETHER * VL <= c1; c += TOGETHER * VL) summed(a, TOGETHER, VL, &T, x, i, w, r, c);
+                for (; c + VL <= c1; c += VL) summed(a, 1, VL, &T, x, i, w, r, c);
+                if (COLS % VL && c < c1) summed(a, 1, COLS % VL, &T, x, i, w, r, c);
+            }
+        }
+    }
+}
