@@ -50,7 +50,7 @@ def _scale(n: Reading, depth: Size) -> float:
     given = n.attr("scale", 0.0)
     if not given and not isinstance(depth, int):
         raise n.refuse(f"{n.op} needs a known size of its heads, or a scale; got {depth}")
-    return given or 1 / math.sqrt(float(depth))            # type: ignore[arg-type]
+    return given or 1 / math.sqrt(float(depth))
 
 
 def _split(n: Reading, x: Value, widths: tuple[int, ...]) -> list[Value]:
