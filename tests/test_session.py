@@ -102,10 +102,9 @@ def test_open_sizes_are_tuned_for_what_comes_first(builds):
         assert close(session.run(None, {"x": x}), x)
     assert builds == [(None, {"x": (6, 4)})]
     assert [(s.name, s.least, s.usual) for s in session._engine.symbols] == [("batch", 1, 6)]
-    nothing = session.run(None, {"x": np.zeros((0, 4), np.float32)})             # smaller than the engine for all sizes goes
-    assert [a.shape for a in nothing] == [(0, 3), (0, 3)] and builds[1:] == [({"x": (0, 4)}, None)]
-    session.run(None, {"x": np.zeros((0, 4), np.float32)})
-    assert len(builds) == 2
+    for _ in range(2):
+        nothing = session.run(None, {"x": np.zeros((0, 4), np.float32)})         # smaller than the engine for all sizes goes
+        assert [a.shape for a in nothing] == [(0, 3), (0, 3)] and builds[1:] == [(None, {"x": (0, 4)})]
     again = ort.InferenceSession(model)                                        # found on disk, with open sizes
     assert close(again.run(None, {"x": x}), x) and len(builds) == 2
 
@@ -119,6 +118,20 @@ def test_known_sizes_are_built_at_once(builds):
     assert len(builds) == 2 and session.get_inputs()[0].shape == [2, 4]
     with pytest.raises(ort.InputError, match="has 3 instead of 2"):
         session.run(None, {"x": np.zeros((3, 4), np.float32)})
+
+
+def test_a_cache_that_is_empty_at_first(builds):
+    """Two engines for a decoder: one for prompts of any length, which have no past, and one for what follows."""
+    graph = helper.make_graph(
+        [helper.make_node("Concat", ["past", "x"], ["y"], axis=1)], "net",
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, size, 2]) for name, size in (("past", "before"), ("x", "rows"))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)])
+    session = ort.InferenceSession(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString())
+    assert session.get_outputs()[0].shape == [1, "before + rows", 2]
+    for before, rows in ((0, 5), (5, 1), (6, 1), (0, 7), (7, 1)):
+        past, x = RNG.standard_normal((1, before, 2)).astype(np.float32), RNG.standard_normal((1, rows, 2)).astype(np.float32)
+        assert np.array_equal(session.run(None, {"past": past, "x": x})[0], np.concatenate([past, x], 1))
+    assert builds == [(None, {"past": (1, 0, 2), "x": (1, 5, 2)}), (None, {"past": (1, 5, 2), "x": (1, 1, 2)})]
 
 
 def test_models_that_need_to_know_their_sizes_are_built_for_each(builds):
@@ -273,6 +286,18 @@ def test_what_is_damaged_is_built_again(cache, builds, caplog):
         assert close(run(model, x), x) and "built again" in caplog.text
         assert kept.read_bytes() == whole
     assert len(builds) == 4
+
+
+def test_what_nobody_asks_for_is_forgotten(cache, builds):
+    ort.InferenceSession(network(2).SerializeToString())
+    (old,) = engines(cache)
+    os.utime(old, (1, 1))
+    ort.InferenceSession(network(2).SerializeToString())                        # asked for again
+    ort.InferenceSession(network(3).SerializeToString())
+    assert len(engines(cache)) == 2 and len(builds) == 2
+    os.utime(old, (1, 1))
+    ort.InferenceSession(network(4).SerializeToString())
+    assert len(engines(cache)) == 2 and old not in engines(cache)
 
 
 def test_a_folder_that_others_can_write_to_is_not_used(cache, builds, caplog):

@@ -5,6 +5,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from pelton.runtime import Engine
 from pelton.runtime.arrays import fit
 
 from . import read, settings
-from .settings import RunOptions, SessionOptions
+from .settings import RunOptions, SessionOptions, log
 from .shelf import Shelf, key_of
 from .signature import ModelMetadata, NodeArg, Signature, check_fed
 from .values import IOBinding, OrtValue
@@ -45,7 +46,8 @@ class InferenceSession:
         self._shelf = Shelf(cache_directory(self._options))
         self._lock = threading.Lock()
         self._engine: Engine | None = None                       # for all sizes that the model leaves open
-        self._others: dict[tuple, Engine] = {}                   # for one set of shapes each, where there is none for all
+        self._others: dict[tuple, Engine] = {}                   # shapes → the engine that runs them, where the one for all does not
+        self._empty: dict[tuple, Engine] = {}                    # names of sizes that are 0 → the engine for all others
         try:
             self._digests = self._digest()
         except OSError as e:
@@ -55,7 +57,7 @@ class InferenceSession:
         self._names = {a.name for a in self._signature.inputs}
         self._engine = self._shelf.engine(self._key)
         if self._engine is None and not self._signature.open:
-            self._engine = self._made(None, None)
+            self._engine = self._made()
 
     # --- what the model is
 
@@ -167,22 +169,34 @@ class InferenceSession:
         if key in self._others:
             return self._others[key]
         with self._lock:
-            if self._engine is None and self._signature.fits_all(shapes):
-                self._engine = self._made(None, shapes)
+            empty = self._signature.empty(shapes)
+            if self._engine is None and not empty and self._signature.fits_all(shapes):
+                self._engine = self._made(usual=shapes)
             if self._engine is not None and _takes(self._engine, shapes):
                 return self._engine
             if key not in self._others:
-                self._others[key] = self._made(shapes, None)
+                self._others[key] = (self._without(empty, shapes) if empty else None) or self._made(shapes=shapes)
             return self._others[key]
 
-    def _made(self, shapes: Shapes | None, usual: Shapes | None) -> Engine:
-        """The engine for these shapes, or for all, off the shelf or else built."""
-        key = self._key if shapes is None else key_of(self._digests, self._settings.sizes, self._options, shapes)
+    def _without(self, empty: Mapping[str, int], shapes: Shapes) -> Engine | None:
+        """The engine for all sizes but these, which are 0: a cache before the first token. Nothing where the model cannot be read for that."""
+        key = tuple(sorted(empty))
+        try:
+            if key not in self._empty:
+                self._empty[key] = self._made(usual=shapes, sizes=empty)
+        except ModelError as e:
+            log.info("no engine for all sizes but %s: %s", ", ".join(key), e)
+            return None
+        return self._empty[key] if _takes(self._empty[key], shapes) else None
+
+    def _made(self, *, shapes: Shapes | None = None, usual: Shapes | None = None, sizes: Mapping[str, int] = MappingProxyType({})) -> Engine:
+        """The engine for these shapes, or for all, with these sizes of dimensions, off the shelf or else built."""
+        sizes = {**self._settings.sizes, **sizes}
+        key = key_of(self._digests, sizes, self._options, shapes)
         with self._shelf.alone(key):
             found = self._shelf.engine(key)
             if found is None:
-                found = read.built(read.opened(self._model, self._settings.sizes), self._options.but(shapes=shapes), usual,
-                                   self._settings.log_severity_level < 3)
+                found = read.built(read.opened(self._model, sizes), self._options.but(shapes=shapes), usual, self._settings.log_severity_level < 3)
                 self._shelf.keep(key, found)
         return found
 

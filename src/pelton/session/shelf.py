@@ -31,6 +31,7 @@ except ImportError:                                # without it two processes ma
 log = logging.getLogger("pelton.session")
 
 ELSEWHERE = {"progress", "timing_cache", "cache_dir", "usual", "shapes"}     # options that do not change what an engine computes, or have their own place
+KEPT = 90 * 24 * 3600                              # seconds for which an engine stays that no session asks for
 FRESH = 2.0                                        # seconds in which a file may change again without its times showing it
 
 
@@ -46,18 +47,29 @@ class Shelf:
         if path is None or not path.exists():
             return None
         try:
-            return load(path)
+            found = load(path)
         except EngineError as e:
             log.warning("the engine kept for this model cannot be used and is built again: %s", e)
             return None
+        with contextlib.suppress(OSError):
+            os.utime(path)                         # still wanted
+        return found
 
     def keep(self, key: str, engine: Engine) -> None:
         path = self._path(key, ".pelton")
         if path is not None:
+            self._forget()
             try:
                 engine.save(path)
             except EngineError as e:
                 log.warning("the engine is not kept for the next session: %s", e)
+
+    def _forget(self) -> None:
+        """Removes what no session has wanted for long: engines of models, and of Pelton's versions, that are no more."""
+        with contextlib.suppress(OSError), os.scandir(self.folder) as entries:
+            for e in entries:
+                if e.name.endswith((".pelton", ".json", ".lock")) and e.stat().st_mtime < time.time() - KEPT:
+                    os.unlink(e.path)
 
     def signature(self, key: str) -> Signature | None:
         try:
@@ -72,10 +84,14 @@ class Shelf:
     def alone(self, key: str) -> Iterator[None]:
         """Holds the key: another process that asks for it waits. A process that ends lets go of it."""
         path = self._path(key, ".lock")
-        if path is None or fcntl is None:
-            yield
-            return
-        with open(path, "ab") as f:
+        with contextlib.ExitStack() as held:
+            try:
+                f = held.enter_context(open(path, "ab")) if path is not None and fcntl is not None else None
+            except OSError:                        # a folder that can only be read
+                f = None
+            if f is None:
+                yield
+                return
             try:
                 fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
@@ -153,6 +169,16 @@ def key_of(digests: list[str], sizes: Mapping[str, int], options: Options, shape
 @functools.cache
 def _installed() -> list[Any]:
     """The version, and which files: a working copy changes without changing its version."""
-    root = Path(__file__).parents[1]
-    places = (Path(folder, name) for folder, _, names in os.walk(root) for name in names if name.endswith((".py", ".c", ".h", ".so")))
-    return [__version__, sorted((str(p.relative_to(root)), s.st_size, s.st_mtime_ns) for p in places for s in [p.stat()])]
+    found: list[Any] = []
+
+    def look(folder: str) -> None:
+        with os.scandir(folder) as entries:
+            for e in entries:
+                if e.name.endswith((".py", ".c", ".h", ".so")):
+                    s = e.stat()
+                    found.append([e.path[len(root):], s.st_size, s.st_mtime_ns])
+                elif e.is_dir() and e.name != "__pycache__":
+                    look(e.path)
+    root = str(Path(__file__).parents[1])
+    look(root)
+    return [__version__, sorted(found)]

@@ -78,6 +78,10 @@ class Signature:
         return bool(self.general) and all(len(shape) == len(self.general[name]) and all(known in (None, d) for known, d in zip(self.general[name], shape))
                                           for name, shape in shapes.items())
 
+    def empty(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+        """The names of open sizes that are 0 in these shapes, with that: engines for all sizes take 1 and more."""
+        return {d: 0 for a in self.inputs for d, size in zip(a.shape, shapes[a.name]) if isinstance(d, str) and size == 0}
+
     def json(self) -> dict[str, Any]:
         return asdict(self)
 
