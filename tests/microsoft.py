@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable
 
 import numpy as np
+from onnx import helper
 from onnx_models import MICROSOFT, one_node
 
 from pelton.importers.onnx import load
@@ -15,11 +16,14 @@ Maker = Callable[[np.random.Generator], Case]
 TEXTS = {"float32": "f32", "int32": "i32", "int64": "i64", "uint8": "u8", "int8": "i8", "bool": "bool"}
 
 
-def node(op: str, operands, expected, **attrs) -> Case:
+def node(op: str, operands, expected, *, attribute_opset: int | None = None, **attrs) -> Case:
     """A model of one node. Operands: ("fed", array), an array that lies in the model, or None."""
     fed = {f"x{i}": o[1] for i, o in enumerate(operands) if isinstance(o, tuple)}
     spelled = [f"{TEXTS[o[1].dtype.name]}{[*o[1].shape]}" if isinstance(o, tuple) else o for o in operands]
-    return one_node(op, *spelled, outputs=len(expected), domain=MICROSOFT, **attrs), fed, expected
+    model = one_node(op, *spelled, outputs=len(expected), domain=MICROSOFT, **attrs)
+    if attribute_opset is not None:
+        model.graph.node[0].attribute.append(helper.make_attribute("opset", attribute_opset))
+    return model, fed, expected
 
 
 def floats(rng, *shape) -> np.ndarray:

@@ -108,7 +108,15 @@ def qlinear_leaky_relu(rng):
 @case
 def qlinear_softmax(rng):
     x = whole(rng, 3, 9)
-    return node("QLinearSoftmax", [("fed", x), *q(0.04, 128), *q(1 / 256, 0)], [forth(softmax(back(x, 0.04, 128)), 1 / 256, 0)], axis=-1, opset=13)
+    return node("QLinearSoftmax", [("fed", x), *q(0.04, 128), *q(1 / 256, 0)], [forth(softmax(back(x, 0.04, 128)), 1 / 256, 0)], axis=-1,
+                attribute_opset=13)
+
+
+@case
+def qlinear_softmax_of_old(rng):
+    x = whole(rng, 2, 3, 4)
+    y = softmax(back(x, 0.04, 128).reshape(2, 12)).reshape(2, 3, 4)
+    return node("QLinearSoftmax", [("fed", x), *q(0.04, 128), *q(1 / 256, 0)], [forth(y, 1 / 256, 0)], axis=1, attribute_opset=12)
 
 
 @case

@@ -70,11 +70,13 @@ def signature(source: Source, options: Options) -> Signature:
     general: dict[str, tuple[int | None, ...]] = {}
     made: dict[str, NodeArg] = {}
     if all(i.type.tensor_type.HasField("shape") for i in graph.input if i.name not in stored):      # else nothing is known before a run
-        imported = importer.load(source, options.shapes, options.outputs, usual={}).graph
-        general = {v.name: tuple(d if isinstance(d, int) else None for d in v.type.shape) for v in imported.inputs}
+        _, found = importer.examine(source, options.shapes, options.outputs, usual={})             # warnings come with the engine
+        if isinstance(found, ModelError):
+            raise found
+        general = {v.name: tuple(d if isinstance(d, int) else None for d in v.type.shape) for v in found.graph.inputs}
         named = {d.dim_param for i in graph.input for d in i.type.tensor_type.shape.dim}
         made = {v.name: NodeArg(v.name, NAMES[v.type.dtype.value], [d if isinstance(d, int) else str(d) if {s.name for s in symbols(d)} <= named else None
-                                                                    for d in v.type.shape]) for v in imported.outputs}
+                                                                    for d in v.type.shape]) for v in found.graph.outputs}
     inputs = tuple(_declared(i, None) for i in graph.input if i.name not in stored)
     overridable = tuple(_declared(i, None) for i in graph.input if i.name in stored and model.ir_version >= 4)
     return Signature(inputs, tuple(_declared(o, made.get(o.name)) for o in graph.output), overridable, metadata, general)
