@@ -4,9 +4,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from microsoft import Case, Maker, apart, attention, floats, judge, node
+from onnx import helper
+from onnx_models import MICROSOFT, model
 
 from pelton.errors import ModelError
 from pelton.importers.onnx import load
+from pelton.ir.evaluate import evaluate
+from pelton.ir.graph import sized
 
 CASES: dict[str, Maker] = {}
 
@@ -283,6 +287,27 @@ def fused_gemm(rng):
 def fused_matmul_of_moved_batches(rng):
     a, b = floats(rng, 4, 2, 3, 5), floats(rng, 2, 3, 5, 6)
     return node("FusedMatMul", [("fed", a), ("fed", b)], [0.5 * np.moveaxis(a.astype(np.float64), 0, -2) @ b], transBatchA=1, alpha=0.5)
+
+
+def test_sizes_of_a_decoder():
+    """As exporters write it: the lengths come out of the attention mask, whose own length is that of the cache and of the new rows together."""
+    heads, kv, depth, rng = 4, 2, 8, np.random.default_rng(0)
+    nodes = [helper.make_node("ReduceSum", ["mask", "one"], ["count"], keepdims=0), helper.make_node("Sub", ["count", "one"], ["last"]),
+             helper.make_node("Cast", ["last"], ["lengths"], to=6), helper.make_node("Shape", ["mask"], ["shape"]),
+             helper.make_node("Gather", ["shape", "second"], ["all"]), helper.make_node("Cast", ["all"], ["total"], to=6),
+             helper.make_node("GroupQueryAttention", ["q", "k", "v", "pk", "pv", "lengths", "total"], ["y", "nk", "nv"], domain=MICROSOFT,
+                              num_heads=heads, kv_num_heads=kv)]
+    cache, new = f"f32[b, {kv}, past, {depth}]", f"f32[b, s, {kv * depth}]"
+    graph = load(model(nodes, {"q": f"f32[b, s, {heads * depth}]", "k": new, "v": new, "pk": cache, "pv": cache, "mask": "i64[b, total_length]"},
+                       ["y", "nk", "nv"], {"one": np.array([1]), "second": np.array(1)}, domains={MICROSOFT: 1})).graph
+    assert [str(v.type) for v in graph.outputs] == ["f32[b, s, 32]", "f32[b, 2, past + s, 8]", "f32[b, 2, past + s, 8]"]
+    for b, s, past in ((2, 1, 5), (1, 3, 4)):
+        fed = {"q": floats(rng, b, s, heads * depth), **{name: floats(rng, b, s, kv * depth) for name in "kv"},
+               **{name: floats(rng, b, kv, past, depth) for name in ("pk", "pv")}, "mask": np.ones((b, past + s), np.int64)}
+        k, v = (np.concatenate([fed["p" + name].astype(np.float64), apart(fed[name], kv)], 2) for name in "kv")
+        found = evaluate(sized(graph, {"b": b, "s": s, "past": past}, {})[0], fed)
+        want = attention(apart(fed["q"], heads), k.repeat(heads // kv, 1), v.repeat(heads // kv, 1), causal(s, past + s))
+        assert np.allclose(found["y"], want, atol=2e-5) and np.allclose(found["nk"], k) and np.allclose(found["nv"], v)
 
 
 @pytest.mark.parametrize("name", CASES)
