@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.complete
 NATIVE := $(wildcard src/pelton/backends/cpu/native/*.[ch])
 
-.PHONY: help demo test test-all test-runtime lint bench clean
+.PHONY: help demo test test-all test-runtime lint operators bench clean
 
 help:
 	@echo "make demo          build an engine of a small network and classify a picture"
@@ -12,6 +12,7 @@ help:
 	@echo "make test-all      every test"
 	@echo "make test-runtime  an engine in a venv that has numpy and the runtime alone"
 	@echo "make lint          ruff and mypy"
+	@echo "make operators     write docs/operators.md again, from the registries"
 	@echo "make bench MODELS='a.onnx folder-of-models' [PEERS=python-with-the-other-runtimes] [ARGS='--vs onnxruntime']"
 	@echo "make clean         remove what these have made"
 
@@ -41,6 +42,11 @@ test-runtime: $(STAMP)
 lint: $(STAMP)
 	$(BIN)/ruff check
 	$(BIN)/mypy
+
+operators: $(STAMP)
+	mkdir -p build
+	$(BIN)/python -m pelton.operators > build/operators.md
+	mv build/operators.md docs/operators.md
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/cpu/run.py $(MODELS) $(if $(PEERS),--peers-python $(PEERS)) $(ARGS)

@@ -353,12 +353,12 @@ def softmax(x, axes=-1):
     return e / e.sum(axes, keepdims=True)
 
 
-def normal(x, axis=-1):
-    return (x - x.mean(axis, keepdims=True)) / np.sqrt(x.var(axis, keepdims=True) + 1e-5)
+def normal(x, axis=-1, epsilon=1e-5):
+    return (x - x.mean(axis, keepdims=True)) / np.sqrt(x.var(axis, keepdims=True) + epsilon)
 
 
-def rms(x):
-    return x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5)
+def rms(x, epsilon=1e-5):
+    return x / np.sqrt((x * x).mean(-1, keepdims=True) + epsilon)
 
 
 def erf_gelu(x):
@@ -403,8 +403,8 @@ BY_HAND = [
     ("LayerNormalization", SHAPE, SCALE, BIAS, FUSED, lambda x: normal(x) * SCALE + BIAS),
     ("SimplifiedLayerNormalization", SHAPE, SCALE, {}, lambda x: rms(x) * SCALE),
     ("SimplifiedLayerNormalization", SHAPE, SCALE, FUSED, lambda x: rms(x) * SCALE),
-    ("SkipLayerNormalization", SHAPE, SHAPE, SCALE, BIAS, BIAS, FUSED, lambda x, skip: normal(x + skip + BIAS) * SCALE + BIAS),
-    ("SkipSimplifiedLayerNormalization", SHAPE, SHAPE, SCALE, FUSED, lambda x, skip: rms(x + skip) * SCALE),
+    ("SkipLayerNormalization", SHAPE, SHAPE, SCALE, BIAS, BIAS, FUSED, lambda x, skip: normal(x + skip + BIAS, epsilon=1e-12) * SCALE + BIAS),
+    ("SkipSimplifiedLayerNormalization", SHAPE, SHAPE, SCALE, FUSED, lambda x, skip: rms(x + skip, 1e-12) * SCALE),
     ("Gelu", SHAPE, FUSED, erf_gelu),
     ("BiasGelu", SHAPE, BIAS, FUSED, lambda x: erf_gelu(x + BIAS)),
     ("FastGelu", SHAPE, BIAS, FUSED, lambda x: tanh_gelu(x + BIAS)),

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import pelton
-from pelton.cli import arrays, main, peers, progress, text
+from pelton import progress
+from pelton.cli import arrays, main, peers, text
 
 QUICK = ["--seconds", "0.02", "--warmup", "0"]
 

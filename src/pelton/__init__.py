@@ -11,12 +11,19 @@ if TYPE_CHECKING:
     from .build import build
     from .options import Options
     from .runtime import Context, Engine, load
+    from .session import InferenceSession, IOBinding, OrtValue, RunOptions, SessionOptions
 
 __version__ = "0.1.0"
-__all__ = ["BuildError", "Cancelled", "Context", "Engine", "EngineError", "Error", "InputError", "ModelError", "Options", "build", "load"]
+__all__ = ["BuildError", "Cancelled", "Context", "Engine", "EngineError", "Error", "IOBinding", "InferenceSession", "InputError", "ModelError", "Options",
+           "OrtValue", "RunOptions", "SessionOptions", "build", "load"]
 
 # Loaded when first asked for: a program that runs engines never imports the compiler.
 _HOMES = {"build": "build", "Options": "options", "Engine": "runtime", "Context": "runtime", "load": "runtime"}
+# What scripts touch that were written for onnxruntime.
+_HOMES.update(dict.fromkeys((
+    "ExecutionMode", "GraphOptimizationLevel", "IOBinding", "InferenceSession", "ModelMetadata", "NodeArg", "OrtValue", "RunOptions", "SessionOptions",
+    "disable_telemetry_events", "enable_telemetry_events", "get_all_providers", "get_available_providers", "get_device", "set_default_logger_severity",
+    "set_default_logger_verbosity", "set_seed"), "session"))
 
 
 class _Package(ModuleType):

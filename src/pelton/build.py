@@ -2,10 +2,8 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from pelton.importers import onnx as importer
@@ -20,7 +18,7 @@ from pelton.ir.types import STRING
 from pelton.kernels import library  # noqa: F401  (declares the templates)
 from pelton.kernels.compile import Compiler, compiler_id
 from pelton.kernels.template import Target
-from pelton.options import Options
+from pelton.options import Options, cache_directory
 from pelton.passes import pipeline
 from pelton.passes.decompose import decompose
 from pelton.passes.widen import widen
@@ -57,7 +55,7 @@ def built(model: Any, options: Options) -> Built:
     """As `build`, for those who want to know more of the engine than it knows itself."""
     progress = _progress(options)
     progress("import", 0, 1)
-    imported = importer.load(model, shapes=options.shapes, outputs=options.outputs)
+    imported = importer.load(model, shapes=options.shapes, outputs=options.outputs, usual=options.usual)
     if options.image is not None:
         for v in imported.graph.inputs[:1]:
             pictures.parse(options.image).axis(v.type.shape)
@@ -130,14 +128,6 @@ def machine_key(machine: Mapping, target: Target, options: Options) -> str:
     """What times depend on besides the region: the CPU, the threads, the compiler and the templates."""
     return "|".join(map(str, (machine["vendor"], machine["family"], machine["cpu_model"], machine["stepping"], target.isa, target.l1, target.l2, target.l3,
                               target.threads, compiler_id(options.cc), search.template_hash())))
-
-
-def cache_directory(options: Options) -> Path | None:
-    """Where compiled objects and times are kept: as given, else the user's cache."""
-    if options.cache_dir is not None:
-        return Path(options.cache_dir)
-    home = os.path.expanduser("~")
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path(home, ".cache"), "pelton") if home != "~" else None
 
 
 def save_timing(timing: cache.TimingCache, options: Options) -> None:

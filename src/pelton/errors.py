@@ -1,7 +1,7 @@
 """The one family of exceptions: every message says what was expected, what was given, where, and what to do."""
 
 
-class Error(Exception):
+class Error(RuntimeError):
     """Anything Pelton refuses, of its own accord."""
 
 

@@ -1,6 +1,7 @@
 """Everything a user can decide about a build, in one frozen value; nothing else steers the compiler."""
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -15,7 +16,8 @@ class Options:
     """Build options.
 
     shapes: input name → sizes, e.g. {"x": (1, 3, 224, 224)}, {"x": "1x3x224x224"}, or {"x": "1..8..32x3x224x224"} where a run decides one
-    (minimum..optimum..maximum; engines are tuned for the optimum). outputs: names of (inner) tensors to return.
+    (minimum..optimum..maximum; engines are tuned for the optimum). usual: input name → sizes to tune for along axes that nobody gave sizes for.
+    outputs: names of (inner) tensors to return.
     level: 0 (no timing) to 5 (every candidate); budget: seconds for timing, then the best guess is taken; threads: what the engine is tuned for.
     strict: only arithmetic that differs from the model's by the order of sums (no Winograd, no recurrent weights in half).
     check: run every region beside its reference.
@@ -23,6 +25,7 @@ class Options:
     """
 
     shapes: Mapping[str, str | Sequence[int | str | tuple[int, int, int]]] | None = None
+    usual: Mapping[str, Sequence[int]] | None = None
     level: int = 3
     budget: float | None = None
     threads: int | None = None
@@ -59,3 +62,11 @@ class Options:
         if unknown:
             raise InputError(f"unknown option {', '.join(sorted(unknown))}; there are: {', '.join(f.name for f in fields(self))}")
         return replace(self, **changes)
+
+
+def cache_directory(options: Options) -> Path | None:
+    """Where compiled objects, times and the engines of sessions are kept: as given, else the user's cache."""
+    if options.cache_dir is not None:
+        return Path(options.cache_dir)
+    home = os.path.expanduser("~")
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path(home, ".cache"), "pelton") if home != "~" else None

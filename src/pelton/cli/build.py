@@ -7,9 +7,10 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from pelton import progress
 from pelton.errors import BuildError
 
-from . import arguments, arrays, progress, text
+from . import arguments, arrays, text
 
 if TYPE_CHECKING:
     from pelton.runtime import Engine

@@ -4,9 +4,10 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from pelton import progress
 from pelton.errors import BuildError, InputError
 
-from . import arguments, arrays, progress, text
+from . import arguments, arrays, text
 
 if TYPE_CHECKING:
     from pelton.explain import Errors, Explanation

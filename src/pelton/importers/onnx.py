@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -15,8 +15,8 @@ from pelton.ir.graph import Graph, Node, Value, live, symbols
 from pelton.ops import get
 
 from . import onnx_ops_attention, onnx_ops_control, onnx_ops_conv, onnx_ops_fourier, onnx_ops_image, onnx_ops_index  # noqa: F401  (readers)
-from . import onnx_ops_linear, onnx_ops_math, onnx_ops_ml, onnx_ops_norm, onnx_ops_quant, onnx_ops_reduce, onnx_ops_rnn  # noqa: F401  (readers)
-from . import onnx_ops_shape, onnx_ops_train, onnx_ops_trees  # noqa: F401  (readers)
+from . import onnx_ops_linear, onnx_ops_math, onnx_ops_microsoft, onnx_ops_microsoft_quant, onnx_ops_ml, onnx_ops_norm  # noqa: F401  (readers)
+from . import onnx_ops_quant, onnx_ops_reduce, onnx_ops_rnn, onnx_ops_shape, onnx_ops_train, onnx_ops_trees  # noqa: F401  (readers)
 from .imported import Imported, Info, Range, Shape, log, parse_shape
 from .onnx_file import Source, read
 from .onnx_inputs import Inputs, Settled, check_names, settle
@@ -27,44 +27,54 @@ OLDEST = 6                      # what is older is converted
 SHOWN = 8                       # problems listed in one message
 
 
-def load(source: str | os.PathLike | bytes | onnx.ModelProto, shapes: Mapping[str, Shape] | None = None,
-         outputs: Iterable[str] | None = None) -> Imported:
+def load(source: str | os.PathLike | bytes | onnx.ModelProto | Source, shapes: Mapping[str, Shape] | None = None,
+         outputs: Iterable[str] | None = None, usual: Mapping[str, Sequence[int]] | None = None) -> Imported:
     """A model as a program. `shapes` maps names of inputs to sizes: `"1x3x224x224"`, `"1..8..32x3"` where a run decides (minimum..optimum..maximum), or
     tuples of integers and ranges. A run decides those that nobody gives, too, as far as the model can be read that way; a warning lists them.
-    `outputs` may name inner tensors; only what they need is read. ModelError lists what is wrong with the model, InputError with the arguments.
+    `usual` maps names of inputs to the sizes that such axes are tuned for, which is then no news. `outputs` may name inner tensors; only what they need is
+    read. ModelError lists what is wrong with the model, InputError with the arguments.
     """
+    program, found = examine(source, shapes, outputs, usual)
+    _log(program)
+    if isinstance(found, ModelError):
+        raise found
+    return found
+
+
+def examine(source: str | os.PathLike | bytes | onnx.ModelProto | Source, shapes: Mapping[str, Shape] | None = None, outputs: Iterable[str] | None = None,
+            usual: Mapping[str, Sequence[int]] | None = None) -> tuple[Program, Imported | ModelError]:
+    """The same for those who want to know what became of each node: what was read, and the program, or why there is none. ModelError where not even the
+    interface of the model can be read."""
     found = _converted(read(source))
     given = {name: parse_shape(name, s) for name, s in (shapes or {}).items()}
     settled: dict[str, Settled] = {}
     arrays: dict[str, np.ndarray] = {}
     while True:
         program = Program(found, arrays)
-        inputs, results = _read(program, given, settled, outputs)
+        inputs, results = _read(program, given, settled, outputs, usual)
         if not program.problems:
             break
         further = settle(program.stuck, inputs.open)
         if not further:
-            _log(program)
-            raise ModelError(_listed(program.problems, found.name))
+            return program, ModelError(_listed(program.problems, found.name))
         settled.update(further)
     for name in [name for name, s in settled.items() if s.given_up][:-1]:                     # what was given up before it was known to help
         others = {k: s for k, s in settled.items() if k != name}
         again = Program(found, arrays)
-        kept = _read(again, given, others, outputs)
+        kept = _read(again, given, others, outputs, usual)
         if not again.problems:
             program, (inputs, results), settled = again, kept, others
     for text in inputs.told(settled, found.name):
         program.warn(text)
-    _log(program)
     graph = _program(program, inputs.values, results)
     sizes = {s.name: (s.least, s.usual, s.most if s.most < UNBOUNDED else None) for s in symbols(graph)}
     info = Info(str(found.path or ""), f"{found.model.producer_name} {found.model.producer_version}".strip(), found.model.ir_version, _opsets(program),
                 sizes, tuple(inputs.defaulted), tuple(program.foreigners), tuple(program.warnings))
-    return Imported(graph, info)
+    return program, Imported(graph, info)
 
 
 def _read(program: Program, given: Mapping[str, tuple[int | Range, ...]], settled: Mapping[str, Settled],
-          outputs: Iterable[str] | None) -> tuple[Inputs, dict[str, Value]]:
+          outputs: Iterable[str] | None, usual: Mapping[str, Sequence[int]] | None) -> tuple[Inputs, dict[str, Value]]:
     """The inputs, and what the outputs stand for; problems are noted."""
     found, graph = program.source, program.source.model.graph
     if found.opset is not None:
@@ -75,7 +85,7 @@ def _read(program: Program, given: Mapping[str, tuple[int | Range, ...]], settle
     check_names("shapes", given, [i.name for i in declared], "inputs")
     if len({i.name for i in declared}) < len(declared):
         raise ModelError(f"every input needs a name of its own, got {[i.name for i in declared]} ({found.name})")
-    inputs = Inputs(program, scope, declared, given, settled)
+    inputs = Inputs(program, scope, declared, given, settled, usual)
     scope.declared = program.declared(graph)
     names = _outputs(program, scope, outputs)
     program.read(graph.node, scope, names)

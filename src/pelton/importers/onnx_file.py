@@ -34,8 +34,10 @@ class Source:
         return self.path.name if self.path else "the given model"
 
 
-def read(source: str | os.PathLike | bytes | onnx.ModelProto) -> Source:
+def read(source: str | os.PathLike | bytes | onnx.ModelProto | Source) -> Source:
     """Reads a model; ModelError where there is none. External data stays on disk until `array_of` asks for it."""
+    if isinstance(source, Source):
+        return source
     if isinstance(source, onnx.ModelProto):
         return Source(source, None)
     if isinstance(source, (bytes, bytearray, memoryview)):

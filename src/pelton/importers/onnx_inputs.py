@@ -37,11 +37,11 @@ class Inputs:
     """Binds the inputs of a model, as values whose sizes are numbers or symbols."""
 
     def __init__(self, program: Program, scope: Scope, declared: Sequence[onnx.ValueInfoProto], given: Mapping[str, tuple[int | Range, ...]],
-                 settled: Mapping[str, Settled]):
+                 settled: Mapping[str, Settled], usual: Mapping[str, Sequence[int]] | None = None):
         self.values: list[Value] = []
         self.defaulted: list[str] = []                     # the axes that nobody gave sizes for: "image[0] (batch)"
         self.open: dict[str, str] = {}                     # names of the sizes that nobody gave and a run decides → the first such axis
-        self._settled = settled
+        self._settled, self._usual = settled, usual
         self._symbols: dict[str, str] = {}                 # what a size goes by in the model → the name of its symbol
         self._named: dict[str, Size] = {}                  # symbol → its size
         self._labels: dict[str, str] = {}                  # symbol of a size that nobody gave → the first such axis
@@ -60,7 +60,7 @@ class Inputs:
         """Warnings: what is assumed of the sizes that nobody gave."""
         free = [f"{label} ({dims.usual(self._named[name])})" for name, label in self.open.items()]
         found = [f"nobody gave the sizes {', '.join(free)}: any will do, the engine is tuned for those in brackets; "
-                 f"give a number or a range like 1..8..32 with shapes= ({model})"] if free else []
+                 f"give a number or a range like 1..8..32 with shapes= ({model})"] if free and self._usual is None else []
         for name, s in settled.items():
             label = self._labels[name]
             if s.given_up:
@@ -127,6 +127,8 @@ class Inputs:
                 return settled
             self.open[symbol] = label
             wanted = settled or Range(1, USUAL if axis else 1)
+            asked = (self._usual or {}).get(name, ())
+            wanted = wanted._replace(usual=min(max(asked[axis], wanted.least), wanted.most)) if axis < len(asked) else wanted
         self._named[symbol] = dims.symbol(symbol, *wanted)
         return self._named[symbol]
 

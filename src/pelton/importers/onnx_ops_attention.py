@@ -26,11 +26,11 @@ def attention(n: Reading) -> Thing | tuple[Thing, ...]:
         heads, kv_heads = n.attr("q_num_heads"), n.attr("kv_num_heads")
         if not heads or not kv_heads or any(t.type.rank != 3 or t.type.shape[2] % h for t, h in ((q, heads), (k, kv_heads), (v, kv_heads))):
             raise n.refuse(f"Attention needs q_num_heads and kv_num_heads that divide its last axes, got {heads} and {kv_heads} for {q.type}, {k.type}")
-        q, k, v = (_heads(n, t, h) for t, h in ((q, heads), (k, kv_heads), (v, kv_heads)))
+        q, k, v = (heads_apart(n, t, h) for t, h in ((q, heads), (k, kv_heads), (v, kv_heads)))
     if any(t.type.rank != 4 for t in (k, v)) or q.type.shape[1] % k.type.shape[1]:
         raise n.refuse(f"Attention needs query heads that are a multiple of the key heads, got {q.type} and {k.type}")
     groups = q.type.shape[1] // k.type.shape[1]
-    k, v = _repeated(n, k, groups), _repeated(n, v, groups)
+    k, v = repeated(n, k, groups), repeated(n, v, groups)
     batch, heads, rows, depth = q.type.shape
     scores = (batch, heads, rows, k.type.shape[2])
     if mask is not None and not _fits(mask.type.shape, scores):
@@ -44,16 +44,22 @@ def attention(n: Reading) -> Thing | tuple[Thing, ...]:
     y = n.emit("attention", q, k, v, n.cast(mask, q.type.dtype), scale=1 / math.sqrt(depth) if scale is None else scale, causal=n.flag("is_causal"))
     if choice:                                             # a row that may look nowhere is 0
         y = n.emit("where", n.emit("is_nan", y), n.like(y, 0), y)
-    return n.reshape(n.transpose(y, (0, 2, 1, 3)), (batch, rows, heads * y.type.shape[3])) if flat else y
+    return heads_together(n, y) if flat else y
 
 
-def _heads(n: Reading, x: Value, heads: int) -> Value:
+def heads_apart(n: Reading, x: Value, heads: int) -> Value:
     """[batch, rows, heads · depth] → [batch, heads, rows, depth]."""
     batch, rows, width = x.type.shape
     return n.transpose(n.reshape(x, (batch, rows, heads, width // heads)), (0, 2, 1, 3))
 
 
-def _repeated(n: Reading, x: Value, groups: int) -> Value:
+def heads_together(n: Reading, x: Value) -> Value:
+    """[batch, heads, rows, depth] → [batch, rows, heads · depth]."""
+    batch, heads, rows, depth = x.type.shape
+    return n.reshape(n.transpose(x, (0, 2, 1, 3)), (batch, rows, heads * depth))
+
+
+def repeated(n: Reading, x: Value, groups: int) -> Value:
     """Every head `groups` times, side by side."""
     if groups == 1:
         return x

@@ -95,17 +95,21 @@ def fused_conv(n: Reading) -> Thing:
     """A convolution, + Z, and an activation."""
     y, z = convolution(n, n.input(0), n.input(1), n.optional(2)), n.optional(3)
     y = y if z is None else n.emit("add", y, z)
-    name, params = n.attr("activation", ""), n.attr("activation_params", ())
+    return activated(n, y, n.attr("activation", ""), n.attr("activation_params", ()))
+
+
+def activated(n: Reading, y: Value, name: str, params: tuple[float, ...]) -> Value:
+    """The activation that ONNX Runtime fused into a convolution or a product."""
     if name in _ACTIVATIONS:
         return n.emit(_ACTIVATIONS[name], y)
     if name == "LeakyRelu":
-        return n.emit("leaky_relu", y, alpha=params[0])
-    if name == "Clip":
+        return n.emit("leaky_relu", y, alpha=params[0] if params else 0.01)
+    if name == "Clip" and len(params) == 2:
         return n.emit("clip", y, n.like(y, params[0]), n.like(y, params[1]))
-    if name == "HardSigmoid":
+    if name == "HardSigmoid" and len(params) == 2:
         return n.emit("hard_sigmoid", y, alpha=params[0], beta=params[1])
     if name:
-        raise n.refuse(f"FusedConv with activation {name!r} is not supported; export the model without that optimization")
+        raise n.refuse(f"{n.op} with activation {name!r} and parameters {list(params)} is not supported; export the model without that optimization")
     return y
 
 

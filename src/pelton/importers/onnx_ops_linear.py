@@ -50,11 +50,15 @@ def det(n: Reading) -> Thing:
 
 @reads("FusedMatMul", "TransposeMatMul", domain=MICROSOFT)
 def fused_matmul(n: Reading) -> Thing:
-    if n.flag("transBatchA") or n.flag("transBatchB"):
-        raise n.refuse("FusedMatMul with transBatchA or transBatchB is not supported; export the model without that optimization")
-    a, b = n.inputs
+    """transBatch moves the first axis behind the batches, before trans exchanges the last two."""
+    a, b = (_batched(n, x, n.flag(f"transBatch{name}")) for name, x in zip("AB", n.inputs))
     a, b = swapped(n, a) if n.flag("transA") else a, swapped(n, b) if n.flag("transB") else b
     return scaled(n, n.emit("matmul", a, b), n.attr("alpha", 1.0))
+
+
+def _batched(n: Reading, x: Value, moved: bool) -> Value:
+    r = x.type.rank
+    return n.transpose(x, (*range(1, r - 1), 0, r - 1)) if moved and r > 2 else x
 
 
 @reads("MatMulInteger")

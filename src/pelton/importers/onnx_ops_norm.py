@@ -9,15 +9,18 @@ from .onnx_ops_conv import powered, rooted
 from .onnx_reading import MICROSOFT, Reading, Thing, reads
 
 _EPSILON = 1e-5                # where no schema says so
+SMALLER = 1e-12                # the same for what ONNX Runtime fused
 
 
 @reads("Softmax", "LogSoftmax", "Hardmax")
 def softmax(n: Reading) -> Thing:
     """Before opset 13 the axes from `axis` on count as one."""
-    x = n.input(0)
-    shape = x.type.shape
-    axis = n.axis(n.attr("axis"), x.type.rank)
-    if n.opset < 13 and math.prod(shape[axis + 1:]) != 1:
+    return softmax_along(n, n.input(0), n.attr("axis"), n.opset)
+
+
+def softmax_along(n: Reading, x: Value, axis: int, opset: int) -> Value:
+    shape, axis = x.type.shape, n.axis(axis, x.type.rank)
+    if opset < 13 and math.prod(shape[axis + 1:]) != 1:
         flat = n.reshape(x, (math.prod(shape[:axis]), math.prod(shape[axis:])))
         return n.reshape(_softmax(n, flat, 1), shape)
     if x.type.rank == 0:
@@ -27,7 +30,7 @@ def softmax(n: Reading) -> Thing:
 
 def _softmax(n: Reading, x: Value, axis: int) -> Value:
     if n.op != "Hardmax":
-        return n.emit("softmax" if n.op == "Softmax" else "log_softmax", x, axis=axis)
+        return n.emit("log_softmax" if n.op == "LogSoftmax" else "softmax", x, axis=axis)
     best = n.emit("arg_max", x, axis=axis, keepdims=True)
     places = n.reshape(n.count(x.type.shape[axis]), (x.type.shape[axis], *[1] * (x.type.rank - axis - 1)))
     return n.cast(n.emit("equal", best, places), x.type.dtype)
@@ -90,10 +93,10 @@ def layer_normalization(n: Reading) -> Thing | tuple[Thing, ...]:
     return layer_norm(n, n.input(0), n.input(1), n.optional(2), n.attr("axis", -1))
 
 
-def layer_norm(n: Reading, x: Value, scale: Value, bias: Value | None, axis: int = -1) -> Value:
+def layer_norm(n: Reading, x: Value, scale: Value, bias: Value | None, axis: int = -1, default: float = _EPSILON) -> Value:
     scale = n.cast(scale, x.type.dtype)
     bias = n.cast(bias, x.type.dtype) if bias is not None else n.filled(0, scale.type.shape, x.type.dtype)
-    return n.emit("layer_norm", x, scale, bias, axis=n.axis(axis, x.type.rank), epsilon=n.attr("epsilon", _EPSILON))
+    return n.emit("layer_norm", x, scale, bias, axis=n.axis(axis, x.type.rank), epsilon=n.attr("epsilon", default))
 
 
 @reads("RMSNormalization", "SimplifiedLayerNormalization")
@@ -104,8 +107,8 @@ def rms_normalization(n: Reading) -> Thing:
     return rms_norm(n, n.input(0), n.input(1), n.attr("axis", -1))
 
 
-def rms_norm(n: Reading, x: Value, scale: Value, axis: int = -1) -> Value:
-    return n.emit("rms_norm", x, n.cast(scale, x.type.dtype), axis=n.axis(axis, x.type.rank), epsilon=n.attr("epsilon", _EPSILON))
+def rms_norm(n: Reading, x: Value, scale: Value, axis: int = -1, default: float = _EPSILON) -> Value:
+    return n.emit("rms_norm", x, n.cast(scale, x.type.dtype), axis=n.axis(axis, x.type.rank), epsilon=n.attr("epsilon", default))
 
 
 @reads("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain=MICROSOFT)
@@ -117,7 +120,7 @@ def skip_layer_normalization(n: Reading) -> tuple[Thing, ...]:
     bias = n.optional(3 if simple else 4)
     total = n.emit("add", n.input(0), n.input(1))
     total = total if bias is None else n.emit("add", total, bias)
-    y = rms_norm(n, total, n.input(2)) if simple else layer_norm(n, total, n.input(2), n.optional(3))
+    y = rms_norm(n, total, n.input(2), default=SMALLER) if simple else layer_norm(n, total, n.input(2), n.optional(3), default=SMALLER)
     return y, None, None, total
 
 

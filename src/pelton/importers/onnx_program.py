@@ -76,6 +76,16 @@ class Stuck:
     question: Undecided | None
 
 
+@dataclass(frozen=True)
+class Met:
+    """A node of the main graph, what it reads, what was written for it, and what was wrong with it."""
+
+    node: onnx.NodeProto
+    inputs: Sequence[Thing | Broken]
+    written: Sequence[Node]
+    problems: Sequence[str]
+
+
 class Program:
     """What an import has found out so far: the program itself, good names for its values, problems and warnings."""
 
@@ -92,6 +102,7 @@ class Program:
         self.warnings: list[str] = []
         self.foreigners: list[str] = []
         self.stuck: list[Stuck] = []
+        self.met: list[Met] = []
         self.sizes: dict[Value, np.ndarray] = {}           # integers (and floats) that are sizes or made of them, as objects
         self.open: Mapping[str, str] = {}                  # the symbols of sizes that nobody gave
         self.dimensions: dict[str, Size] = {}              # what the model's names of dimensions stand for
@@ -103,7 +114,7 @@ class Program:
             self.warnings.append(text)
 
     def where(self, node: onnx.NodeProto, scope: Scope) -> str:
-        return ", ".join(p for p in (f"node {_name(node)!r}", scope.title, self.source.name) if p)
+        return ", ".join(p for p in (f"node {called(node)!r}", scope.title, self.source.name) if p)
 
     # --- graphs, branches and function bodies
 
@@ -118,7 +129,11 @@ class Program:
         for node in ordered:
             if scope.main and self.stuck and self.open:     # it will be tried again, with less left open
                 return
+            made, wrong = len(self.nodes), len(self.problems)
             things = self._node(node, scope)
+            if scope.main:
+                inputs = [scope.find(name) if name and scope.sees(name) else None for name in node.input]
+                self.met.append(Met(node, inputs, self.nodes[made:], self.problems[wrong:]))
             for name, thing in zip(node.output, things):
                 if name:
                     self.bind(scope, name, thing)
@@ -199,7 +214,7 @@ class Program:
         attributes = {**defaults, **{a.name: a for a in function.attribute_proto}, **n.attributes}
         opsets = {**n.scope.opsets, **{domain_of(o.domain): o.version for o in function.opset_import}}
         given = {name: n.things[i] if i < len(n.things) else None for i, name in enumerate(function.input)}
-        inner = Scope(opsets, None, f"function {function.name} called by {_name(n.node)!r}", (*n.scope.calls, key), dict(given),
+        inner = Scope(opsets, None, f"function {function.name} called by {called(n.node)!r}", (*n.scope.calls, key), dict(given),
                       declared={function.output[i]: t for i, t in n.declared().items()})
         wanted = [name if n.wants(i) else "" for i, name in enumerate(function.output)]
         self.read([onnx_names.with_attributes(node, attributes) for node in function.node], inner, filter(None, wanted))
@@ -292,7 +307,7 @@ class Program:
         """The node as one step of the onnx package; `types` of outputs as far as the reader knows better than the model and onnx."""
         found = onnx_foreign.step(self, n, types)
         if any(v is not None and v not in self.constants for v in found):
-            self.foreigners.append(f"{onnx_foreign.title(n)} (node {_name(n.node)!r})")
+            self.foreigners.append(f"{onnx_foreign.title(n)} (node {called(n.node)!r})")
         return found
 
     def mark(self) -> tuple[int, int, int, int]:
@@ -308,7 +323,7 @@ class Program:
     def emit(self, n: Reading, op: str | Op, inputs: Iterable[Value], attrs: Mapping[str, Any]) -> tuple[Value, ...]:
         """Appends a node, or evaluates it where all its inputs are constants and the result is not out of proportion, or sizes."""
         op, inputs = get(op) if isinstance(op, str) else op, tuple(inputs)
-        name, hint = _name(n.node), f"{next(filter(None, n.node.output), '')}.{op.name}"
+        name, hint = called(n.node), f"{next(filter(None, n.node.output), '')}.{op.name}"
         try:
             complete = op.complete(attrs)
             types = op.infer_types(tuple(v.type for v in inputs), complete)
@@ -383,7 +398,7 @@ class Program:
         return value
 
 
-def _name(node: onnx.NodeProto) -> str:
+def called(node: onnx.NodeProto) -> str:
     """What messages call a node."""
     return node.name or next((f"{node.op_type} → {o}" for o in node.output if o), node.op_type)
 

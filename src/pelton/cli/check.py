@@ -1,0 +1,72 @@
+"""`pelton check`: whether a model can be built, all that stands in its way, and what would become of each of its operators."""
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING
+
+from pelton.errors import BuildError
+
+from . import arguments, text
+
+if TYPE_CHECKING:
+    from pelton.coverage import Coverage, Operator, Problem
+
+EXAMPLES = """examples:
+  pelton check resnet50.onnx                            every problem with its reason, and the operators by what becomes of them
+  pelton check bert.onnx --shapes input_ids=1x128       the same for known sizes
+  pelton check resnet50.onnx --json                     for programs
+
+Nothing is compiled or timed. The exit status is 0 where the model can be built, 1 where it cannot, 2 where it cannot be read at all."""
+SHOWN = 3                                         # nodes named in one line
+MEANING = (("native", "one op with a kernel"), ("decomposed", "several of them"), ("host", "a step in numpy, slow"), ("constant", "nothing to run"))
+
+
+def add(commands) -> argparse.ArgumentParser:
+    command = commands.add_parser("check", help="say whether a model can be built, and what keeps it from that", epilog=EXAMPLES,
+                                  description="Says whether a model can be built: all problems at once, and what becomes of each operator.")
+    command.add_argument("model", help="an ONNX file")
+    command.add_argument("--json", action="store_true", help="print one JSON object")
+    command.add_argument("--strict", action="store_true", help="as `pelton build --strict` would")
+    command.add_argument("--shapes", action="append", default=[], metavar="NAME=SIZES", help=arguments.SHAPE_HELP)
+    command.add_argument("--outputs", action="append", default=[], metavar="NAME", help="only what these tensors need (repeat)")
+    return command
+
+
+def main(args: argparse.Namespace) -> int:
+    try:
+        from pelton.coverage import check
+    except ModuleNotFoundError as e:
+        if (e.name or "").partition(".")[0] == "pelton":
+            raise
+        raise BuildError(f'checking models needs the package {e.name}: pip install "pelton[build]"') from None
+    found = check(args.model, arguments.shapes(args) or None, tuple(args.outputs) or None, strict=args.strict)
+    print(json.dumps(found.json(), indent=1, ensure_ascii=False) if args.json else "\n".join(lines(found)))
+    return 0 if found.ok else 1
+
+
+def lines(found: Coverage) -> list[str]:
+    """For people: the problems, then the operators."""
+    out = [f"{found.model} can be built" if found.ok else f"{found.model} cannot be built: {text.count(len(found.problems), 'problem')}"]
+    for p in found.problems:
+        out += ["", *problem(p)]
+    out += ["", text.table([("operator", "nodes", *(name for name, _ in MEANING), "on the host"), *map(row, found.operators)] if found.ok else
+                           [("operator", "nodes"), *((title(o), str(o.nodes)) for o in found.operators)], "lrrrrrl" if found.ok else "lr", indent="  ")]
+    if found.ok:
+        out += ["", "  " + ", ".join(f"{name}: {what}" for name, what in MEANING)]
+    return [*out, *(f"warning: {w}" for w in found.warnings)]
+
+
+def problem(p: Problem) -> list[str]:
+    """One problem in three lines: where, why, and what to do."""
+    where = f"node {p.node!r}: {p.operator} ({p.domain} {p.opset or '?'}) of {', '.join(p.inputs) or 'nothing'}" if p.operator else "the model"
+    return [f"  {where}", f"    {p.reason}", f"    → {p.advice}"]
+
+
+def title(o: Operator) -> str:
+    return o.operator if o.domain == "ai.onnx" else f"{o.domain}::{o.operator}"
+
+
+def row(o: Operator) -> tuple[str, ...]:
+    named = ", ".join(o.on_host[:SHOWN]) + (f" and {len(o.on_host) - SHOWN} more" if len(o.on_host) > SHOWN else "")
+    return (title(o), *(str(n or "") for n in (o.nodes, o.native, o.decomposed, o.host, o.constant)), named)

@@ -1,0 +1,141 @@
+"""What would become of a model, operator by operator, and all that stands in its way: nothing is compiled, nothing is timed."""
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pelton.build import describe_target, plan
+from pelton.errors import BuildError, ModelError
+from pelton.importers import onnx as importer
+from pelton.importers.imported import Imported, Shape
+from pelton.importers.onnx_file import Source, read
+from pelton.importers.onnx_inputs import USUAL
+from pelton.importers.onnx_program import Broken, Met, Program, Scope, called, domain_of
+from pelton.importers.onnx_reading import Items
+from pelton.ir.graph import Value
+from pelton.options import Options
+from pelton.passes import pipeline
+from pelton.plan.region import Region
+
+ADVICE = "export the model again, if need be with another opset or without this operator, or put its meaning into the model as a function"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Why a model cannot be built: `node` and what follows are empty where it is no node's fault."""
+
+    reason: str
+    advice: str
+    node: str = ""
+    operator: str = ""
+    domain: str = ""
+    opset: int = 0
+    inputs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Operator:
+    """How many nodes of one operator become one op with a kernel, several of these, steps on the host, or nothing that runs."""
+
+    domain: str
+    operator: str
+    opset: int
+    nodes: int
+    native: int = 0
+    decomposed: int = 0
+    host: int = 0
+    constant: int = 0
+    on_host: tuple[str, ...] = ()                  # names of the nodes
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """Operators by name; of those that could not be read, the kinds are not counted."""
+
+    model: str
+    opsets: Mapping[str, int]
+    problems: tuple[Problem, ...]
+    operators: tuple[Operator, ...]
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+    def json(self) -> dict[str, Any]:
+        return {"ok": self.ok, **asdict(self)}
+
+
+def check(model: Any, shapes: Mapping[str, Shape] | None = None, outputs: Sequence[str] | None = None, *, strict: bool = False) -> Coverage:
+    """Takes a model as far as to its kernels. ModelError where the file cannot be read at all, InputError for shapes and outputs that do not fit."""
+    source = read(model)
+    program, found = importer.examine(source, shapes, outputs)
+    if isinstance(found, ModelError):
+        return _refused(source, program, found, shapes, outputs)
+    options = Options(strict=strict)
+    graph, _ = pipeline.run(found.graph, options)
+    problems: tuple[Problem, ...] = ()
+    on_host: set[str] = set()
+    try:
+        placed, _, _ = plan(graph, options, describe_target(options)[0])
+        on_host = {t.node.name for t in placed.tasks if not isinstance(t.what, Region)}
+    except BuildError as e:
+        problems = (Problem(*_apart(str(e), "")),)
+    return Coverage(source.name, _spelled(found.info.opsets), problems, _counted(program, found, on_host), found.info.warnings)
+
+
+def _refused(source: Source, program: Program, error: ModelError, shapes: Mapping[str, Shape] | None, outputs: Sequence[str] | None) -> Coverage:
+    """Where reading stops at the first open size that it cannot do with, all problems show once the sizes are numbers."""
+    if program.open:
+        known, found = importer.examine(source, {**_usual(source, shapes or {}), **(shapes or {})}, outputs)
+        if isinstance(found, ModelError):
+            program, error = known, found
+    opsets = {domain_of(o.domain): o.version for o in source.model.opset_import}
+    noted = {text for met in program.met for text in met.problems}
+    problems = [_problem(program, met, text, opsets) for met in program.met for text in met.problems]
+    problems += [Problem(*_apart(text, f" ({source.name})")) for text in program.problems if text not in noted]
+    nodes = Counter((domain_of(met.node.domain), met.node.op_type) for met in program.met)
+    operators = tuple(Operator(domain or "ai.onnx", op, opsets.get(domain, 0), count) for (domain, op), count in sorted(nodes.items()))
+    return Coverage(source.name, _spelled(opsets), tuple(problems) or (Problem(*_apart(str(error), "")),), operators, tuple(program.warnings))
+
+
+def _spelled(opsets: Mapping[str, int]) -> dict[str, int]:
+    return {domain or "ai.onnx": version for domain, version in sorted(opsets.items())}
+
+
+def _usual(source: Source, shapes: Mapping[str, Shape]) -> dict[str, tuple[int, ...]]:
+    """Sizes for the inputs that nobody gave any."""
+    stored = {t.name for t in source.model.graph.initializer}
+    return {i.name: tuple(d.dim_value if d.HasField("dim_value") else USUAL if axis else 1 for axis, d in enumerate(i.type.tensor_type.shape.dim))
+            for i in source.model.graph.input if i.name not in {*shapes, *stored} and i.type.tensor_type.HasField("shape")}
+
+
+def _problem(program: Program, met: Met, text: str, opsets: Mapping[str, int]) -> Problem:
+    node, domain, where = met.node, domain_of(met.node.domain), program.where(met.node, Scope(opsets))
+    inputs = tuple(str(x.type) if isinstance(x, Value) else "a sequence" if isinstance(x, Items) else "unknown" if isinstance(x, Broken) else "absent"
+                   for x in met.inputs)
+    return Problem(*_apart(text, f" ({where})"), called(node), node.op_type, domain or "ai.onnx", opsets.get(domain, 0), inputs)
+
+
+def _apart(text: str, where: str) -> tuple[str, str]:
+    """A message as the reason and what to do, which stands behind its last semicolon."""
+    reason, semicolon, advice = text.removesuffix(where).rpartition("; ")
+    return (reason, advice) if semicolon else (advice, ADVICE)
+
+
+def _counted(program: Program, found: Imported, on_host: Container[str]) -> tuple[Operator, ...]:
+    """Nodes of the main graph by operator, each by the worst that becomes of what was written for it."""
+    alive = {(n.name, n.op.name) for n in found.graph.nodes}
+    counts: dict[tuple[str, str], Counter[str]] = {}
+    named: dict[tuple[str, str], list[str]] = {}
+    for met in program.met:
+        key = (domain_of(met.node.domain), met.node.op_type)
+        live = [n for n in met.written if (n.name, n.op.name) in alive]
+        host = any(n.name in on_host for n in live)
+        counts.setdefault(key, Counter())["host" if host else "constant" if not live else "native" if len(live) == 1 else "decomposed"] += 1
+        if host:
+            named.setdefault(key, []).append(called(met.node))
+    return tuple(Operator(domain or "ai.onnx", op, found.info.opsets.get(domain, 0), sum(kinds.values()), **kinds,
+                          on_host=tuple(named.get((domain, op), ()))) for (domain, op), kinds in sorted(counts.items()))

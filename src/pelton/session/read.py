@@ -1,0 +1,105 @@
+"""The compiler's side of a session: the signature of a model file, and an engine built from it."""
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pelton import progress
+from pelton.errors import BuildError, ModelError
+from pelton.options import Options
+
+from .signature import NAMES, ModelMetadata, NodeArg, Signature
+
+if TYPE_CHECKING:
+    import onnx
+
+    from pelton.importers.onnx_file import Source
+    from pelton.runtime import Engine
+
+_UNKNOWN = "tensor(float)"                     # nothing says otherwise
+
+
+def opened(model: Path | bytes, sizes: Mapping[str, int]) -> Source:
+    """The model with the sizes that were given by name; BuildError where Pelton is installed without what building needs."""
+    try:
+        from pelton.importers import onnx_file
+    except ModuleNotFoundError as e:
+        if (e.name or "").partition(".")[0] == "pelton":
+            raise
+        raise BuildError(f'a session of a model that it has not met yet builds an engine, which needs {e.name}: pip install "pelton[build]"') from e
+    found = onnx_file.read(model)
+    for value in (*found.model.graph.input, *found.model.graph.output, *found.model.graph.value_info):
+        for d in value.type.tensor_type.shape.dim:
+            if d.dim_param in sizes:
+                d.dim_value = sizes[d.dim_param]
+    return found
+
+
+def external(model: Path | bytes) -> list[str]:
+    """The files, relative to its own, in which a model keeps constants."""
+    found = opened(model, {}).model
+    import onnx
+
+    from pelton.importers.onnx_names import subgraphs
+
+    names: set[str] = set()
+
+    def look(graph: onnx.GraphProto | onnx.FunctionProto) -> None:
+        tensors = [*graph.initializer, *(t for s in graph.sparse_initializer for t in (s.values, s.indices))] if isinstance(graph, onnx.GraphProto) else []
+        tensors += [t for node in graph.node for a in node.attribute for t in (a.t, *a.tensors)]
+        names.update(e.value for t in tensors for e in t.external_data if e.key == "location")
+        for node in graph.node:
+            for inner in subgraphs(node):
+                look(inner)
+    for graph in (found.graph, *found.functions):
+        look(graph)
+    return sorted(names)
+
+
+def signature(source: Source, options: Options) -> Signature:
+    """What the model says of itself. ModelError for what is wrong with it, as far as that shows without knowing the sizes of a run."""
+    from pelton.importers import onnx as importer
+    from pelton.ir.dims import symbols
+
+    model, graph = source.model, source.model.graph
+    stored = {t.name for t in graph.initializer} | {t.values.name for t in graph.sparse_initializer}
+    metadata = ModelMetadata(model.producer_name, graph.name, model.domain, model.doc_string, graph.doc_string, model.model_version,
+                             {p.key: p.value for p in model.metadata_props})
+    general: dict[str, tuple[int | None, ...]] = {}
+    made: dict[str, NodeArg] = {}
+    if all(i.type.tensor_type.HasField("shape") for i in graph.input if i.name not in stored):      # else nothing is known before a run
+        _, found = importer.examine(source, options.shapes, options.outputs, usual={})             # warnings come with the engine
+        if isinstance(found, ModelError):
+            raise found
+        general = {v.name: tuple(d if isinstance(d, int) else None for d in v.type.shape) for v in found.graph.inputs}
+        named = {d.dim_param for i in graph.input for d in i.type.tensor_type.shape.dim}
+        made = {v.name: NodeArg(v.name, NAMES[v.type.dtype.value], [d if isinstance(d, int) else str(d) if {s.name for s in symbols(d)} <= named else None
+                                                                    for d in v.type.shape]) for v in found.graph.outputs}
+    inputs = tuple(_declared(i, None) for i in graph.input if i.name not in stored)
+    overridable = tuple(_declared(i, None) for i in graph.input if i.name in stored and model.ir_version >= 4)
+    return Signature(inputs, tuple(_declared(o, made.get(o.name)) for o in graph.output), overridable, metadata, general)
+
+
+def _declared(value: onnx.ValueInfoProto, made: NodeArg | None) -> NodeArg:
+    """As the file declares it, else as it was found to be."""
+    from pelton.ops.foreign import DTYPES
+
+    kind = value.type.WhichOneof("value")
+    tensor = value.type.optional_type.elem_type.tensor_type if kind == "optional_type" else value.type.tensor_type
+    if made is None and tensor.elem_type not in DTYPES:
+        raise ModelError(f"the model does not say what kind of tensor {value.name!r} is; declare its type")
+    type = NAMES[DTYPES[tensor.elem_type].value] if tensor.elem_type in DTYPES else made.type if made else _UNKNOWN
+    if tensor.HasField("shape"):
+        known = made.shape if made is not None and len(made.shape) == len(tensor.shape.dim) else [None] * len(tensor.shape.dim)
+        return NodeArg(value.name, type, [d.dim_value if d.HasField("dim_value") else d.dim_param or k for d, k in zip(tensor.shape.dim, known)])
+    return made or NodeArg(value.name, type, [], False)
+
+
+def built(source: Source, options: Options, usual: Mapping[str, Sequence[int]] | None, show: bool) -> Engine:
+    """An engine: for all sizes, tuned for the usual ones, or for those that the options give."""
+    from pelton.build import build
+
+    with progress.shown(show and sys.stderr.isatty()) as tell:
+        return build(source, options=options, usual=usual, progress=tell)

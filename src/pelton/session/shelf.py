@@ -1,0 +1,184 @@
+"""Engines of sessions on disk: found again by what they were made from, put there whole, made once though two processes ask at the same time."""
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+import logging
+import mmap
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from pelton import __version__
+from pelton.backends.cpu import default_threads, describe
+from pelton.engine import whole
+from pelton.errors import EngineError
+from pelton.options import Options
+from pelton.runtime import Engine, load
+
+from .signature import Signature, from_json
+
+try:
+    import fcntl
+except ImportError:                                # without it two processes may build the same engine; the last one is kept
+    fcntl = None                                   # type: ignore[assignment]
+
+log = logging.getLogger("pelton.session")
+
+ELSEWHERE = {"progress", "timing_cache", "cache_dir", "usual", "shapes"}     # options that do not change what an engine computes, or have their own place
+KEPT = 90 * 24 * 3600                              # seconds for which an engine stays that no session asks for
+FRESH = 2.0                                        # seconds in which a file may change again without its times showing it
+
+
+class Shelf:
+    """The sessions' part of a cache directory; without one, or where it is not ours alone, nothing is kept."""
+
+    def __init__(self, folder: Path | None):
+        self.folder = _own(folder / "sessions") if folder is not None else None
+
+    def engine(self, key: str) -> Engine | None:
+        """The engine of that key; one that is damaged, or of another version, counts as none."""
+        path = self._path(key, ".pelton")
+        if path is None or not path.exists():
+            return None
+        try:
+            found = load(path)
+        except EngineError as e:
+            log.warning("the engine kept for this model cannot be used and is built again: %s", e)
+            return None
+        with contextlib.suppress(OSError):
+            os.utime(path)                         # still wanted
+        return found
+
+    def keep(self, key: str, engine: Engine) -> None:
+        path = self._path(key, ".pelton")
+        if path is not None:
+            self._forget()
+            try:
+                engine.save(path)
+            except EngineError as e:
+                log.warning("the engine is not kept for the next session: %s", e)
+
+    def _forget(self) -> None:
+        """Removes what no session has wanted for long: engines of models, and of Pelton's versions, that are no more."""
+        with contextlib.suppress(OSError), os.scandir(self.folder) as entries:
+            for e in entries:
+                if e.name.endswith((".pelton", ".json", ".lock")) and e.stat().st_mtime < time.time() - KEPT:
+                    os.unlink(e.path)
+
+    def signature(self, key: str) -> Signature | None:
+        try:
+            return from_json(self._json(key))
+        except ValueError:
+            return None
+
+    def describe(self, key: str, found: Signature) -> None:
+        self._keep_json(key, found.json())
+
+    @contextlib.contextmanager
+    def alone(self, key: str) -> Iterator[None]:
+        """Holds the key: another process that asks for it waits. A process that ends lets go of it."""
+        path = self._path(key, ".lock")
+        with contextlib.ExitStack() as held:
+            try:
+                f = held.enter_context(open(path, "ab")) if path is not None and fcntl is not None else None
+            except OSError:                        # a folder that can only be read
+                f = None
+            if f is None:
+                yield
+                return
+            try:
+                fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                log.info("another process is building this engine; waiting for it")
+                fcntl.flock(f, fcntl.LOCK_EX)
+            yield
+
+    def digest(self, path: Path) -> str:
+        """SHA-256 of a file, remembered for as long as the file has the same size, place and times."""
+        real = os.path.realpath(path)
+        s = os.stat(real)
+        stamp = [s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns]
+        key = hashlib.sha256(os.fsencode(real)).hexdigest()
+        known = self._json(key)
+        if isinstance(known, dict) and known.get("stamp") == stamp and isinstance(known.get("digest"), str):
+            return known["digest"]
+        with open(real, "rb") as f:
+            data: Any = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ) if s.st_size else b""
+            digest = hashlib.sha256(data).hexdigest()
+        if time.time() - max(s.st_mtime, s.st_ctime) > FRESH:
+            self._keep_json(key, {"stamp": stamp, "digest": digest})
+        return digest
+
+    def details(self, digest: str, find: Callable[[], list[str]]) -> list[str]:
+        """What `find` finds in the file of that digest."""
+        known = self._json(digest)
+        if not isinstance(known, dict) or not isinstance(known.get("details"), list) or not all(isinstance(d, str) for d in known["details"]):
+            known = {"details": find()}
+            self._keep_json(digest, known)
+        return known["details"]
+
+    def _path(self, key: str, ending: str) -> Path | None:
+        return self.folder / (key + ending) if self.folder is not None else None
+
+    def _json(self, key: str) -> Any:
+        path = self._path(key, ".json")
+        try:
+            return json.loads(path.read_bytes()) if path is not None else None
+        except (OSError, ValueError):
+            return None
+
+    def _keep_json(self, key: str, data: Mapping[str, Any]) -> None:
+        path = self._path(key, ".json")
+        if path is not None:
+            try:
+                whole.write(path, [json.dumps(data).encode()])
+            except OSError as e:
+                log.warning("%s could not be written: %s", path, e)
+
+
+def _own(folder: Path) -> Path | None:
+    """The folder, made if it is missing, where no other user can write: engines hold code."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        s = folder.stat()
+    except OSError as e:
+        log.warning("engines of sessions are not kept: %s", e)
+        return None
+    if hasattr(os, "geteuid") and (s.st_uid != os.geteuid() or s.st_mode & 0o022):
+        log.warning("engines of sessions are not kept: %s belongs to another user, or others can write to it; chmod 700 it, or give another with "
+                    "PELTON_CACHE_DIR", folder)
+        return None
+    return folder
+
+
+def key_of(digests: list[str], sizes: Mapping[str, int], options: Options, shapes: Mapping[str, tuple[int, ...]] | None = None) -> str:
+    """What an engine depends on: the bytes of the model and of its constants, sizes, options, this machine and this Pelton."""
+    machine = describe()
+    machine["threads"] = options.threads or default_threads()
+    chosen = {f.name: getattr(options, f.name) for f in fields(options) if f.name not in ELSEWHERE}
+    told = [digests, sorted(sizes.items()), chosen, machine, sorted(shapes.items()) if shapes is not None else None, _installed()]
+    return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()
+
+
+@functools.cache
+def _installed() -> list[Any]:
+    """The version, and which files: a working copy changes without changing its version."""
+    found: list[Any] = []
+
+    def look(folder: str) -> None:
+        with os.scandir(folder) as entries:
+            for e in entries:
+                if e.name.endswith((".py", ".c", ".h", ".so")):
+                    s = e.stat()
+                    found.append([e.path[len(root):], s.st_size, s.st_mtime_ns])
+                elif e.is_dir() and e.name != "__pycache__":
+                    look(e.path)
+    root = str(Path(__file__).parents[1])
+    look(root)
+    return [__version__, sorted(found)]

@@ -1,0 +1,110 @@
+"""What a model says of itself - inputs, outputs, metadata - as ONNX Runtime's users read it, and how that is kept beside its engines."""
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from pelton.engine.engine import Port
+from pelton.errors import InputError
+
+# names of element types inside of tensor(…) → ours
+TYPES = {"float": "f32", "double": "f64", "float16": "f16", "bfloat16": "bf16", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64",
+         "uint8": "u8", "uint16": "u16", "uint32": "u32", "uint64": "u64", "bool": "bool", "string": "string", "complex64": "c64", "complex128": "c128",
+         "float8e4m3fn": "f8e4m3fn", "float8e4m3fnuz": "f8e4m3fnuz", "float8e5m2": "f8e5m2", "float8e5m2fnuz": "f8e5m2fnuz", "float8e8m0": "f8e8m0fnu",
+         "float4e2m1": "f4e2m1fn", "int4": "i4", "uint4": "u4", "int2": "i2", "uint2": "u2", "float6e2m3": "f6e2m3fn", "float6e3m2": "f6e3m2fn"}
+NAMES = {ours: f"tensor({theirs})" for theirs, ours in TYPES.items()}
+
+
+@dataclass(frozen=True)
+class NodeArg:
+    """An input or output of a model: sizes are numbers, the model's names for those that are open, or None. Without `ranked` it has any number of axes."""
+
+    name: str
+    type: str
+    shape: list[int | str | None] = field(default_factory=list)
+    ranked: bool = True
+
+    @property
+    def dtype(self) -> str:
+        """Our name of the element type."""
+        return TYPES[self.type.removeprefix("tensor(").removesuffix(")")]
+
+    @property
+    def open(self) -> bool:
+        """Whether a run decides any of its sizes."""
+        return not self.ranked or not all(isinstance(d, int) for d in self.shape)
+
+    def port(self, shape: tuple[int, ...]) -> Port:
+        """What has to be fed here: an array of the declared type and rank, with the sizes given where none are declared."""
+        if not self.ranked:
+            return Port(self.name, self.dtype, shape)
+        given: Sequence[Any] = shape if len(shape) == len(self.shape) else ["?" if d is None else d for d in self.shape]
+        names = tuple(d if isinstance(d, str) else None for d in self.shape)
+        return Port(self.name, self.dtype, tuple(d if isinstance(d, int) else g for d, g in zip(self.shape, given)), names)
+
+
+@dataclass(frozen=True)
+class ModelMetadata:
+    """What the file says besides the program."""
+
+    producer_name: str = ""
+    graph_name: str = ""
+    domain: str = ""
+    description: str = ""
+    graph_description: str = ""
+    version: int = 0
+    custom_metadata_map: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Signature:
+    """A model from outside. `general`: per input the sizes that an engine for all sizes has as numbers (None: a run decides); empty where there is no such
+    engine, because the model cannot be read without knowing the sizes."""
+
+    inputs: tuple[NodeArg, ...]
+    outputs: tuple[NodeArg, ...]
+    overridable: tuple[NodeArg, ...]
+    metadata: ModelMetadata
+    general: Mapping[str, tuple[int | None, ...]] = field(default_factory=dict)
+
+    @property
+    def open(self) -> bool:
+        """Whether a run decides any size."""
+        return any(a.open for a in self.inputs)
+
+    def fits_all(self, shapes: Mapping[str, tuple[int, ...]]) -> bool:
+        """Whether the engine for all sizes is one for these, too."""
+        return bool(self.general) and all(len(shape) == len(self.general[name]) and all(known in (None, d) for known, d in zip(self.general[name], shape))
+                                          for name, shape in shapes.items())
+
+    def empty(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+        """The names of open sizes that are 0 in these shapes, with that: engines for all sizes take 1 and more."""
+        return {d: 0 for a in self.inputs for d, size in zip(a.shape, shapes[a.name]) if isinstance(d, str) and size == 0}
+
+    def json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def from_json(data: Any) -> Signature:
+    """The signature that `json` made; ValueError for anything else."""
+    try:
+        inputs, outputs, overridable = (tuple(NodeArg(str(a["name"]), str(a["type"]), [*a["shape"]], bool(a["ranked"])) for a in data[key])
+                                        for key in ("inputs", "outputs", "overridable"))
+        if any(a.type not in NAMES.values() for a in (*inputs, *outputs)):
+            raise ValueError("an element type of another form")
+        return Signature(inputs, outputs, overridable, ModelMetadata(**data["metadata"]), {k: tuple(v) for k, v in data["general"].items()})
+    except (KeyError, TypeError, AttributeError) as e:
+        raise ValueError(f"no signature: {e}") from None
+
+
+def check_fed(args: tuple[NodeArg, ...], overridable: tuple[NodeArg, ...], fed: Mapping[str, Any]) -> None:
+    """InputError for names that no input has, and for inputs that are missing."""
+    missing = [a.name for a in args if a.name not in fed]
+    if missing:
+        raise InputError(f"Required inputs ({missing}) are missing from input feed ({[*fed]}).")
+    unknown = next((name for name in fed if name not in {a.name for a in args}), None)
+    if unknown in {a.name for a in overridable}:
+        raise InputError(f"input {unknown!r} has a value in the model, which engines keep as a constant; remove its initializer from the model to feed it")
+    if unknown is not None:
+        raise InputError(f"Invalid input name: {unknown}; the inputs are {', '.join(repr(a.name) for a in args) or 'none'}")

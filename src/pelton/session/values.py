@@ -1,0 +1,171 @@
+"""Arrays that are kept between runs: OrtValue, and the bindings of inputs and outputs to memory of the caller."""
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pelton.engine.engine import ML_DTYPES_NAMES, NUMPY_NAMES, numpy_dtype
+from pelton.errors import InputError
+
+from .signature import NAMES
+
+if TYPE_CHECKING:
+    from .session import InferenceSession
+
+# TensorProto.DataType, the numbers of the ONNX format
+_CODES = {1: "f32", 2: "u8", 3: "i8", 4: "u16", 5: "i16", 6: "i32", 7: "i64", 8: "string", 9: "bool", 10: "f16", 11: "f64", 12: "u32", 13: "u64", 14: "c64",
+          15: "c128", 16: "bf16", 17: "f8e4m3fn", 18: "f8e4m3fnuz", 19: "f8e5m2", 20: "f8e5m2fnuz", 21: "u4", 22: "i4", 23: "f4e2m1fn", 24: "f8e8m0fnu",
+          25: "u2", 26: "i2", 27: "f6e2m3fn", 28: "f6e3m2fn"}
+_OURS = {name: ours for ours, name in (*NUMPY_NAMES.items(), *ML_DTYPES_NAMES.items())}
+
+
+def _named(element_type: Any) -> str:
+    """Our name of an element type that is given as numpy's or as the number of the ONNX format."""
+    if isinstance(element_type, int) and element_type in _CODES:
+        return _CODES[element_type]
+    try:
+        found = np.dtype(element_type)
+    except TypeError:
+        found = None
+    if found is None or found.name not in _OURS:
+        raise InputError(f"an element type is numpy's or a number of onnx.TensorProto, got {element_type!r}")
+    return _OURS[found.name]
+
+
+def _on_cpu(device_type: str) -> None:
+    if device_type.lower() != "cpu":
+        raise InputError(f"arrays lie in the memory of the CPU here, not on {device_type!r}; use device_type='cpu'")
+
+
+class OrtValue:
+    """An array that a session reads or has written. It shares the memory of the array it was made from."""
+
+    def __init__(self, array: np.ndarray):
+        self._array = array
+
+    @staticmethod
+    def ortvalue_from_numpy(array: np.ndarray, device_type: str = "cpu", device_id: int = 0) -> OrtValue:
+        _on_cpu(device_type)
+        if not isinstance(array, np.ndarray):
+            raise InputError(f"an OrtValue is made from a numpy array, got {type(array).__name__}")
+        return OrtValue(array if array.flags.c_contiguous else np.ascontiguousarray(array))
+
+    @staticmethod
+    def ortvalue_from_shape_and_type(shape: Sequence[int], element_type: Any, device_type: str = "cpu", device_id: int = 0) -> OrtValue:
+        _on_cpu(device_type)
+        return OrtValue(np.zeros(tuple(shape), numpy_dtype(_named(element_type))))
+
+    def numpy(self) -> np.ndarray:
+        return self._array
+
+    def shape(self) -> list[int]:
+        return [*self._array.shape]
+
+    def data_type(self) -> str:
+        return NAMES["string" if self._array.dtype.kind in "OUS" else _named(self._array.dtype)]
+
+    def element_type(self) -> int:
+        name = "string" if self._array.dtype.kind in "OUS" else _named(self._array.dtype)
+        return next(code for code, ours in _CODES.items() if ours == name)
+
+    def data_ptr(self) -> int:
+        return self._array.ctypes.data
+
+    def tensor_size_in_bytes(self) -> int:
+        return self._array.nbytes
+
+    def device_name(self) -> str:
+        return "cpu"
+
+    def has_value(self) -> bool:
+        return True
+
+    def is_tensor(self) -> bool:
+        return True
+
+    def is_tensor_sequence(self) -> bool:
+        return False
+
+    def is_sparse_tensor(self) -> bool:
+        return False
+
+    def update_inplace(self, array: np.ndarray) -> None:
+        """Other numbers in the same memory."""
+        if array.shape != self._array.shape or array.dtype != self._array.dtype:
+            raise InputError(f"an OrtValue of {self._array.dtype}{self.shape()} takes arrays of that type and shape, got {array.dtype}{[*array.shape]}")
+        self._array[...] = array
+
+
+class IOBinding:
+    """What a session reads its inputs from and writes its outputs to, run after run."""
+
+    def __init__(self, session: InferenceSession):
+        self.session = session
+        self.inputs: dict[str, Any] = {}
+        self.outputs: dict[str, np.ndarray | None] = {}            # None: a fresh array in every run
+        self.results: dict[str, np.ndarray] = {}
+
+    def bind_cpu_input(self, name: str, arr_on_cpu: np.ndarray) -> None:
+        self._known(name, [a.name for a in self.session.get_inputs()])
+        self.inputs[name] = arr_on_cpu
+
+    def bind_input(self, name: str, device_type: str, device_id: int, element_type: Any, shape: Sequence[int], buffer_ptr: int) -> None:
+        """`buffer_ptr`: the address of as many elements as the shape has; they are read in every run."""
+        self.bind_cpu_input(name, _at(buffer_ptr, device_type, element_type, shape))
+
+    def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
+        self.bind_cpu_input(name, ortvalue.numpy())
+
+    def bind_output(self, name: str, device_type: str = "cpu", device_id: int = 0, element_type: Any = None, shape: Sequence[int] | None = None,
+                    buffer_ptr: int | None = None) -> None:
+        """Without an address, every run gives a fresh array."""
+        self._known(name, [a.name for a in self.session.get_outputs()])
+        _on_cpu(device_type)
+        if buffer_ptr and (element_type is None or shape is None):
+            raise InputError(f"output {name!r} is bound to an address, which needs its element_type and shape, too")
+        self.outputs[name] = _at(buffer_ptr, device_type, element_type, shape or ()) if buffer_ptr else None
+
+    def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
+        self._known(name, [a.name for a in self.session.get_outputs()])
+        self.outputs[name] = ortvalue.numpy()
+
+    def synchronize_inputs(self) -> None:
+        """Nothing to wait for: arrays lie in the memory of the CPU."""
+
+    def synchronize_outputs(self) -> None:
+        """Nothing to wait for: a run returns when its outputs are written."""
+
+    def get_outputs(self) -> list[OrtValue]:
+        """What the last run wrote, in the order in which outputs were bound."""
+        return [OrtValue(self.results[name]) for name in self.outputs if name in self.results]
+
+    def copy_outputs_to_cpu(self) -> list[np.ndarray]:
+        return [self.results[name].copy() for name in self.outputs if name in self.results]
+
+    def clear_binding_inputs(self) -> None:
+        self.inputs.clear()
+
+    def clear_binding_outputs(self) -> None:
+        self.outputs.clear()
+        self.results = {}
+
+    @staticmethod
+    def _known(name: str, names: Sequence[str]) -> None:
+        if name not in names:
+            raise InputError(f"Failed to find NodeArg with name: {name}; there are {', '.join(map(repr, names)) or 'none'}")
+
+
+def _at(address: int, device_type: str, element_type: Any, shape: Sequence[int]) -> np.ndarray:
+    """The array that lies at an address; its owner keeps it there."""
+    _on_cpu(device_type)
+    if not isinstance(address, int) or address <= 0 or any(not isinstance(d, (int, np.integer)) or d < 0 for d in shape):
+        raise InputError(f"memory is bound by its address and a shape of whole numbers, got {address!r} and {shape!r}")
+    dtype = numpy_dtype(_named(element_type))
+    if dtype.hasobject:
+        raise InputError("strings cannot be bound by their address; use bind_cpu_input")
+    memory: Any = (ctypes.c_char * (math.prod(shape) * dtype.itemsize)).from_address(address)
+    return np.ndarray(tuple(shape), dtype, memory)

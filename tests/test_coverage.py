@@ -1,0 +1,68 @@
+"""`pelton check`: all problems at once, each with where, why and what to do; and what becomes of every operator."""
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+from onnx_models import model
+
+from pelton.cli import main
+from pelton.coverage import check
+
+W = np.ones((4, 3), np.float32)
+
+
+@pytest.fixture
+def broken() -> onnx.ModelProto:
+    """Three things that cannot be, far apart, behind sizes that nobody gives."""
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["a"], "product"), helper.make_node("Nonsense", ["a"], ["b"], "unheard"),
+             helper.make_node("Relu", ["b"], ["c"], "after"), helper.make_node("MatMul", ["w", "w"], ["d"], "misfit"),
+             helper.make_node("Thing", ["x"], ["e"], "foreigner", domain="some.where"), helper.make_node("Relu", ["a"], ["f"], "fine")]
+    return model(nodes, {"x": "f32[n, 4]"}, ["c", "d", "e", "f"], {"w": W}, domains={"some.where": 3})
+
+
+@pytest.fixture
+def sound() -> onnx.ModelProto:
+    """Each of the four things that can become of a node."""
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["a"], "product"), helper.make_node("Gemm", ["a", "v", "v3"], ["g"], "several", transB=1),
+             helper.make_node("Shape", ["w"], ["s"], "known"), helper.make_node("Relu", ["g"], ["y"], "last")]
+    return model(nodes, {"x": "f32[n, 4]"}, ["y", "s"], {"w": W, "v": W[:3], "v3": W[0]})
+
+
+def test_all_problems_at_once(broken):
+    found = check(broken)
+    assert not found.ok and [p.node for p in found.problems] == ["unheard", "misfit", "foreigner"]
+    unheard, misfit, foreigner = found.problems
+    assert (unheard.operator, unheard.domain, unheard.opset, unheard.inputs) == ("Nonsense", "ai.onnx", 17, ("f32[1, 3]",))
+    assert "there is no operator Nonsense" in unheard.reason and "function" in unheard.advice and "node" not in unheard.reason
+    assert misfit.inputs == ("f32[4, 3]", "f32[4, 3]") and "equal inner dimensions" in misfit.reason
+    assert (foreigner.domain, foreigner.opset) == ("some.where", 3)
+    assert {(o.operator, o.nodes) for o in found.operators} == {("MatMul", 2), ("Nonsense", 1), ("Relu", 2), ("Thing", 1)}
+
+
+def test_what_becomes_of_operators(sound):
+    found = check(sound)
+    kinds = {o.operator: (o.native, o.decomposed, o.host, o.constant) for o in found.operators}
+    assert found.ok and kinds == {"MatMul": (1, 0, 0, 0), "Gemm": (0, 1, 0, 0), "Shape": (0, 0, 0, 1), "Relu": (1, 0, 0, 0)}
+    nodes = [helper.make_node("StringConcat", ["x", "x"], ["y"], "words")]
+    (words,) = check(model(nodes, {"x": "string[3]"}, ["y"], opset=20)).operators
+    assert (words.host, words.on_host) == (1, ("words",))
+
+
+def test_the_command(broken, sound, tmp_path, capsys):
+    for m, name in ((broken, "broken"), (sound, "sound")):
+        onnx.save(m, tmp_path / f"{name}.onnx")
+    assert main(["check", str(tmp_path / "broken.onnx")]) == 1
+    out = capsys.readouterr().out
+    assert all(text in out for text in ("cannot be built: 3 problems", "node 'misfit': MatMul (ai.onnx 17) of f32[4, 3], f32[4, 3]", "    → "))
+    assert main(["check", str(tmp_path / "broken.onnx"), "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert not told["ok"] and [p["node"] for p in told["problems"]] == ["unheard", "misfit", "foreigner"] and told["opsets"] == {"ai.onnx": 17, "some.where": 3}
+    assert main(["check", str(tmp_path / "sound.onnx"), "--shapes", "x=2x4"]) == 0
+    out = capsys.readouterr().out
+    assert "sound.onnx can be built" in out and "Gemm" in out and "decomposed" in out
+    assert main(["check", str(tmp_path / "broken.onnx"), "--outputs", "f"]) == 0
+    assert main(["check", str(tmp_path / "none.onnx")]) == 2 and "there is no file" in capsys.readouterr().err
