@@ -9,8 +9,8 @@ from pelton.plan.layout import Order, broadcast, row_major
 from pelton.plan.region import Region
 
 from .emit import Grid, constants, kernel, tail
-from .gemm import Product
 from .grid import all_f32, constant, divide, fits_grid, tail_refusal
+from .product import Product
 from .template import Kernel, Layouts, Tactic, Target, Template, template
 
 _MOST = 4                                      # rows: with more, packing the matrix for register tiles pays
