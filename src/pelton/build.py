@@ -23,7 +23,7 @@ from pelton.kernels.template import Target
 from pelton.options import Options
 from pelton.passes import pipeline
 from pelton.passes.decompose import decompose
-from pelton.plan import fuse, lower, place, region, ways
+from pelton.plan import demand, fuse, lower, place, region, ways
 from pelton.plan.recurrent import split_recurrent
 from pelton.runtime import Engine
 from pelton.tune import cache, candidates, chains, layouts, search
@@ -57,6 +57,7 @@ def built(model: Any, options: Options) -> Built:
     progress = _progress(options)
     progress("import", 0, 1)
     imported = importer.load(model, shapes=options.shapes, outputs=options.outputs)
+    demand.check_tensors(imported.graph, options.memory)
     if options.image is not None:
         for v in imported.graph.inputs[:1]:
             pictures.parse(options.image).axis(v.type.shape)
@@ -87,6 +88,7 @@ def built(model: Any, options: Options) -> Built:
             "checked": checked, "image": options.image, "labels": list(options.labels) if options.labels else None}
     plain = lower.lower(placed, chosen, code, name=imported.graph.name, target=runs_on(target.isa), meta=meta,
                         output_names=[v.name for v in imported.graph.outputs])
+    demand.check_engine(plain, options.memory)
     engine = Engine(plain)
     if options.check:
         checked += check(engine, placed, chosen)

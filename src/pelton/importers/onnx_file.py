@@ -14,8 +14,11 @@ from pelton.errors import ModelError
 from pelton.ir.types import DType
 from pelton.ops.foreign import DTYPES
 
-from .onnx_names import names_in
+from .onnx_names import names_in, subgraphs
 
+DEEPEST = 32                    # graphs within graphs: protobuf reads no more
+LONGEST = 1 << 14               # characters of a name: messages and engines repeat them
+LARGEST = 1 << 31               # bytes that a sparse tensor may take with its zeros, as much as protobuf lets a dense one have
 # bits per element of types of which a byte has several: onnx unpacks them
 PACKED = {DType.I4: 4, DType.U4: 4, DType.F4E2M1FN: 4, DType.I2: 2, DType.U2: 2, DType.F6E2M3FN: 6, DType.F6E3M2FN: 6}
 
@@ -37,7 +40,7 @@ class Source:
 def read(source: str | os.PathLike | bytes | onnx.ModelProto) -> Source:
     """Reads a model; ModelError where there is none. External data stays on disk until `array_of` asks for it."""
     if isinstance(source, onnx.ModelProto):
-        return Source(source, None)
+        return Source(_shallow(source, "the given model"), None)
     if isinstance(source, (bytes, bytearray, memoryview)):
         return Source(_parse(bytes(source), "the given bytes"), None)
     if not isinstance(source, (str, os.PathLike)):
@@ -65,11 +68,26 @@ def _parse(data: bytes, name: str) -> onnx.ModelProto:
         model = onnx.ModelProto.FromString(data)
     except DecodeError:
         raise ModelError(f"{name} should be an ONNX model, but does not parse as one: it is truncated, damaged or of another format{looks}") from None
-    if not all(isinstance(name, str) for graph in (model.graph, *model.functions) for name in names_in(graph)):
-        raise ModelError(f"{name} is damaged: it has names that are not UTF-8")
+    longest = 0
+    for word in (word for graph in (model.graph, *model.functions) for word in names_in(graph)):
+        if not isinstance(word, str):
+            raise ModelError(f"{name} is damaged: it has names that are not UTF-8")
+        longest = max(longest, len(word))
+    if longest > LONGEST:
+        raise ModelError(f"{name} has a name of {longest} characters; at most {LONGEST} are supported, shorten it")
     if not model.HasField("graph") or not model.ir_version:
         raise ModelError(f"{name} should be an ONNX model, but has no graph or no version inside{looks}")
     return model
+
+
+def _shallow(model: onnx.ModelProto, name: str) -> onnx.ModelProto:
+    """The model, if its graphs lie in each other no deeper than in a file that protobuf reads."""
+    graphs: list[onnx.GraphProto | onnx.FunctionProto] = [model.graph, *model.functions]
+    for _ in range(DEEPEST):
+        graphs = [inner for graph in graphs for node in graph.node for inner in subgraphs(node)]
+        if not graphs:
+            return model
+    raise ModelError(f"{name} has more than {DEEPEST} graphs within each other, which no file can hold")
 
 
 def array_of(tensor: onnx.TensorProto, source: Source) -> np.ndarray:
@@ -141,6 +159,8 @@ def dense(sparse: onnx.SparseTensorProto, source: Source) -> np.ndarray:
     if any(d < 0 for d in shape) or values.ndim != 1 or indices.shape not in {(values.size,), (values.size, len(shape))} or indices.dtype != np.int64:
         raise ModelError(f"n values of a tensor of shape {list(shape)} need i64 indices [n] or [n, rank], "
                          f"got values {list(values.shape)} and indices {list(indices.shape)} ({where})")
+    if math.prod(shape) * values.dtype.itemsize > LARGEST:
+        raise ModelError(f"a sparse tensor may take at most {LARGEST} bytes with its zeros, {list(shape)} of {values.dtype} takes more ({where})")
     try:
         out = np.zeros(shape, values.dtype)
         at = np.unravel_index(indices, shape) if indices.ndim == 1 else tuple(indices.T)
