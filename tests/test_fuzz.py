@@ -6,9 +6,15 @@ import random
 import signal
 
 import numpy as np
+import onnx
 import pytest
+from compare import assert_close
 from fuzz import cases, engines, graphs, pool, seeds
+from onnx import helper
+from onnx.reference import ReferenceEvaluator
+from onnx_models import draw, model, one_node
 
+from pelton.build import build
 from pelton.errors import ModelError
 
 FRESH = random.SystemRandom().randrange(1 << 32)      # half of the seeds are new in every run; what fails names its own
@@ -45,6 +51,32 @@ def test_random_graphs(cache):
 def test_damaged_engines(cache):
     ended = assert_all_well(engines.engine_case(engines.originals(cache)), 300)
     assert ended["refused"] > 100 and ended["run"] > 10, ended
+
+
+# --- what was found
+
+def _conv(op: str, x: str, shape: tuple[int, ...]) -> onnx.ModelProto:
+    weights = np.linspace(-1, 1, 8 * 3 * 4, dtype=np.float32).reshape((8, 3, 2, 2) if op == "ConvTranspose" else (3, 8, 2, 2))
+    one = np.linspace(-1, 1, int(np.prod(shape)), dtype=np.float32).reshape(shape)
+    return model([helper.make_node(op, ["x", "w"], ["a"]), helper.make_node("Less", ["a", "c"], ["y"])], {"x": x}, ["y"], {"w": weights, "c": one})
+
+
+FOUND = {
+    "a tail of lower rank on a transposed convolution": lambda: _conv("ConvTranspose", "f32[1, 8, 4, 4]", (3, 5, 5)),
+    "a tail of lower rank on a convolution": lambda: _conv("Conv", "f32[1, 8, 4, 4]", (3, 3, 3)),
+    "a tail of lower rank that is broadcast": lambda: _conv("Conv", "f32[1, 8, 4, 4]", (3, 1, 3)),
+    "no columns": lambda: one_node("Add", "f32[3, 0]", "f32[3, 1]"),
+    "nothing": lambda: one_node("Sigmoid", "f32[0]"),
+}
+
+
+@pytest.mark.parametrize("what", FOUND)
+def test_what_was_found_stays_found(what, cache):
+    m = FOUND[what]()
+    feeds = draw(m)
+    got = build(m, options=cases.OPTIONS.but(cache_dir=cache)).run(feeds)
+    for name, want in zip(got, ReferenceEvaluator(m).run(None, feeds)):
+        assert_close(got[name], want)
 
 
 # --- that what goes wrong is seen
@@ -87,7 +119,7 @@ def refusal(seed: int) -> str:
 @pytest.mark.parametrize("case, how", [(crash, "crash"), (hang, "hang"), (greed, "memory"), (boundless, "memory"), (bug, "raised"), (wrong, "wrong"),
                                        (refusal, "refused"), (lambda seed: "right", "right")])
 def test_the_pool_tells_how_a_case_ended(case, how, monkeypatch):
-    monkeypatch.setattr(pool, "SECONDS", 0.2)
+    monkeypatch.setattr(pool, "SECONDS", 1.0)
     asked = [(kind, 1) for kind in ("well", "case", "well")]
     ended = [(e.kind, e.how) for e in pool.run({"case": case, "well": lambda seed: "right"}, asked)]
     assert sorted(ended) == sorted([("case", how), ("well", "right"), ("well", "right")])

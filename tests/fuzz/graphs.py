@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
+from compare import tolerance
 from onnx.reference import ReferenceEvaluator
 
 from .operators import CODES, PROPOSALS
@@ -158,7 +159,7 @@ class Program:
             return
         g, w = got.astype(np.float64), want.astype(np.float64)
         moved = max(np.abs(s.astype(np.float64) - w).max() for s in self.shaken[name])
-        allowed = 4 * moved + 2 * STEPS[want.dtype.name] * np.abs(w).max() + 1e-30
+        allowed = 4 * moved + tolerance(want.dtype) * np.abs(w).max() + 1e-30
         error = np.abs(g - w)
         assert not np.isnan(g).any() and error.max() <= allowed, f"{name}: off by {error.max():.3g} where {allowed:.3g} is allowed, of {np.abs(w).max():.3g}"
 

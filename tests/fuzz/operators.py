@@ -113,7 +113,11 @@ def where(g: Graph) -> Proposed:
 
 @proposes(5)
 def cast(g: Graph) -> Proposed:
-    return "Cast", [g.pick(*NUMBERS, "bool")], 1, {"to": CODES[g.either(*CODES)]}
+    x, to = g.pick(*NUMBERS, "bool"), g.either(*CODES)
+    a = g.array(x)
+    if "int" in to and "float" in _dtype(g, x) and a.size and not np.iinfo(to).min <= a.min() <= a.max() <= np.iinfo(to).max:
+        raise LookupError                               # what that gives is nobody's promise
+    return "Cast", [x], 1, {"to": CODES[to]}
 
 
 @proposes(2)
@@ -319,10 +323,7 @@ def sizes(g: Graph) -> Proposed:
 
 @proposes()
 def filled(g: Graph) -> Proposed:
-    x = g.pick("int64", rank=1)
-    if g.array(x).size > 4 or (g.array(x) < 0).any() or (g.array(x) > 9).any():
-        raise LookupError
-    return "ConstantOfShape", [x], 1, {}
+    return "ConstantOfShape", [_i64(g, *(int(d) for d in g.rng.integers(1, 4, 2)))], 1, {}
 
 
 @proposes()

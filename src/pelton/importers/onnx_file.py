@@ -14,9 +14,8 @@ from pelton.errors import ModelError
 from pelton.ir.types import DType
 from pelton.ops.foreign import DTYPES
 
-from .onnx_names import names_in, subgraphs
+from .onnx_names import names_in
 
-DEEPEST = 32                    # graphs within graphs: protobuf reads no more
 LONGEST = 1 << 14               # characters of a name: messages and engines repeat them
 LARGEST = 1 << 31               # bytes that a sparse tensor may take with its zeros, as much as protobuf lets a dense one have
 # bits per element of types of which a byte has several: onnx unpacks them
@@ -40,7 +39,7 @@ class Source:
 def read(source: str | os.PathLike | bytes | onnx.ModelProto) -> Source:
     """Reads a model; ModelError where there is none. External data stays on disk until `array_of` asks for it."""
     if isinstance(source, onnx.ModelProto):
-        return Source(_shallow(source, "the given model"), None)
+        return Source(source, None)
     if isinstance(source, (bytes, bytearray, memoryview)):
         return Source(_parse(bytes(source), "the given bytes"), None)
     if not isinstance(source, (str, os.PathLike)):
@@ -78,16 +77,6 @@ def _parse(data: bytes, name: str) -> onnx.ModelProto:
     if not model.HasField("graph") or not model.ir_version:
         raise ModelError(f"{name} should be an ONNX model, but has no graph or no version inside{looks}")
     return model
-
-
-def _shallow(model: onnx.ModelProto, name: str) -> onnx.ModelProto:
-    """The model, if its graphs lie in each other no deeper than in a file that protobuf reads."""
-    graphs: list[onnx.GraphProto | onnx.FunctionProto] = [model.graph, *model.functions]
-    for _ in range(DEEPEST):
-        graphs = [inner for graph in graphs for node in graph.node for inner in subgraphs(node)]
-        if not graphs:
-            return model
-    raise ModelError(f"{name} has more than {DEEPEST} graphs within each other, which no file can hold")
 
 
 def array_of(tensor: onnx.TensorProto, source: Source) -> np.ndarray:
@@ -128,12 +117,15 @@ def _external(tensor: onnx.TensorProto, dtype: DType, source: Source, where: str
     size = file.stat().st_size
     if offset < 0 or offset + needed > size:
         raise ModelError(f"external file {location!r} is too short: {needed} bytes at {offset} are needed, it has {size}; copy it again ({where})")
-    if not needed:
-        return np.zeros(tuple(tensor.dims), dtype.numpy)
-    raw = np.memmap(file, np.uint8, "r", offset, (needed,))
-    if dtype in PACKED:
-        return onnx.numpy_helper.to_array(onnx.TensorProto(dims=tensor.dims, data_type=tensor.data_type, raw_data=raw.tobytes())).astype(dtype.numpy)
-    return np.require(np.asarray(raw).view(dtype.numpy).reshape(tuple(tensor.dims)), requirements="A")
+    try:
+        if not needed:
+            return np.zeros(tuple(tensor.dims), dtype.numpy)
+        raw = np.memmap(file, np.uint8, "r", offset, (needed,))
+        if dtype in PACKED:
+            return onnx.numpy_helper.to_array(onnx.TensorProto(dims=tensor.dims, data_type=tensor.data_type, raw_data=raw.tobytes())).astype(dtype.numpy)
+        return np.require(np.asarray(raw).view(dtype.numpy).reshape(tuple(tensor.dims)), requirements="A")
+    except ValueError as e:                                 # more axes than numpy has, or sizes beyond its integers beside one of 0
+        raise ModelError(f"a constant of shape {list(tensor.dims)} cannot be held: {e} ({where})") from None
 
 
 def _inside(location: str, model: Path, where: str) -> Path:

@@ -99,7 +99,7 @@ class Program:
         self.dimensions: dict[str, Size] = {}              # what the model's names of dimensions stand for
         self.resized = False                               # whether inputs got other sizes than the model says: so do inner tensors
         self._small: dict[tuple, Value] = {}
-        self._left = WRITTEN[0] + WRITTEN[1] * sum(map(onnx_names.nodes_in, (source.model.graph, *source.model.functions)))
+        self.left = WRITTEN[0] + WRITTEN[1] * sum(map(onnx_names.nodes_in, (source.model.graph, *source.model.functions)))
 
     def warn(self, text: str) -> None:
         if text not in self.warnings:
@@ -212,8 +212,8 @@ class Program:
 
     def _node(self, node: onnx.NodeProto, scope: Scope) -> Sequence[Thing | Broken]:
         broken = (BROKEN,) * len(node.output)
-        self._left -= 1
-        if self._left < 0:                                  # functions that call each other twice, loops within loops: a small file may stand for anything
+        self.left -= 1
+        if self.left < 0:                                  # functions that call each other twice, loops within loops: a small file may stand for anything
             raise ModelError(f"the functions and loops of the model, written out, are more than {WRITTEN[0]} nodes and {WRITTEN[1]} for each in the file "
                              f"({self.where(node, scope)})")
         read = onnx_names.read_by(node)

@@ -5,7 +5,7 @@ import numpy as np
 
 from pelton.ir.dims import Size, bounds
 from pelton.ir.graph import Value
-from pelton.plan.layout import Order, Strides, channels_last, row_major
+from pelton.plan.layout import Order, Strides, channels_last, last_of, row_major
 from pelton.plan.region import Region
 
 from .emit import constants, grid_of, kernel, tail
@@ -73,7 +73,7 @@ class ChannelsLast(Template):
         return channels_last(value.type.rank)
 
     def wanted(self, region: Region, value: Value, layouts: Layouts) -> Order:
-        return channels_last(value.type.rank)
+        return last_of(channels_last(region.anchor.output.type.rank), value.type.rank)
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
         node, strides = region.anchor, layouts[value]
