@@ -67,6 +67,9 @@ FOUND = {
     "a tail of lower rank that is broadcast": lambda: _conv("Conv", "f32[1, 8, 4, 4]", (3, 1, 3)),
     "no columns": lambda: one_node("Add", "f32[3, 0]", "f32[3, 1]"),
     "nothing": lambda: one_node("Sigmoid", "f32[0]"),
+    "a copy of nothing": lambda: model([helper.make_node("Transpose", ["x"], ["y"]), helper.make_node("Identity", ["y"], ["z"])],
+                                      {"x": "f32[0, 3]"}, ["y", "z"]),
+    "a copy of complex numbers": lambda: one_node("Transpose", "c128[2, 3]"),
 }
 
 
@@ -92,7 +95,7 @@ def hang(seed: int) -> str:
 
 
 def greed(seed: int) -> str:
-    return "right" if np.ones(1 << 26).sum() else ""
+    return "right" if np.ones(1 << 25).any() else ""
 
 
 def boundless(seed: int) -> str:
@@ -119,7 +122,7 @@ def refusal(seed: int) -> str:
 @pytest.mark.parametrize("case, how", [(crash, "crash"), (hang, "hang"), (greed, "memory"), (boundless, "memory"), (bug, "raised"), (wrong, "wrong"),
                                        (refusal, "refused"), (lambda seed: "right", "right")])
 def test_the_pool_tells_how_a_case_ended(case, how, monkeypatch):
-    monkeypatch.setattr(pool, "SECONDS", 1.0)
+    monkeypatch.setattr(pool, "SECONDS", 3.0)
     asked = [(kind, 1) for kind in ("well", "case", "well")]
     ended = [(e.kind, e.how) for e in pool.run({"case": case, "well": lambda seed: "right"}, asked)]
     assert sorted(ended) == sorted([("case", how), ("well", "right"), ("well", "right")])

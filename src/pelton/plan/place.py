@@ -17,6 +17,8 @@ from .fuse import Fused
 from .layout import Order, Strides, dense, order_of, reshaped, row_major, same_memory
 from .region import Region
 
+WIDEST = 8                     # bytes of an element that kernels copy; the host copies what is wider, and what has no elements
+
 
 class Placing(Protocol):
     """What placing asks of a kernel template."""
@@ -263,6 +265,9 @@ class Placer:
         node = Node(get("copy"), (v,), {}, (fresh,), "")
         if v.type.dtype is STRING:
             self.host(node)
+            return
+        if 0 in v.type.shape or v.type.dtype.size > WIDEST:
+            self.task(Task(node, {v: self.places[v].strides, fresh: self.places[fresh].strides}))
             return
         constants = {v: self.done.constants[v]} if v in self.done.constants else {}
         region = Region(Graph(() if constants else (v,), constants, (node,), (fresh,), "copy"), ())
