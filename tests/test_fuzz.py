@@ -12,6 +12,7 @@ from compare import assert_close
 from fuzz import cases, engines, graphs, pool, seeds
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
+from onnx_cases import i64
 from onnx_models import draw, model, one_node
 
 from pelton.build import build
@@ -70,6 +71,7 @@ FOUND = {
     "a copy of nothing": lambda: model([helper.make_node("Transpose", ["x"], ["y"]), helper.make_node("Identity", ["y"], ["z"])],
                                       {"x": "f32[0, 3]"}, ["y", "z"]),
     "a copy of complex numbers": lambda: one_node("Transpose", "c128[2, 3]"),
+    "a slice of complex numbers": lambda: one_node("Slice", "c64[2, 3, 5]", i64(0), i64(-1), i64(2)),
 }
 
 

@@ -32,12 +32,12 @@ def endless(condition: str) -> onnx.ModelProto:
     return model([helper.make_node("Loop", ["", "yes", "x"], ["y"], body=turn)], {"x": "f32[]"}, ["y"], {"yes": np.bool_(True), "one": np.float32(1)})
 
 
-def loops_in_loops(depth: int) -> onnx.ModelProto:
+def loops_in_loops(depth: int, count: int = 250) -> onnx.ModelProto:
     """250 iterations of 250 iterations of …"""
     inner = body([node("Neg", f"a{depth}", f"r{depth}"), node("Identity", f"g{depth}", f"h{depth}")], f"i{depth} g{depth} a{depth}", f"h{depth} r{depth}")
     for k in reversed(range(depth)):
         inner = body([node("Loop", f"n yes a{k}", f"r{k}", body=inner), node("Identity", f"g{k}", f"h{k}")], f"i{k} g{k} a{k}", f"h{k} r{k}")
-    return model([node("Loop", "n yes x", "y", body=inner)], {"x": "f32[2]"}, ["y"], {"yes": np.bool_(True), "n": np.int64(250)})
+    return model([node("Loop", "n yes x", "y", body=inner)], {"x": "f32[2]"}, ["y"], {"yes": np.bool_(True), "n": np.int64(count)})
 
 
 def laughs(depth: int) -> onnx.ModelProto:
@@ -123,11 +123,11 @@ BOUNDED: dict[str, Callable[[], onnx.ModelProto]] = {name: REFUSED.pop(name)[0] 
 FINE: dict[str, Callable[[], onnx.ModelProto]] = {
     "branches": lambda: nested(20),
     "functions": lambda: laughs(8),
-    "loops": lambda: loops_in_loops(1),
+    "loops": lambda: loops_in_loops(1, 60),
     "doubled": lambda: powers(3, "Add"),
     "a chain of functions": lambda: chained(3000, "Neg"),
-    "a chain of sigmoids": lambda: chained(1500, "Sigmoid"),
-    "a chain of products": lambda: chained(1500, "Mul"),
+    "a chain of sigmoids": lambda: chained(600, "Sigmoid"),
+    "a chain of products": lambda: chained(600, "Mul"),
     "nothing": lambda: one_node("Sigmoid", "f32[0]"),
     "no columns": lambda: one_node("Add", "f32[3, 0]", "f32[3, 1]"),
     "no rows": lambda: one_node("Mul", "f32[0, 4]", "f32[4]"),

@@ -31,6 +31,8 @@ from pelton.tune.size import Packing
 
 log = logging.getLogger("pelton.build")
 
+MOST_NODES = 128               # of a region
+
 
 @dataclass(frozen=True)
 class Built:
@@ -101,6 +103,8 @@ def plan(graph: Graph, options: Options, target: Target, clock: search.Timing | 
     def claim(r: region.Region) -> str | None:
         if any(v.type.dtype is STRING for v in (*r.body.inputs, *r.body.constants, *r.body.outputs)):
             return "strings are Python objects, which host steps alone may touch"
+        if len(r.body.nodes) > MOST_NODES:
+            return "it is long enough: compilers take more than their share of time for longer kernels"
         return candidates.claim(r, options.strict)
 
     def claimed(node) -> bool:

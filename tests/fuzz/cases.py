@@ -119,7 +119,7 @@ def graph_case(cache: Path, shrink: bool = True):
     def problem(made: graphs.Program, nodes: Sequence[onnx.NodeProto]) -> str:
         m, feeds, outputs = made.model(nodes)
         try:
-            got = build(m.SerializeToString(), options=OPTIONS.but(cache_dir=cache)).run(feeds)
+            got = build(m.SerializeToString(), options=OPTIONS.but(cache_dir=cache, strict=True)).run(feeds)
             for name in outputs:
                 made.assert_near(name, got[name])
         except Error as e:

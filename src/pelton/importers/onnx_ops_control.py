@@ -10,7 +10,7 @@ from pelton.ir.types import BOOL, I64, TensorType
 from .onnx_reading import Items, Reading, Reported, Thing, reads
 
 UNROLLED = 256                 # iterations of a loop with a known count that are written out
-WRITTEN = 20_000               # nodes that they may come to, loops within them included
+WRITTEN = 5_000                # nodes that they may come to, loops within them included
 
 
 @reads("If")

@@ -26,7 +26,7 @@ SMALL = 1 << 20                        # constants up to this many elements may 
 FEW = 1 << 12                          # sizes that are reckoned with one by one
 ADVICE = "give numbers, or ranges that decide it, with shapes="
 DEEPEST = 64                           # functions within functions
-WRITTEN = (50_000, 50)                 # nodes that functions and loops may be written out to: so many, and so many for each in the file
+WRITTEN = (20_000, 50)                 # nodes that functions and loops may be written out to: so many, and so many for each in the file
 WORK = 1 << 28                         # operations that a node of constants may take to be evaluated at once
 _MOVES = {"reshape", "transpose", "slice", "concat", "gather", "expand", "tile", "pad", "gather_elements", "gather_nd"}
 _HEAVY = {"matmul", "convolution", "conv_transpose", "attention", "lstm", "gru", "rnn"}      # left to the build: slow by reference

@@ -10,14 +10,12 @@ import numpy as np
 
 from pelton.ir.dims import Size, at, usual
 from pelton.ir.graph import Graph, Node, Value, sized
-from pelton.ir.types import STRING, TensorType
+from pelton.ir.types import STRING, DType, TensorType
 from pelton.ops import get
 
 from .fuse import Fused
 from .layout import Order, Strides, dense, order_of, reshaped, row_major, same_memory
 from .region import Region
-
-WIDEST = 8                     # bytes of an element that kernels copy; the host copies what is wider, and what has no elements
 
 
 class Placing(Protocol):
@@ -266,7 +264,7 @@ class Placer:
         if v.type.dtype is STRING:
             self.host(node)
             return
-        if 0 in v.type.shape or v.type.dtype.size > WIDEST:
+        if 0 in v.type.shape or v.type.dtype in (DType.C64, DType.C128):     # what no kernel moves
             self.task(Task(node, {v: self.places[v].strides, fresh: self.places[fresh].strides}))
             return
         constants = {v: self.done.constants[v]} if v in self.done.constants else {}
