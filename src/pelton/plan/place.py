@@ -288,12 +288,19 @@ class Placer:
 
 
 def _read_instead(region: Region, swap: Mapping[Value, Value], layouts: Mapping[Value, Strides]) -> tuple[Region, dict[Value, Strides]]:
-    """The region reading copies in place of some of its inputs."""
+    """The region reading copies in place of some of its inputs. Weights stay the constants that they are, also where something else in it reads them."""
+    body = region.body
+    reads = [v for n in body.nodes for v in n.inputs]
+    weights = {v: dense(v.type.shape) for v in swap if v in body.constants and reads.count(v) > 1 and any(v in a.inputs[1:] for a in region.anchors)}
+
     def at(v: Value) -> Value:
         return swap.get(v, v)
 
-    body = region.body
-    again = {n: Node(n.op, tuple(map(at, n.inputs)), n.attrs, n.outputs, n.name) for n in body.nodes}
+    def of(n: Node) -> tuple[Value, ...]:
+        return tuple(v if k and v in weights and n in region.anchors else at(v) for k, v in enumerate(n.inputs))
+
+    again = {n: Node(n.op, of(n), n.attrs, n.outputs, n.name) for n in body.nodes}
     inputs = tuple(dict.fromkeys([at(v) for v in body.inputs] + [swap[v] for v in body.constants if v in swap]))
-    new = body.replace(inputs=inputs, constants={v: a for v, a in body.constants.items() if v not in swap}, nodes=tuple(again.values()))
-    return Region(new, tuple(again[a] for a in region.anchors)), {at(v): s for v, s in layouts.items()}
+    constants = {v: a for v, a in body.constants.items() if v not in swap or v in weights}
+    new = body.replace(inputs=inputs, constants=constants, nodes=tuple(again.values()))
+    return Region(new, tuple(again[a] for a in region.anchors)), {**{at(v): s for v, s in layouts.items()}, **weights}
