@@ -68,7 +68,8 @@ def unary(g: Graph) -> Proposed:
     op = g.either("Abs", "Neg", "Relu", "Sigmoid", "Tanh", "Exp", "Erf", "Softplus", "Softsign", "Elu", "LeakyRelu", "Selu", "HardSigmoid", "HardSwish",
                   "Gelu", "Mish", "Celu", "Sin", "Cos", "Floor", "Ceil", "Round", "Sign", "Reciprocal", "Log", "Sqrt", "Atan", "Identity", "Asinh", "Sinh",
                   "ThresholdedRelu", "IsNaN")
-    return op, [g.pick(*FLOATS)], 1, {}
+    single = op in ("Gelu", "HardSwish", "Mish", "Celu", "Selu")          # bodies of functions, whose constants are no better than float32
+    return op, [g.pick(*(("float32", "float16") if single else FLOATS))], 1, {}
 
 
 @proposes(2)
