@@ -25,7 +25,7 @@ def mutated(seed: bytes, rng: random.Random) -> bytes:
         change = rng.choice(CHANGES)
         try:
             change(m, rng)
-        except (ValueError, TypeError, IndexError):          # nothing there to be changed in this way
+        except (ValueError, TypeError, IndexError, onnx.checker.ValidationError):          # nothing there to be changed in this way
             continue
     return m.SerializeToString() if rng.random() < 0.97 else bytes_changed(m.SerializeToString(), rng)
 
