@@ -164,7 +164,8 @@ def conv_transpose(g: Graph) -> Proposed:
 def pool(g: Graph) -> Proposed:
     x = g.pick("float32", rank=4)
     op = g.either("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool")
-    attrs = {} if op.startswith("Global") else {"kernel_shape": [g.either(1, 2), g.either(1, 2)], "strides": [g.either(1, 2)] * 2, "ceil_mode": g.either(0, 1)}
+    window = [min(d, g.either(1, 2)) for d in _shape(g, x)[2:]]
+    attrs = {} if op.startswith("Global") else {"kernel_shape": window, "strides": [g.either(1, 2)] * 2, "ceil_mode": g.either(0, 1)}
     return op, [x], 1, attrs
 
 
