@@ -79,8 +79,11 @@ def run_and_compare(data: bytes, rng: np.random.Generator, cache: Path) -> str:
     got = made.engine.run(feeds)
     if any(n.op.kind == "foreign" and "Random" in n.op.name for n in graph.nodes):
         return "run"
-    with np.errstate(all="ignore"):
-        want = evaluate(graph, feeds)
+    try:
+        with np.errstate(all="ignore"):
+            want = evaluate(graph, feeds)
+    except (ArithmeticError, LookupError, ValueError):       # indices outside, say: the reference has no result to compare with
+        return "run"
     for name, array in want.items():
         finite = np.isfinite(array.astype(np.complex128)) if array.dtype.kind not in "OUSTb" else np.ones(array.shape, bool)
         assert got[name].shape == array.shape and got[name].dtype == array.dtype, f"{name}: {got[name].dtype}{got[name].shape}, not {array.dtype}{array.shape}"
