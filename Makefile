@@ -4,12 +4,13 @@ BIN := .venv/bin
 STAMP := .venv/.complete
 NATIVE := $(wildcard src/pelton/backends/cpu/native/*.[ch])
 
-.PHONY: help demo test test-all test-runtime lint operators bench clean
+.PHONY: help demo test test-all test-runtime fuzz lint operators bench clean
 
 help:
 	@echo "make demo          build an engine of a small network and classify a picture"
 	@echo "make test          all tests that fit into minutes"
 	@echo "make test-all      every test"
+	@echo "make fuzz          20,000 damaged models, 2,000 random graphs, 5,000 damaged engines, new ones every time [ARGS='--runs 1000 --seed 7 --keep FOLDER']"
 	@echo "make test-runtime  an engine in a venv that has numpy and the runtime alone"
 	@echo "make lint          ruff and mypy"
 	@echo "make operators     write docs/operators.md again, from the registries"
@@ -38,6 +39,9 @@ test-runtime: $(STAMP)
 	build/runtime/venv/bin/python -m pip install --quiet --disable-pip-version-check .
 	build/runtime/venv/bin/python -m pip list --disable-pip-version-check
 	build/runtime/venv/bin/pelton bench build/runtime/model.pelton --seconds 0.5
+
+fuzz: $(STAMP)
+	cd tests && ../$(BIN)/python -m fuzz $(ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check

@@ -94,6 +94,15 @@ def test_external_data_of_a_model_without_a_path(tmp_path):
     assert "give the path of the model" in refusal(m)
 
 
+@pytest.mark.parametrize("dims", [[0, 1 << 62, 1 << 62], [1] * 100])
+def test_external_data_of_shapes_that_numpy_does_not_have(tmp_path, dims):
+    (tmp_path / "weights.bin").write_bytes(bytes(48))
+    m = external(tmp_path, location="weights.bin")
+    m.graph.initializer[0].dims[:] = dims
+    (tmp_path / "m.onnx").write_bytes(m.SerializeToString())
+    assert "cannot be held" in refusal(tmp_path / "m.onnx")
+
+
 def test_external_data_may_be_reached_by_links_next_to_the_model_itself(tmp_path):
     """Model caches keep files under other names, and folders of links to them."""
     blobs, view = tmp_path / "blobs", tmp_path / "view"

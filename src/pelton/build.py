@@ -22,13 +22,15 @@ from pelton.options import Options, cache_directory
 from pelton.passes import pipeline
 from pelton.passes.decompose import decompose
 from pelton.passes.widen import widen
-from pelton.plan import fuse, lower, place, region, ways
+from pelton.plan import demand, fuse, lower, place, region, ways
 from pelton.plan.recurrent import GATES, split_recurrent, whole
 from pelton.runtime import Engine
 from pelton.tune import cache, candidates, chains, layouts, search
 from pelton.tune.size import Packing
 
 log = logging.getLogger("pelton.build")
+
+MOST_NODES = 128               # of a region
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,7 @@ def built(model: Any, options: Options) -> Built:
     progress = _progress(options)
     progress("import", 0, 1)
     imported = importer.load(model, shapes=options.shapes, outputs=options.outputs, usual=options.usual)
+    demand.check_tensors(imported.graph, options.memory)
     if options.image is not None:
         for v in imported.graph.inputs[:1]:
             pictures.parse(options.image).axis(v.type.shape)
@@ -86,6 +89,7 @@ def built(model: Any, options: Options) -> Built:
             "checked": checked, "image": options.image, "labels": list(options.labels) if options.labels else None}
     plain = lower.lower(placed, chosen, code, name=imported.graph.name, target=runs_on(target.isa), meta=meta,
                         output_names=[v.name for v in imported.graph.outputs])
+    demand.check_engine(plain, options.memory)
     engine = Engine(plain)
     if options.check:
         checked += check(engine, placed, chosen)
@@ -98,6 +102,8 @@ def plan(graph: Graph, options: Options, target: Target, clock: search.Timing | 
     def claim(r: region.Region) -> str | None:
         if any(v.type.dtype is STRING for v in (*r.body.inputs, *r.body.constants, *r.body.outputs)):
             return "strings are Python objects, which host steps alone may touch"
+        if len(r.body.nodes) > MOST_NODES:
+            return "it is long enough: compilers take more than their share of time for longer kernels"
         return candidates.claim(r, options.strict)
 
     def claimed(graph: Graph, node: Node) -> bool:

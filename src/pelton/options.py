@@ -20,6 +20,7 @@ class Options:
     outputs: names of (inner) tensors to return.
     level: 0 (no timing) to 5 (every candidate); budget: seconds for timing, then the best guess is taken; threads: what the engine is tuned for.
     strict: only arithmetic that differs from the model's by the order of sums (no Winograd, no recurrent weights in half).
+    memory: bytes that a run may take, inputs, outputs and constants included (what the machine has, if not given); a model that takes more is refused.
     check: run every region beside its reference.
     image, labels: how pictures become inputs and outputs become words, kept in the engine. cc: another clang than the ziglang wheel's.
     """
@@ -30,6 +31,7 @@ class Options:
     budget: float | None = None
     threads: int | None = None
     strict: bool = False
+    memory: int | None = None
     timing_cache: str | Path | None = None
     cache_dir: str | Path | None = None
     target: str = "cpu"
@@ -48,6 +50,8 @@ class Options:
             raise InputError(f"threads is a whole number from 1 to 256, got {self.threads!r}")
         if self.budget is not None and not self.budget >= 0:
             raise InputError(f"budget is a number of seconds, got {self.budget!r}")
+        if self.memory is not None and (not isinstance(self.memory, int) or self.memory < 1):
+            raise InputError(f"memory is a number of bytes, got {self.memory!r}")
         if self.image is not None:
             from .pictures import parse  # only engines that take pictures need it
             parse(self.image)

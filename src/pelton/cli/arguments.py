@@ -62,6 +62,8 @@ def add_build(command: argparse.ArgumentParser) -> None:
     group.add_argument("--shapes", action="append", default=[], metavar="NAME=SIZES", help=SHAPE_HELP)
     group.add_argument("--outputs", action="append", default=[], metavar="NAME",
                        help="return these tensors, inner ones too, instead of the model's outputs (repeat)")
+    group.add_argument("--memory", type=whole(1, 1 << 20, "gigabytes"), metavar="GB",
+                       help="refuse what takes more for a run, weights included (what the machine has, if not given)")
     group.add_argument("--timing-cache", metavar="FILE", help="remember times here: the same file gives the same engine, byte for byte")
     group.add_argument("--cache-dir", metavar="DIR", help="compiled kernels and times are kept here (~/.cache/pelton if not given)")
 
@@ -74,4 +76,5 @@ def shapes(args: argparse.Namespace) -> dict[str, str]:
 def build_options(args: argparse.Namespace) -> dict:
     """The fields of pelton.Options that `add_build` and `add_threads` ask for."""
     return {"level": args.level, "budget": args.budget, "strict": args.strict, "shapes": shapes(args) or None, "outputs": tuple(args.outputs) or None,
-            "timing_cache": args.timing_cache, "cache_dir": args.cache_dir, "threads": args.threads}
+            "timing_cache": args.timing_cache, "cache_dir": args.cache_dir, "threads": args.threads,
+            "memory": args.memory and args.memory * 10**9}

@@ -28,7 +28,7 @@ def check(engine: Engine) -> None:
         _symbols(engine, refuse)
         try:
             usual = at(engine, usual_sizes(engine))
-        except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError) as e:
+        except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as e:
             refuse(f"its plan uses a size that it does not explain ({type(e).__name__}: {e})")
         check(usual)
         return

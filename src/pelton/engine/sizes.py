@@ -35,7 +35,9 @@ def well_formed(tree: Any, names: set[str], depth: int = 0) -> bool:
         return True
     if isinstance(tree, str):
         return tree in names
-    if not isinstance(tree, (list, tuple)) or len(tree) < 2 or tree[0] not in _FUNCTIONS or depth > DEEPEST or (tree[0] in ("//", "%") and len(tree) != 3):
+    if not isinstance(tree, (list, tuple)) or len(tree) < 2 or not isinstance(tree[0], str) or tree[0] not in _FUNCTIONS or depth > DEEPEST:
+        return False
+    if tree[0] in ("//", "%") and len(tree) != 3:
         return False
     return all(well_formed(t, names, depth + 1) for t in tree[1:])
 

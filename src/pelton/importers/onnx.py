@@ -119,7 +119,7 @@ def _converted(found: Source) -> Source:
         return found
     try:
         model = onnx.version_converter.convert_version(found.model, OLDEST)
-    except (RuntimeError, ValueError, TypeError, onnx.version_converter.ConvertError) as e:
+    except (RuntimeError, ValueError, TypeError, onnx.version_converter.ConvertError, onnx.shape_inference.InferenceError) as e:
         raise ModelError(f"opsets {OLDEST} and up are supported, {found.name} has {version}, and the onnx package cannot convert it: {str(e).strip()}; "
                          "export it again") from None
     return replace(found, model=model, opset=version)

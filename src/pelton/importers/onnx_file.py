@@ -16,6 +16,8 @@ from pelton.ops.foreign import DTYPES
 
 from .onnx_names import names_in
 
+LONGEST = 1 << 14               # characters of a name: messages and engines repeat them
+LARGEST = 1 << 31               # bytes that a sparse tensor may take with its zeros, as much as protobuf lets a dense one have
 # bits per element of types of which a byte has several: onnx unpacks them
 PACKED = {DType.I4: 4, DType.U4: 4, DType.F4E2M1FN: 4, DType.I2: 2, DType.U2: 2, DType.F6E2M3FN: 6, DType.F6E3M2FN: 6}
 
@@ -67,8 +69,13 @@ def _parse(data: bytes, name: str) -> onnx.ModelProto:
         model = onnx.ModelProto.FromString(data)
     except DecodeError:
         raise ModelError(f"{name} should be an ONNX model, but does not parse as one: it is truncated, damaged or of another format{looks}") from None
-    if not all(isinstance(name, str) for graph in (model.graph, *model.functions) for name in names_in(graph)):
-        raise ModelError(f"{name} is damaged: it has names that are not UTF-8")
+    longest = 0
+    for word in (word for graph in (model.graph, *model.functions) for word in names_in(graph)):
+        if not isinstance(word, str):
+            raise ModelError(f"{name} is damaged: it has names that are not UTF-8")
+        longest = max(longest, len(word))
+    if longest > LONGEST:
+        raise ModelError(f"{name} has a name of {longest} characters; at most {LONGEST} are supported, shorten it")
     if not model.HasField("graph") or not model.ir_version:
         raise ModelError(f"{name} should be an ONNX model, but has no graph or no version inside{looks}")
     return model
@@ -112,12 +119,15 @@ def _external(tensor: onnx.TensorProto, dtype: DType, source: Source, where: str
     size = file.stat().st_size
     if offset < 0 or offset + needed > size:
         raise ModelError(f"external file {location!r} is too short: {needed} bytes at {offset} are needed, it has {size}; copy it again ({where})")
-    if not needed:
-        return np.zeros(tuple(tensor.dims), dtype.numpy)
-    raw = np.memmap(file, np.uint8, "r", offset, (needed,))
-    if dtype in PACKED:
-        return onnx.numpy_helper.to_array(onnx.TensorProto(dims=tensor.dims, data_type=tensor.data_type, raw_data=raw.tobytes())).astype(dtype.numpy)
-    return np.require(np.asarray(raw).view(dtype.numpy).reshape(tuple(tensor.dims)), requirements="A")
+    try:
+        if not needed:
+            return np.zeros(tuple(tensor.dims), dtype.numpy)
+        raw = np.memmap(file, np.uint8, "r", offset, (needed,))
+        if dtype in PACKED:
+            return onnx.numpy_helper.to_array(onnx.TensorProto(dims=tensor.dims, data_type=tensor.data_type, raw_data=raw.tobytes())).astype(dtype.numpy)
+        return np.require(np.asarray(raw).view(dtype.numpy).reshape(tuple(tensor.dims)), requirements="A")
+    except ValueError as e:                                 # more axes than numpy has, or sizes beyond its integers beside one of 0
+        raise ModelError(f"a constant of shape {list(tensor.dims)} cannot be held: {e} ({where})") from None
 
 
 def _inside(location: str, model: Path, where: str) -> Path:
@@ -143,6 +153,8 @@ def dense(sparse: onnx.SparseTensorProto, source: Source) -> np.ndarray:
     if any(d < 0 for d in shape) or values.ndim != 1 or indices.shape not in {(values.size,), (values.size, len(shape))} or indices.dtype != np.int64:
         raise ModelError(f"n values of a tensor of shape {list(shape)} need i64 indices [n] or [n, rank], "
                          f"got values {list(values.shape)} and indices {list(indices.shape)} ({where})")
+    if math.prod(shape) * values.dtype.itemsize > LARGEST:
+        raise ModelError(f"a sparse tensor may take at most {LARGEST} bytes with its zeros, {list(shape)} of {values.dtype} takes more ({where})")
     try:
         out = np.zeros(shape, values.dtype)
         at = np.unravel_index(indices, shape) if indices.ndim == 1 else tuple(indices.T)

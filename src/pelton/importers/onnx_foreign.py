@@ -1,6 +1,7 @@
 """Nodes that have no reader: the function body of their schema, or one step that the onnx package runs."""
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -83,11 +84,11 @@ def step(program: Program, n: Reading, types: Mapping[int, TensorType]) -> tuple
         return _model(program, n, node, fed, baked, {node.output[i]: types.get(i) for i in wanted})
 
     try:
-        run = ReferenceEvaluator(model({}))
+        run = ops_foreign.bounded(model({}))
     except (NotImplementedError, RuntimeError, TypeError, ValueError, KeyError) as e:
         raise n.refuse(f"{n.op} of opset {n.opset} is known to onnx, but its reference evaluator cannot run it: {e}") from None
     if all_known:
-        values = tuple(program.constant(a) for a in _evaluated(n, run))
+        values = tuple(program.constant(a) for a in _evaluated(n, run, model({})))
     else:
         op, declared = ops_foreign.foreign(title(n)), {**n.declared(), **types}
         try:
@@ -102,16 +103,29 @@ def step(program: Program, n: Reading, types: Mapping[int, TensorType]) -> tuple
     return tuple(out)
 
 
-def _evaluated(n: Reading, run: ReferenceEvaluator) -> list[np.ndarray]:
-    """The outputs of a node whose inputs are all known, whatever shape they turn out to have."""
+def _evaluated(n: Reading, run: ReferenceEvaluator, model: onnx.ModelProto) -> list[np.ndarray]:
+    """The outputs of a node whose inputs are all known, whatever shape they turn out to have, if that is not out of proportion."""
+    if _foreseen(model) > _EVALUATED:
+        raise n.refuse(f"{n.op} of these constants would give a constant of more than {_EVALUATED >> 20} MiB")
     try:
         with np.errstate(all="ignore"):
             found = run.run(None, {})
-    except (ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, RuntimeError, TypeError, ValueError) as e:
+    except (ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, MemoryError, RuntimeError, TypeError, ValueError) as e:
         raise n.refuse(f"onnx cannot evaluate {n.op} on these constants: {e}") from None
     if any(isinstance(a, (list, dict)) or a is None for a in found):
         raise n.refuse(f"{n.op} gives something that is no tensor; only sequences made and taken apart in the model are supported")
+    if sum(np.asarray(a).nbytes for a in found) > _EVALUATED:
+        raise n.refuse(f"{n.op} of these constants gives a constant of more than {_EVALUATED >> 20} MiB")
     return [np.asarray(a) for a in found]
+
+
+def _foreseen(model: onnx.ModelProto) -> int:
+    """Elements of the outputs, as far as onnx can tell without computing them."""
+    try:
+        inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
+    except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError):
+        return 0
+    return sum(math.prod(d.dim_value for d in v.type.tensor_type.shape.dim if d.dim_value > 0) for v in inferred.graph.output)
 
 
 def _model(program: Program, n: Reading, node: onnx.NodeProto, inputs: dict[str, Value], baked: dict[str, np.ndarray],

@@ -121,10 +121,9 @@ class Inputs:
         symbol, settled = self._symbols[key], self._settled_of(key)
         if wanted is None:
             label = self._labels[symbol] = f"{name}[{axis}]" + (f" ({key})" if "[" not in key else "")
-            if isinstance(settled, str):
-                return parse_size(settled, self._named)
-            if isinstance(settled, int):
-                return settled
+            if isinstance(settled, (str, int)):              # others may be made of it
+                self._named[symbol] = parse_size(settled, self._named) if isinstance(settled, str) else settled
+                return self._named[symbol]
             self.open[symbol] = label
             wanted = settled or Range(1, USUAL if axis else 1)
             asked = (self._usual or {}).get(name, ())

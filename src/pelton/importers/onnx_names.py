@@ -34,6 +34,11 @@ def subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
     return found
 
 
+def nodes_in(graph: onnx.GraphProto | onnx.FunctionProto) -> int:
+    """How many nodes there are, those of subgraphs included."""
+    return sum(1 + sum(map(nodes_in, subgraphs(node))) for node in graph.node)
+
+
 def read_by(node: onnx.NodeProto) -> set[str]:
     """The names a node reads, those its subgraphs take from around it included."""
     return {name for name in node.input if name}.union(*map(free, subgraphs(node)))

@@ -10,6 +10,7 @@ from pelton.ir.types import BOOL, I64, TensorType
 from .onnx_reading import Items, Reading, Reported, Thing, reads
 
 UNROLLED = 256                 # iterations of a loop with a known count that are written out
+WRITTEN = 5_000                # nodes that they may come to, loops within them included
 
 
 @reads("If")
@@ -32,10 +33,10 @@ def loop(n: Reading) -> tuple[Thing, ...]:
     if (n.optional(0) is not None and count is None) or (go_on is not None and n.known(go_on) is None) or (count is not None and count.item() > UNROLLED):
         return _loop_on_data(n)
     condition, scanned = go_on if go_on is not None else n.constant(True, BOOL), []
-    state = n.program.mark()
+    state, left = n.program.mark(), n.program.left
     for i in range(UNROLLED + 1):
         known = n.known(condition)
-        if known is None or i == UNROLLED and count is None:
+        if known is None or i == UNROLLED and count is None or left - n.program.left > WRITTEN:
             n.program.rewind(state)
             return _loop_on_data(n)
         if not known.all() or count is not None and i >= count.item():

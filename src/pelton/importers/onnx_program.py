@@ -26,6 +26,8 @@ SMALL = 1 << 20                        # constants up to this many elements may 
 FEW = 1 << 12                          # sizes that are reckoned with one by one
 ADVICE = "give numbers, or ranges that decide it, with shapes="
 DEEPEST = 64                           # functions within functions
+WRITTEN = (20_000, 50)                 # nodes that functions and loops may be written out to: so many, and so many for each in the file
+WORK = 1 << 28                         # operations that a node of constants may take to be evaluated at once
 _MOVES = {"reshape", "transpose", "slice", "concat", "gather", "expand", "tile", "pad", "gather_elements", "gather_nd"}
 _HEAVY = {"matmul", "convolution", "conv_transpose", "attention", "lstm", "gru", "rnn"}      # left to the build: slow by reference
 _RAISED = (ValueError, TypeError, IndexError, KeyError, OverflowError, ZeroDivisionError, MemoryError)
@@ -108,6 +110,7 @@ class Program:
         self.dimensions: dict[str, Size] = {}              # what the model's names of dimensions stand for
         self.resized = False                               # whether inputs got other sizes than the model says: so do inner tensors
         self._small: dict[tuple, Value] = {}
+        self.left = WRITTEN[0] + WRITTEN[1] * sum(map(onnx_names.nodes_in, (source.model.graph, *source.model.functions)))
 
     def warn(self, text: str) -> None:
         if text not in self.warnings:
@@ -224,6 +227,10 @@ class Program:
 
     def _node(self, node: onnx.NodeProto, scope: Scope) -> Sequence[Thing | Broken]:
         broken = (BROKEN,) * len(node.output)
+        self.left -= 1
+        if self.left < 0:                                  # functions that call each other twice, loops within loops: a small file may stand for anything
+            raise ModelError(f"the functions and loops of the model, written out, are more than {WRITTEN[0]} nodes and {WRITTEN[1]} for each in the file "
+                             f"({self.where(node, scope)})")
         read = onnx_names.read_by(node)
         for name in sorted(read):
             if not scope.sees(name):
@@ -334,7 +341,8 @@ class Program:
         constants = self.constants
         depends = bool(dims.symbols((*complete.values(), *(t.shape for t in types))))
         if (depends or op.name in _HEAVY or onnx_foreign.is_random(n) or any(v not in constants for v in inputs)
-                or any(t.size > max((SMALL, *(v.type.size for v in inputs))) for t in types)):
+                or any(t.size > max((SMALL, *(v.type.size for v in inputs))) for t in types)
+                or op.operations(tuple(v.type for v in inputs), types, complete) > WORK):
             sizes = None if depends else self._folded(op, inputs, complete, types[0].dtype)
             if sizes is not None and (types[0].dtype.is_integer or onnx_sizes.numbers(sizes)):
                 return (self.sized(sizes, types[0].dtype, n.node),)

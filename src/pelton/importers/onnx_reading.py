@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .onnx_program import Program, Scope
 
 MICROSOFT = "com.microsoft"
+FILLED = 1 << 20                       # elements that a constant made of nothing may have
 Schema = Any                           # onnx.defs.OpSchema, of which the stubs of onnx lack half, or None
 
 
@@ -208,11 +209,12 @@ class Reading:
 
     def filled(self, number: float, shape: tuple[Size, ...], dtype: DType) -> Value:
         """One number everywhere."""
-        return self.constant(np.full(shape, number), dtype) if is_known(*shape) else self.expand(self.constant(number, dtype), shape)
+        few = is_known(*shape) and math.prod(shape) <= FILLED
+        return self.constant(np.full(shape, number), dtype) if few else self.expand(self.constant(number, dtype), shape)
 
     def count(self, size: Size, dtype: DType = I64) -> Value:
         """0, 1, … size − 1."""
-        return self.constant(np.arange(size), dtype) if is_known(size) else self.emit("iota", size=size, dtype=dtype)
+        return self.constant(np.arange(size), dtype) if is_known(size) and size <= FILLED else self.emit("iota", size=size, dtype=dtype)
 
     def reshape(self, x: Value, shape: Iterable[Size]) -> Value:
         shape = tuple(shape)

@@ -167,10 +167,10 @@ def symbol(name: str, least: int = 1, usual: int = 1, most: int = UNBOUNDED) -> 
 
 def _made(terms: Mapping[Monomial, int]) -> Size:
     kept = {m: c for m, c in terms.items() if c}
-    if not kept:
-        return 0
-    if len(kept) == 1 and () in kept:
-        return kept[()]
+    if kept.keys() <= {()}:
+        return kept.get((), 0)
+    if len(kept) > 256 or any(len(m) > 32 or abs(c) > _FAR for m, c in kept.items()):          # nobody means it, and it grows without end
+        raise Undecided("a size that takes so much arithmetic is not reckoned with")
     return Dim(sorted(kept.items(), key=lambda t: (len(t[0]), list(map(str, t[0])))))
 
 

@@ -13,7 +13,10 @@ def parse(text: str, known: Mapping[str, Size]) -> Size:
         tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         raise ValueError(f"{text!r} is no size") from None
-    return _parsed(tree, known, text)
+    try:
+        return _parsed(tree, known, text)
+    except RecursionError:
+        raise ValueError(f"{text[:50]!r}… is too long for a size") from None
 
 
 def _parsed(tree: ast.expr, known: Mapping[str, Size], text: str) -> Size:

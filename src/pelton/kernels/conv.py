@@ -8,7 +8,7 @@ import numpy as np
 
 from pelton.ir.dims import Size, bounds, is_known
 from pelton.ir.graph import Value
-from pelton.plan.layout import Order, Strides, channels_last, row_major
+from pelton.plan.layout import Order, Strides, channels_last, last_of, row_major
 from pelton.plan.region import Region
 
 from .emit import constants, grid_of, kernel, tail
@@ -81,7 +81,9 @@ class ChannelsLast(Template):
         return channels_last(value.type.rank)
 
     def wanted(self, region: Region, value: Value, layouts: Layouts) -> Order:
-        return row_major(value.type.rank) if value in region.anchor.inputs[1:] else channels_last(value.type.rank)
+        if value in region.anchor.inputs[1:]:
+            return row_major(value.type.rank)
+        return last_of(channels_last(region.anchor.output.type.rank), value.type.rank)
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
         node, strides = region.anchor, layouts[value]

@@ -7,7 +7,7 @@ import numpy as np
 
 from pelton.ir.dims import bounds
 from pelton.ir.graph import Node, Value
-from pelton.plan.layout import Order, broadcast, channels_last, row_major
+from pelton.plan.layout import Order, broadcast, channels_last, last_of, row_major
 from pelton.plan.region import Region
 
 from .emit import Grid, constants, grid_of, kernel, spelled, tail
@@ -60,7 +60,8 @@ class Gemm(Template):
         return channels_last(rank) if region.anchor.op.name == "convolution" else row_major(rank)
 
     def wanted(self, region: Region, value: Value, layouts: Layouts) -> Order:
-        return channels_last(value.type.rank) if region.anchor.op.name == "convolution" and value.type.rank > 2 else row_major(value.type.rank)
+        rank = value.type.rank
+        return last_of(channels_last(region.anchor.output.type.rank), rank) if region.anchor.op.name == "convolution" else row_major(rank)
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
         p, shape, strides = Product(region), value.type.shape, layouts[value]

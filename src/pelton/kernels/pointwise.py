@@ -123,8 +123,8 @@ class Pointwise(Template):
         for d in grid.shape[:-1]:
             rows *= d
         goal = max(256, min(TILE, divide(rows * cols, 4 * target.threads)))
-        cb = divide(cols, target.lanes) * target.lanes if cols <= goal else divide(goal, 64) * 64
-        yield Tactic(self.name, target.isa, (("RB", max(1, min(rows, goal // cols))), ("CB", cb)))
+        cb = max(1, divide(cols, target.lanes)) * target.lanes if cols <= goal else divide(goal, 64) * 64
+        yield Tactic(self.name, target.isa, (("RB", max(1, min(rows, goal // max(1, cols)))), ("CB", cb)))
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         grid, flat = flattened(region, layouts)

@@ -3,8 +3,9 @@ from __future__ import annotations
 
 import base64
 import functools
+import threading
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from onnx import ModelProto
     from onnx.reference import ReferenceEvaluator
 
+TURNS = 1 << 14                # iterations of a loop that runs by reference
 # DType name → TensorProto.DataType, the numbers of the ONNX format.
 CODES = {"f32": 1, "u8": 2, "i8": 3, "u16": 4, "i16": 5, "i32": 6, "i64": 7, "string": 8, "bool": 9, "f16": 10, "f64": 11, "u32": 12, "u64": 13,
          "c64": 14, "c128": 15, "bf16": 16, "f8e4m3fn": 17, "f8e4m3fnuz": 18, "f8e5m2": 19, "f8e5m2fnuz": 20, "u4": 21, "i4": 22,
@@ -58,10 +60,53 @@ def unpacked(model: str) -> ModelProto:
 @functools.lru_cache(maxsize=256)
 def evaluator(model: str) -> ReferenceEvaluator:
     """What runs the node; the onnx package raises NotImplementedError or RuntimeError where it has no reference for it."""
-    found = unpacked(model)
+    return bounded(unpacked(model))
+
+
+def bounded(model: ModelProto) -> ReferenceEvaluator:
+    """The onnx package's evaluator, but that loops come to an end: RuntimeError after TURNS iterations of all loops within each other."""
     from onnx.reference import ReferenceEvaluator
 
-    return ReferenceEvaluator(found)
+    return ReferenceEvaluator(model, new_ops=[_loop()])
+
+
+@functools.cache
+def _loop() -> Any:
+    from onnx.reference.ops.op_loop import Loop as Endless
+
+    class Loop(Endless):
+        op_domain = ""
+
+        def __init__(self, node: Any, params: Any):
+            super().__init__(node, params)
+            body: Any = self._run_body  # type: ignore[has-type]
+
+            def counted(*given: Any, **more: Any) -> Any:
+                _turns.left -= 1
+                if _turns.left < 0:
+                    raise RuntimeError(f"it goes on for more than {TURNS} iterations; where the model means that, run it in parts")
+                return body(*given, **more)
+            self._run_body = counted
+
+        def _run(self, *given: Any, **more: Any) -> Any:
+            outer = _turns.left is None
+            if outer:
+                _turns.left = TURNS
+            try:
+                return super()._run(*given, **more)
+            finally:
+                if outer:
+                    _turns.left = None
+    return Loop
+
+
+class _Turns(threading.local):
+    """What is left of TURNS to the loop that this thread is in."""
+
+    left: Any = None
+
+
+_turns = _Turns()
 
 
 def _infer(*types: TensorType, model: str) -> tuple[TensorType, ...]:

@@ -15,6 +15,7 @@ from .draft import joined
 from .report import PassReport
 from .rewrite import called
 
+WORK = 1 << 28           # operations by reference that folding may take for one node
 SMALL = 1 << 20          # bytes: a constant may become this large, or as large as what it is made of, but not larger
 MOVES = {"reshape", "transpose", "slice", "concat", "expand", "tile", "pad", "gather"}      # elements stay as they are
 HEAVY = {"matmul", "convolution", "conv_transpose", "attention", "lstm", "gru", "rnn"}      # slow by reference, and BLAS differs between machines
@@ -39,7 +40,8 @@ def _foldable(node: Node, constants: Mapping[Value, np.ndarray]) -> bool:
         return False
     size = sum(v.type.bytes for v in node.outputs)
     return (node.op.kind != "foreign" and node.op.name not in HEAVY and all(v in constants for v in node.inputs)
-            and size <= max(SMALL, sum(v.type.bytes for v in node.inputs)))
+            and size <= max(SMALL, sum(v.type.bytes for v in node.inputs))
+            and node.op.operations(tuple(v.type for v in node.inputs), tuple(v.type for v in node.outputs), node.attrs) <= WORK)
 
 
 def drop_dead(graph: Graph, report: PassReport, strict: bool = False) -> Graph:

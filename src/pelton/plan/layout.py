@@ -18,6 +18,12 @@ def channels_last(rank: int) -> Order:
     return (0, *range(2, rank), 1) if rank > 2 else row_major(rank)
 
 
+def last_of(order: Order, rank: int) -> Order:
+    """The order of an operand that has the last `rank` axes alone, as broadcasting counts them."""
+    lead = len(order) - rank
+    return tuple(a - lead for a in order if a >= lead)
+
+
 def dense(shape: Sequence[Size], order: Order | None = None) -> Strides:
     """The strides of a buffer without gaps, axes in this order (row-major by default)."""
     strides, step = [0] * len(shape), 1

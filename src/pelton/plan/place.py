@@ -10,7 +10,7 @@ import numpy as np
 
 from pelton.ir.dims import Size, at, usual
 from pelton.ir.graph import Graph, Node, Value, sized
-from pelton.ir.types import STRING, TensorType
+from pelton.ir.types import STRING, DType, TensorType
 from pelton.ops import get
 
 from .fuse import Fused
@@ -264,6 +264,9 @@ class Placer:
         if v.type.dtype is STRING:
             self.host(node)
             return
+        if 0 in v.type.shape or v.type.dtype in (DType.C64, DType.C128):     # what no kernel moves
+            self.task(Task(node, {v: self.places[v].strides, fresh: self.places[fresh].strides}))
+            return
         constants = {v: self.done.constants[v]} if v in self.done.constants else {}
         region = Region(Graph(() if constants else (v,), constants, (node,), (fresh,), "copy"), ())
         self.task(Task(region, {v: self.places[v].strides, fresh: self.places[fresh].strides}))
@@ -285,12 +288,19 @@ class Placer:
 
 
 def _read_instead(region: Region, swap: Mapping[Value, Value], layouts: Mapping[Value, Strides]) -> tuple[Region, dict[Value, Strides]]:
-    """The region reading copies in place of some of its inputs."""
+    """The region reading copies in place of some of its inputs. Weights stay the constants that they are, also where something else in it reads them."""
+    body = region.body
+    reads = [v for n in body.nodes for v in n.inputs]
+    weights = {v: dense(v.type.shape) for v in swap if v in body.constants and reads.count(v) > 1 and any(v in a.inputs[1:] for a in region.anchors)}
+
     def at(v: Value) -> Value:
         return swap.get(v, v)
 
-    body = region.body
-    again = {n: Node(n.op, tuple(map(at, n.inputs)), n.attrs, n.outputs, n.name) for n in body.nodes}
+    def of(n: Node) -> tuple[Value, ...]:
+        return tuple(v if k and v in weights and n in region.anchors else at(v) for k, v in enumerate(n.inputs))
+
+    again = {n: Node(n.op, of(n), n.attrs, n.outputs, n.name) for n in body.nodes}
     inputs = tuple(dict.fromkeys([at(v) for v in body.inputs] + [swap[v] for v in body.constants if v in swap]))
-    new = body.replace(inputs=inputs, constants={v: a for v, a in body.constants.items() if v not in swap}, nodes=tuple(again.values()))
-    return Region(new, tuple(again[a] for a in region.anchors)), {at(v): s for v, s in layouts.items()}
+    constants = {v: a for v, a in body.constants.items() if v not in swap or v in weights}
+    new = body.replace(inputs=inputs, constants=constants, nodes=tuple(again.values()))
+    return Region(new, tuple(again[a] for a in region.anchors)), {**{at(v): s for v, s in layouts.items()}, **weights}

@@ -63,7 +63,7 @@ class Context:
         plain = sizes.at(engine.plain, values)
         if plain is not engine.plain:
             check(plain)
-        made = sum(b.size for b in plain.buffers if b.kind in ("strings", "sizes", "iota"))
+        made = sum(b.size for b in plain.buffers if b.kind in ("strings", "sizes", "iota")) + sum(p.nbytes for p in plain.outputs)
         check_memory(plain.name, plain.arena + made, max((s.scratch for s in plain.steps), default=0), self.threads)
         if plain.arena > self._arena.nbytes:
             self._known.clear()                                  # they point into the old one

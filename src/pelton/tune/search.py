@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pelton.backends.cpu import load_code
+from pelton.errors import BuildError
 from pelton.ir.graph import Value
 from pelton.kernels.compile import Compiler
 from pelton.kernels.template import TEMPLATES, Kernel, Tactic, Target, Template
@@ -60,6 +61,8 @@ def select(placed: Placed, target: Target, timing: Timing | None, *, strict: boo
     found: dict[str, Found] = {}
     for d, task in tasks.items():
         found[d] = candidates(task.region, task.layouts, target, strict, most)
+        if not found[d] and task.region.title() == "copy":
+            raise BuildError(f"no kernel copies {task.region.output.type}, which has to lie in another order here; cast it to another element type")
         if not found[d]:
             raise AssertionError(f"no template runs {task.region.title()} in the layouts it was given")
     if timing is not None:

@@ -1,0 +1,53 @@
+"""Fuzzing for as long as one likes: python -m fuzz [--runs N] [--seed S] [--kind KIND] [--keep FOLDER]; its status is 1 where something was found."""
+from __future__ import annotations
+
+import argparse
+import collections
+import random
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from . import cases, engines, pool
+
+
+SHARE = {"model": 1, "graph": 10, "engine": 4}          # of so many damaged models, one case of the kind
+
+
+def main() -> int:
+    ask = argparse.ArgumentParser(prog="python -m fuzz", description=__doc__)
+    ask.add_argument("--runs", type=int, default=20000, help="damaged models (other kinds: a part of that)")
+    ask.add_argument("--seed", type=int, default=None, help="the first seed; drawn where it is not given")
+    ask.add_argument("--kind", default="", help="only this kind of case")
+    ask.add_argument("--small", action="store_true", help="without the onnx package's node tests, which take half a minute to make")
+    ask.add_argument("--children", type=int, default=2)
+    ask.add_argument("--keep", type=Path, help="where models that something was found with are written")
+    a = ask.parse_args()
+    cases.quiet()
+    first = random.SystemRandom().randrange(1 << 32) if a.seed is None else a.seed
+    corpus = cases.corpus(not a.small)
+    start, found, ended = time.monotonic(), collections.defaultdict(list), collections.Counter()
+    with tempfile.TemporaryDirectory() as cache:
+        kinds = {"model": cases.model_case(corpus, Path(cache)), "graph": cases.graph_case(Path(cache)),
+                 "engine": engines.engine_case(engines.originals(Path(cache)) if a.kind in ("", "engine") else [])}
+        asked = [(kind, first + i) for kind in kinds if a.kind in ("", kind) for i in range(a.runs // SHARE[kind])]
+        for e in pool.run(kinds, asked, a.children):
+            ended[e.kind, e.how] += 1
+            if e.bad:
+                found[e.cause].append(e)
+                if len(found[e.cause]) == 1:
+                    print(f"{e.kind} {e.seed}: {e.how} after {e.seconds:.1f} s\n{e.detail}\n", flush=True)
+                    if a.keep is not None and e.kind == "model":
+                        a.keep.mkdir(parents=True, exist_ok=True)
+                        (a.keep / f"{e.kind}-{e.seed}.onnx").write_bytes(cases.damaged(e.seed, corpus))
+    print(f"from seed {first}, {len(asked)} cases in {time.monotonic() - start:.0f} s")
+    for (kind, how), n in sorted(ended.items()):
+        print(f"  {kind}: {n} {how}")
+    for cause, endings in sorted(found.items(), key=lambda item: -len(item[1])):
+        print(f"  {len(endings)} × {cause} (seeds {', '.join(str(e.seed) for e in endings[:5])})")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

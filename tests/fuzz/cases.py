@@ -1,0 +1,142 @@
+"""What a case of each kind does with its seed: damaged models are imported, planned and now and then built and run."""
+from __future__ import annotations
+
+import logging
+import random
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+from compare import assert_close
+
+from pelton import pictures  # noqa: F401  (imported before children are made)
+from pelton.build import build, built, describe_target, plan
+from pelton.engine.check import check
+from pelton.engine.engine import Engine
+from pelton.errors import Error
+from pelton.importers import onnx as importer
+from pelton.importers.imported import Imported
+from pelton.ir.evaluate import evaluate
+from pelton.ir.graph import Graph, sized, symbols, usual_sizes
+from pelton.ir.types import STRING
+from pelton.options import Options
+from pelton.passes import pipeline
+from pelton.plan import lower
+from pelton.tune import search
+
+from . import graphs, mutate, seeds
+
+BUILT = 16                      # of so many damaged models that can be planned, one is built and run
+RUNS = 1 << 22                  # elements of a program up to which it is run
+OPTIONS = Options(level=0, threads=2)
+
+
+def quiet() -> None:
+    """Without the warnings of models that deserve them."""
+    warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)
+
+
+def damaged(seed: int, corpus: tuple[bytes, ...]) -> bytes:
+    rng = random.Random(seed)
+    return mutate.mutated(rng.choice(corpus), rng)
+
+
+def model_case(corpus: tuple[bytes, ...], cache: Path, built_one_in: int = BUILT):
+    """The case of damaged models: "planned", or "right" where one was also built, run and compared with its meaning."""
+    def case(seed: int) -> str:
+        data = damaged(seed, corpus)
+        if random.Random(~seed).randrange(built_one_in):
+            planned(importer.load(data))
+            return "planned"
+        return run_and_compare(data, np.random.default_rng(seed), cache)
+    return case
+
+
+def planned(imported: Imported) -> Engine:
+    """All of a build but the compiler: the engine without its machine code."""
+    graph, _ = pipeline.run(imported.graph, OPTIONS)
+    target, _ = describe_target(OPTIONS)
+    placed, _, _ = plan(graph, OPTIONS, target)
+    choices = search.select(placed, target, None, strict=False, most=search.MOST[0])
+    waves = lower.waves(placed)
+    chosen = [lower.Chosen(t, choices[i].kernel if i in choices else None, waves[i], {"name": "t"}) for i, t in enumerate(placed.tasks)]
+    engine = lower.lower(placed, chosen, b"\0", name="fuzzed", target={}, meta={}, output_names=[v.name for v in imported.graph.outputs])
+    check(engine)
+    return engine
+
+
+def run_and_compare(data: bytes, rng: np.random.Generator, cache: Path) -> str:
+    made = built(data, OPTIONS.but(cache_dir=cache))
+    graph, sizes = made.imported.graph, usual_sizes(made.imported.graph)
+    if symbols(graph):
+        graph, _ = sized(graph, sizes)
+    if elements(graph) > RUNS:
+        return "built"
+    feeds = draw(graph, rng)
+    got = made.engine.run(feeds)
+    if any(n.op.kind == "foreign" and "Random" in n.op.name for n in graph.nodes):
+        return "run"
+    try:
+        with np.errstate(all="ignore"):
+            want = evaluate(graph, feeds)
+    except (ArithmeticError, LookupError, ValueError):       # indices outside, say: the reference has no result to compare with
+        return "run"
+    for name, array in want.items():
+        finite = np.isfinite(array.astype(np.complex128)) if array.dtype.kind not in "OUSTb" else np.ones(array.shape, bool)
+        assert got[name].shape == array.shape and got[name].dtype == array.dtype, f"{name}: {got[name].dtype}{got[name].shape}, not {array.dtype}{array.shape}"
+        if finite.all():
+            assert_close(got[name], array, "float16" if array.dtype.kind not in "OUSTb" else None, about=name)
+    return "right"
+
+
+def elements(graph: Graph) -> int:
+    return sum(int(v.type.size) for v in (*graph.inputs, *(o for n in graph.nodes for o in n.outputs)))
+
+
+def draw(graph: Graph, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Arrays for the inputs of a program."""
+    feeds = {}
+    for v in graph.inputs:
+        shape, dtype = v.type.shape, v.type.dtype
+        if dtype is STRING:
+            feeds[v.name] = rng.integers(0, 5, shape).astype(str).astype(object)
+        elif dtype.value == "bool":
+            feeds[v.name] = np.asarray(rng.random(shape) < 0.5)
+        elif dtype.is_integer:
+            feeds[v.name] = np.asarray(rng.integers(0, 4 if dtype.size > 1 else 2, shape)).astype(dtype.numpy)
+        else:
+            feeds[v.name] = np.asarray(rng.uniform(0.1, 0.9, shape)).astype(dtype.numpy)
+    return feeds
+
+
+def corpus(everything: bool) -> tuple[bytes, ...]:
+    return seeds.all_of_them() if everything else seeds.small()
+
+
+def graph_case(cache: Path, shrink: bool = True):
+    """The case of random graphs: built, run and compared with the onnx package's reference; what fails is made small before it is told. With fixed sizes
+    a refusal is a failure, too."""
+    def problem(made: graphs.Program, nodes: Sequence[onnx.NodeProto]) -> str:
+        m, feeds, outputs = made.model(nodes)
+        try:
+            got = build(m.SerializeToString(), options=OPTIONS.but(cache_dir=cache, strict=True)).run(feeds)
+            for name in outputs:
+                made.assert_near(name, got[name])
+        except Error as e:
+            return "" if made.open_sizes else f"refused: {e}"
+        except AssertionError as e:
+            return f"wrong: {e}"
+        return ""
+
+    def case(seed: int) -> str:
+        made = graphs.program(seed)
+        if not (found := problem(made, made.nodes)):
+            return "right"
+        kind = found.partition(":")[0]
+        least = graphs.shrunk(made.nodes, lambda nodes: problem(made, nodes).startswith(kind)) if shrink else made.nodes
+        text = onnx.printer.to_text(made.model(least)[0])
+        raise AssertionError(f"{text}\n{problem(made, least)}")
+    return case

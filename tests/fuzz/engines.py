@@ -1,0 +1,62 @@
+"""Damage to engine files: bytes changed as a disk would, and headers and plans changed by somebody who makes all hashes right again."""
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+from handmade import chain
+from onnx_models import one_node
+from test_engine_file import forge, with_host_step
+
+from pelton.build import build
+from pelton.engine import file
+from pelton.engine.engine import Engine as Plain
+from pelton.options import Options
+from pelton.runtime import Engine
+from pelton.runtime.arrays import drawn
+
+from . import mutate
+
+RUNS = 1 << 24                  # bytes of inputs and outputs up to which a damaged engine is run
+
+
+def originals(cache: Path) -> list[bytes]:
+    """Engines with kernels, with sizes that a run decides, with host steps, and with strings."""
+    models = (one_node("Equal", "string[3]", "string[3]", opset=19), one_node("Sum", "f32[n, 3]", "f32[3]"),
+              one_node("MatMul", "f32[n, 4]", np.ones((4, 5), np.float32)))
+    made = [file.to_bytes(chain(100)), file.to_bytes(with_host_step())]
+    return made + [build(m, options=Options(level=0, threads=2, cache_dir=cache)).tobytes() for m in models]
+
+
+def damaged(data: bytes, rng: random.Random) -> bytes:
+    return mutate.bytes_changed(data, rng) if rng.random() < 0.4 else forge(data, rng)
+
+
+def engine_case(engines: list[bytes]):
+    """The case of damaged engine files: "run", or "loaded" where what native code would do is no longer what it was compiled for."""
+    def case(seed: int) -> str:
+        rng = random.Random(seed)
+        original = rng.choice(engines)
+        plain = file.read(damaged(original, rng), verify=rng.random() < 0.3)
+        engine = Engine(plain)
+        context = engine.context(threads=2)
+        size = sum(p.nbytes for p in (*plain.inputs, *plain.outputs) if all(isinstance(d, int) for d in p.shape))
+        if size > RUNS or not _harmless(plain, file.read(original)):
+            return "loaded"
+        shapes = engine.shapes()
+        feeds = drawn(engine.inputs, seed) if not engine.symbols else {
+            p.name: np.zeros(shapes[p.name], p.numpy_dtype) if p.dtype != "string" else np.full(shapes[p.name], "a", object) for p in engine.inputs}
+        context.run(feeds)
+        return "run"
+    return case
+
+
+def _harmless(plain: Plain, original: Plain) -> bool:
+    """Whether machine code would meet nothing that it was not made for: an engine is trusted like a program in what its kernels are told."""
+    if not any(s.symbol for s in plain.steps):
+        return True
+    def kernels(e: Plain) -> list:
+        return [(s.symbol, s.args, s.dims, s.tiles, s.grain, s.scratch) for s in e.steps if s.symbol]
+    same = kernels(plain) == kernels(original) and (plain.buffers, plain.inputs, plain.outputs) == (original.buffers, original.inputs, original.outputs)
+    return same and (plain.arena, plain.sizes, plain.symbols) == (original.arena, original.sizes, original.symbols)

@@ -1,0 +1,222 @@
+"""Random typed graphs with the values that the onnx package's reference gives them, and how far rounding may move those; and their smallest failing part."""
+from __future__ import annotations
+
+import warnings
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import ml_dtypes
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+from compare import tolerance
+from onnx.reference import ReferenceEvaluator
+
+from .operators import CODES, PROPOSALS
+
+OPSET, IR = 21, 10
+LARGEST = 4096                  # elements of a value
+SHAKES = 2
+# relative changes of every value, to learn how much rounding may matter
+STEPS = {"float64": 2.0 ** -46, "float32": 2.0 ** -20, "float16": 2.0 ** -9, "bfloat16": 2.0 ** -6}
+_SHAPES = ((3,), (4,), (2, 3), (3, 4), (1, 5), (2, 3, 4), (1, 3, 4), (2, 1, 3), (1, 4, 6, 6), (2, 3, 5, 4), (1, 1, 1), (1, 8, 4, 4), ())
+
+
+@dataclass
+class Program:
+    """A graph that grows node by node. Any of its nodes can be left out: what they would have made is known."""
+
+    rng: np.random.Generator
+    open_sizes: bool = False
+    nodes: list[onnx.NodeProto] = field(default_factory=list)
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)
+    shaken: dict[str, list[np.ndarray]] = field(default_factory=dict)
+    inputs: list[str] = field(default_factory=list)
+    constants: list[str] = field(default_factory=list)
+    names: dict[int, str] = field(default_factory=dict)         # size → the dimension's name, where one has one
+
+    # --- what proposals ask for
+
+    def either(self, *choices):
+        return choices[self.rng.integers(len(choices))]
+
+    def array(self, name: str) -> np.ndarray:
+        return self.arrays[name]
+
+    def pick(self, *dtypes: str, rank: int | None = None, like: str = "") -> str:
+        """A value of one of these types; `like`: one that broadcasts with that one. The newest are the likeliest; what is not there is made."""
+        dtype = self.either(*dtypes)
+        names = [n for n in (*self.inputs, *(o for m in self.nodes for o in m.output)) if self.arrays[n].dtype.name == dtype
+                 and (rank is None or self.arrays[n].ndim == rank) and (not like or self.fits(n, like))]
+        if names and self.rng.random() < 0.85:
+            return names[-1 - int(self.rng.integers(min(len(names), 1 + int(self.rng.exponential(3)))))]
+        if like:
+            shape = self.arrays[like].shape
+            return self.random(dtype, *self.either(shape, shape[-1:], tuple(1 for _ in shape), (), shape)) if self.rng.random() < 0.5 else \
+                self.input(dtype, self.either(shape, shape[1:], ()))
+        shapes = [s for s in _SHAPES if rank in (None, len(s))]
+        return self.input(dtype, self.either(*shapes))
+
+    def fits(self, one: str, other: str) -> bool:
+        return all(a == b or 1 in (a, b) for a, b in zip(self.arrays[one].shape[::-1], self.arrays[other].shape[::-1]))
+
+    def drawn(self, dtype: str, shape: Sequence[int]) -> np.ndarray:
+        if dtype == "bool":
+            return np.asarray(self.rng.random(shape) < 0.5)
+        if "int" in dtype:
+            return np.asarray(self.rng.integers(-4 if dtype[0] == "i" else 1, 6, shape)).astype(dtype)
+        return np.asarray(self.rng.uniform(-1.5, 2, shape)).astype(_numpy(dtype))
+
+    def random(self, dtype: str, *shape: int) -> str:
+        """A constant."""
+        return self.constant(self.drawn(dtype, shape))
+
+    def constant(self, array) -> str:
+        name = f"c{len(self.constants)}"
+        self.constants.append(name)
+        self.hold(name, np.asarray(array), [np.asarray(array)] * SHAKES)
+        return name
+
+    def input(self, dtype: str, shape: Sequence[int]) -> str:
+        name, array = f"x{len(self.inputs)}", self.drawn(dtype, shape)
+        self.inputs.append(name)
+        self.hold(name, array, [array] * SHAKES)
+        return name
+
+    def hold(self, name: str, array: np.ndarray, shaken: list[np.ndarray]) -> None:
+        self.arrays[name], self.shaken[name] = array, shaken
+
+    # --- growth
+
+    def grow(self, count: int) -> "Program":
+        for _ in range(8 * count):
+            if len(self.nodes) >= count:
+                break
+            kept = len(self.inputs), len(self.constants)
+            try:
+                op, inputs, outputs, attrs = PROPOSALS[self.rng.integers(len(PROPOSALS))](self)
+                first = sum(len(n.output) for n in self.nodes)
+                node = helper.make_node(op, inputs, [f"v{first + i}" for i in range(outputs)], f"n{len(self.nodes)}", **attrs)
+                fits = self.take(node)
+            except (LookupError, ValueError):                # nothing there that it could be done to
+                fits = False
+            if not fits:
+                for names, n in ((self.inputs, kept[0]), (self.constants, kept[1])):
+                    for name in names[n:]:
+                        del self.arrays[name], self.shaken[name]
+                    del names[n:]
+        return self
+
+    def take(self, node: onnx.NodeProto) -> bool:
+        """Adds the node, if the reference can run it and its results can be told from rounding."""
+        run = evaluated(node)
+        results = run({n: self.arrays[n] for n in node.input if n})
+        if results is None:
+            return False
+        moved = [run({n: self.shaken[n][k] for n in node.input if n}) for k in range(SHAKES)]
+        for i, a in enumerate(results):
+            if not sane(a) or any(m is None or not sane(m[i]) or m[i].shape != a.shape or not near(a, m[i]) for m in moved):
+                return False
+        for i, (name, a) in enumerate(zip(node.output, results)):
+            self.hold(name, a, [self.shake(m[i]) for m in moved])
+        self.nodes.append(node)
+        return True
+
+    def shake(self, a: np.ndarray) -> np.ndarray:
+        step = STEPS.get(a.dtype.name)
+        return a if step is None else (a.astype(np.float64) * (1 + step * self.rng.choice((-1.0, 1.0), a.shape))).astype(a.dtype)
+
+    # --- as a model
+
+    def model(self, nodes: Sequence[onnx.NodeProto] | None = None) -> tuple[onnx.ModelProto, dict[str, np.ndarray], list[str]]:
+        """These nodes as a model, what to feed it, and its outputs: what nobody reads, and some of what lies between. What left out nodes would have made
+        is an input."""
+        nodes = self.nodes if nodes is None else nodes
+        made, read = {o for n in nodes for o in n.output}, {i for n in nodes for i in n.input if i}
+        outputs = [o for n in nodes for o in n.output if o not in read or zlib.crc32(o.encode()) % 5 == 0]
+        inputs = [n for n in self.arrays if n in read and n not in made and n not in self.constants]
+        constants = [n for n in self.constants if n in read]
+        graph = helper.make_graph(nodes, "fuzz", [self.info(n) for n in inputs], [onnx.ValueInfoProto(name=n) for n in outputs],
+                                  [numpy_helper.from_array(self.arrays[n], n) for n in constants])
+        m = helper.make_model(graph, ir_version=IR, opset_imports=[helper.make_opsetid("", OPSET)])
+        return m, {n: self.arrays[n] for n in inputs}, outputs
+
+    def info(self, name: str) -> onnx.ValueInfoProto:
+        """A declared input; with open sizes some of them are names, equal for equal sizes."""
+        a = self.arrays[name]
+        shape = [f"d{d}" if self.open_sizes and d > 1 and zlib.crc32(f"{name} {i}".encode()) % 3 else d for i, d in enumerate(a.shape)]
+        return helper.make_tensor_value_info(name, CODES[a.dtype.name], shape)
+
+    def assert_near(self, name: str, got: np.ndarray) -> None:
+        """Whether a result is the reference's, as far as that can be told."""
+        want = self.arrays[name]
+        assert got.dtype == want.dtype and got.shape == want.shape, f"{name}: got {got.dtype}{list(got.shape)}, expected {want.dtype}{list(want.shape)}"
+        if want.dtype.name not in STEPS:
+            assert (got == want).all(), f"{name}: {int((got != want).sum())} of {want.size} differ, e.g. {got[got != want][:3]} is not {want[got != want][:3]}"
+            return
+        if not want.size:
+            return
+        g, w = got.astype(np.float64), want.astype(np.float64)
+        moved = max(np.abs(s.astype(np.float64) - w).max() for s in self.shaken[name])
+        allowed = 4 * moved + tolerance(want.dtype) * np.abs(w).max() + 1e-30
+        error = np.abs(g - w)
+        assert not np.isnan(g).any() and error.max() <= allowed, f"{name}: off by {error.max():.3g} where {allowed:.3g} is allowed, of {np.abs(w).max():.3g}"
+
+
+def _numpy(dtype: str) -> np.dtype:
+    return np.dtype(getattr(ml_dtypes, dtype)) if dtype == "bfloat16" else np.dtype(dtype)
+
+
+def sane(a: np.ndarray) -> bool:
+    if a.size > LARGEST or a.dtype.name not in CODES:
+        return False
+    return a.dtype.name not in STEPS or bool(np.all(np.abs(a.astype(np.float64)) < 1e4))
+
+
+def near(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether rounding leaves a value what it is: the same integers, about the same floats."""
+    if a.dtype.name not in STEPS:
+        return bool((a == b).all())
+    wide = a.astype(np.float64)
+    return not a.size or np.abs(wide - b.astype(np.float64)).max() <= 0.03 * np.abs(wide).max()
+
+
+def evaluated(node: onnx.NodeProto) -> Callable[[dict[str, np.ndarray]], list[np.ndarray] | None]:
+    """The reference of one node; it gives None for what it cannot do, or will not."""
+    def run(feeds: dict[str, np.ndarray]) -> list[np.ndarray] | None:
+        graph = helper.make_graph([node], "one", [helper.make_tensor_value_info(n, CODES[a.dtype.name], a.shape) for n, a in feeds.items()],
+                                  [onnx.ValueInfoProto(name=o) for o in node.output])
+        m = helper.make_model(graph, ir_version=IR, opset_imports=[helper.make_opsetid("", OPSET)])
+        try:
+            with np.errstate(all="ignore"), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                inferred = onnx.shape_inference.infer_shapes(m, check_type=True, strict_mode=True)
+                found = [np.asarray(a) for a in ReferenceEvaluator(m).run(None, feeds)]
+        except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError,
+                ValueError, AssertionError):
+            return None
+        declared = [v.type.tensor_type.elem_type for v in inferred.graph.output]
+        return None if any(CODES.get(a.dtype.name) != d for a, d in zip(found, declared)) else found
+    return run
+
+
+def program(seed: int) -> Program:
+    """The random graph of a seed: 5 to 40 nodes; every third one has open sizes."""
+    rng = np.random.default_rng(seed)
+    count = int(rng.integers(5, 41))
+    return Program(rng, open_sizes=seed % 3 == 0).grow(count)
+
+
+def shrunk(nodes: list[onnx.NodeProto], fails: Callable[[list[onnx.NodeProto]], bool]) -> list[onnx.NodeProto]:
+    """The least part of the nodes that still fails, as far as leaving out more and more of them finds it."""
+    size = len(nodes) // 2
+    while size:
+        for at in range(0, len(nodes), size):
+            fewer = nodes[:at] + nodes[at + size:]
+            if fewer and fails(fewer):
+                nodes = fewer
+                break
+        else:
+            size //= 2
+    return nodes

@@ -1,0 +1,162 @@
+"""Damaged models, random graphs, damaged engine files: a right result or a pelton.Error, no crash, no hang, no memory out of proportion."""
+from __future__ import annotations
+
+import os
+import random
+import signal
+
+import numpy as np
+import onnx
+import pytest
+from compare import assert_close
+from fuzz import cases, engines, graphs, pool, seeds
+from onnx import helper
+from onnx.reference import ReferenceEvaluator
+from onnx_cases import i64
+from onnx_models import draw, model, one_node
+
+from pelton.build import build
+from pelton.errors import ModelError
+
+FRESH = random.SystemRandom().randrange(1 << 32)      # half of the seeds are new in every run; what fails names its own
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return tmp_path_factory.mktemp("fuzz")
+
+
+def assert_all_well(case: pool.Case, count: int) -> dict[str, int]:
+    """Runs the case with as many fixed as fresh seeds; how they ended."""
+    cases.quiet()
+    ended: dict[str, int] = {}
+    bad = []
+    for e in pool.run({"case": case}, [("case", first + i) for first in (0, FRESH) for i in range(count // 2)]):
+        ended[e.how] = ended.get(e.how, 0) + 1
+        if e.bad:
+            bad.append(f"seed {e.seed}, {e.how} after {e.seconds:.1f} s: {e.detail}")
+    assert not bad, f"{len(bad)} of {count}\n" + "\n".join(bad[:5])
+    return ended
+
+
+def test_damaged_models(cache):
+    ended = assert_all_well(cases.model_case(seeds.small(), cache, built_one_in=25), 500)
+    assert ended["refused"] > 100 and ended["planned"] > 50, ended
+
+
+def test_random_graphs(cache):
+    ended = assert_all_well(cases.graph_case(cache), 20)
+    assert ended == {"right": 20}
+
+
+def test_damaged_engines(cache):
+    ended = assert_all_well(engines.engine_case(engines.originals(cache)), 300)
+    assert ended["refused"] > 100 and ended["run"] > 10, ended
+
+
+# --- what was found
+
+def _conv(op: str, x: str, shape: tuple[int, ...]) -> onnx.ModelProto:
+    weights = np.linspace(-1, 1, 8 * 3 * 4, dtype=np.float32).reshape((8, 3, 2, 2) if op == "ConvTranspose" else (3, 8, 2, 2))
+    one = np.linspace(-1, 1, int(np.prod(shape)), dtype=np.float32).reshape(shape)
+    return model([helper.make_node(op, ["x", "w"], ["a"]), helper.make_node("Less", ["a", "c"], ["y"])], {"x": x}, ["y"], {"w": weights, "c": one})
+
+
+def _twice(picture: str, added: str, x: str, **attrs) -> onnx.ModelProto:
+    nodes = [helper.make_node("Conv", [picture, "w"], ["a"], **attrs), helper.make_node("Add", ["a", added], ["y"])]
+    return model(nodes, {"x": x}, ["y"], {"w": np.linspace(-1, 1, 225, dtype=np.float32).reshape(5, 5, 3, 3)})
+
+
+FOUND = {
+    "a tail of lower rank on a transposed convolution": lambda: _conv("ConvTranspose", "f32[1, 8, 4, 4]", (3, 5, 5)),
+    "a tail of lower rank on a convolution": lambda: _conv("Conv", "f32[1, 8, 4, 4]", (3, 3, 3)),
+    "a tail of lower rank that is broadcast": lambda: _conv("Conv", "f32[1, 8, 4, 4]", (3, 1, 3)),
+    "filters that are pictures, too": lambda: _twice("w", "x", "f32[1]", pads=[1, 1, 1, 1]),
+    "filters that are added, too": lambda: _twice("x", "w", "f32[5, 5, 5, 5]"),
+    "no columns": lambda: one_node("Add", "f32[3, 0]", "f32[3, 1]"),
+    "nothing": lambda: one_node("Sigmoid", "f32[0]"),
+    "a copy of nothing": lambda: model([helper.make_node("Transpose", ["x"], ["y"]), helper.make_node("Identity", ["y"], ["z"])],
+                                      {"x": "f32[0, 3]"}, ["y", "z"]),
+    "a copy of complex numbers": lambda: one_node("Transpose", "c128[2, 3]"),
+    "a slice of complex numbers": lambda: one_node("Slice", "c64[2, 3, 5]", i64(0), i64(-1), i64(2)),
+}
+
+
+@pytest.mark.parametrize("what", FOUND)
+def test_what_was_found_stays_found(what, cache):
+    m = FOUND[what]()
+    feeds = draw(m)
+    got = build(m, options=cases.OPTIONS.but(cache_dir=cache)).run(feeds)
+    for name, want in zip(got, ReferenceEvaluator(m).run(None, feeds)):
+        assert_close(got[name], want)
+
+
+# --- that what goes wrong is seen
+
+def crash(seed: int) -> str:
+    os.kill(os.getpid(), signal.SIGSEGV)
+    return "right"
+
+
+def hang(seed: int) -> str:
+    while True:
+        pass
+
+
+def greed(seed: int) -> str:
+    return "right" if np.ones(1 << 25).any() else ""
+
+
+def boundless(seed: int) -> str:
+    try:
+        np.ones(1 << 40)
+    except MemoryError as e:
+        raise ModelError(f"it failed: {e}") from None
+    return "right"
+
+
+def bug(seed: int) -> str:
+    return {}["a"]
+
+
+def wrong(seed: int) -> str:
+    assert seed < 0, "not below 0"
+    return "right"
+
+
+def refusal(seed: int) -> str:
+    raise ModelError("no")
+
+
+@pytest.mark.parametrize("case, how", [(crash, "crash"), (hang, "hang"), (greed, "memory"), (boundless, "memory"), (bug, "raised"), (wrong, "wrong"),
+                                       (refusal, "refused"), (lambda seed: "right", "right")])
+def test_the_pool_tells_how_a_case_ended(case, how, monkeypatch):
+    monkeypatch.setattr(pool, "SECONDS", 3.0)
+    asked = [(kind, 1) for kind in ("well", "case", "well")]
+    ended = [(e.kind, e.how) for e in pool.run({"case": case, "well": lambda seed: "right"}, asked)]
+    assert sorted(ended) == sorted([("case", how), ("well", "right"), ("well", "right")])
+
+
+def test_graphs_are_the_same_for_a_seed_and_different_for_others():
+    texts = [[n.SerializeToString(deterministic=True) for n in graphs.program(seed).nodes] for seed in (1, 1, 2)]
+    assert texts[0] == texts[1] != texts[2] and len(texts[0]) >= 5
+    kinds = {n.op_type for seed in range(6) for n in graphs.program(seed).nodes}
+    assert len(kinds) > 30
+
+
+def test_what_fails_is_made_small():
+    made = graphs.program(5)
+    culprit = made.nodes[len(made.nodes) // 2]
+    assert graphs.shrunk(made.nodes, lambda nodes: culprit in nodes) == [culprit]
+    pair = [made.nodes[0], made.nodes[-1]]
+    assert graphs.shrunk(made.nodes, lambda nodes: all(n in nodes for n in pair)) == pair
+
+
+def test_a_wrong_result_is_wrong():
+    made = graphs.program(5)
+    name = next(o for n in made.nodes for o in n.output if made.arrays[o].dtype == np.float32 and made.arrays[o].size > 2)
+    right = made.arrays[name]
+    made.assert_near(name, right.copy())
+    for other in (right * 1.01 + 0.01, right.astype(np.float64), right.reshape(-1)[:1], right * np.nan):
+        with pytest.raises(AssertionError, match=name):
+            made.assert_near(name, other)
