@@ -31,7 +31,8 @@ MAY_IMPORT = {
     "runtime": {"engine", "backends", "host"},    # host: inside a function, for engines that have host steps
     "options": {"pictures"},
     "pictures": set(),
-    "check": {"*"}, "build": {"*"}, "explain": {"*"}, "cli": {"*"}, "onnx_backend": {"build", "options"}, "__main__": {"cli"},
+    "check": {"*"}, "build": {"*"}, "explain": {"*"}, "cli": {"*"}, "fitted": {"build", "importers", "options", "runtime"},
+    "onnx_backend": {"fitted", "options"}, "__main__": {"cli"},
     "__init__": {"build", "options", "runtime"},
 }
 LAZY = {("ir", "ops"), ("runtime", "host"), ("options", "pictures"), ("__init__", "build"), ("__init__", "options"), ("__init__", "runtime")}

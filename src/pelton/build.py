@@ -46,8 +46,9 @@ def build(model: Any, shapes: Mapping[str, str | Sequence[int]] | None = None, *
     """An engine for this machine from a model.
 
     model: path, bytes or onnx ModelProto. shapes: input name → sizes, (1, 3, 224, 224) or "1x3x224x224". options: an Options, whose fields the other
-    keywords override: level=3, budget=None, threads=None, strict=False, timing_cache=None, cache_dir=None, target="cpu", precision="fp32", outputs=None,
-    progress=None and more (see Options). Raises ModelError for what is wrong with the model, InputError for options that do not fit, BuildError for the rest.
+    keywords override: values=None (inputs that become constants of the engine: {"axes": np.array([1])}), level=3, budget=None, threads=None,
+    strict=False, timing_cache=None, cache_dir=None, target="cpu", precision="fp32", outputs=None, progress=None and more (see Options).
+    Raises ModelError for what is wrong with the model, InputError for options that do not fit, BuildError for the rest.
     """
     return built(model, (options or Options()).but(**given, **({} if shapes is None else {"shapes": shapes}))).engine
 
@@ -56,7 +57,12 @@ def built(model: Any, options: Options) -> Built:
     """As `build`, for those who want to know more of the engine than it knows itself."""
     progress = _progress(options)
     progress("import", 0, 1)
-    imported = importer.load(model, shapes=options.shapes, outputs=options.outputs)
+    return compiled(importer.load(model, shapes=options.shapes, outputs=options.outputs, values=options.values), options)
+
+
+def compiled(imported: Imported, options: Options) -> Built:
+    """What is built from a model that has been read."""
+    progress = _progress(options)
     if options.image is not None:
         for v in imported.graph.inputs[:1]:
             pictures.parse(options.image).axis(v.type.shape)
@@ -84,7 +90,7 @@ def built(model: Any, options: Options) -> Built:
             "fusion_refusals": [f"{n.node}: {n.reason}" for n in fused.notes], "copies": placed.copies, "layouts": decided,
             "chains": list(fused.chains), "host_steps": host, "weights": _weights([c.packing for c in choices.values()]),
             "model": {k: v for k, v in asdict(imported.info).items() if k != "path"},
-            "checked": checked, "image": options.image, "labels": list(options.labels) if options.labels else None}
+            "forms": imported.forms, "checked": checked, "image": options.image, "labels": list(options.labels) if options.labels else None}
     plain = lower.lower(placed, chosen, code, name=imported.graph.name, target=runs_on(target.isa), meta=meta,
                         output_names=[v.name for v in imported.graph.outputs])
     engine = Engine(plain)
