@@ -65,18 +65,21 @@ class Fitted:
     def _engine(self, given: Mapping[str, Any], replaced: frozenset[str]) -> tuple[Engine, frozenset[str]]:
         """The engine for these inputs, and which of them are constants in it."""
         shapes = tuple(sorted((n, _shape(a)) for n, a in given.items()))
-        deciding = self._deciding.get(shapes, frozenset()) | replaced
-        key = shapes, tuple((n, _digest(given[n])) for n in sorted(deciding))
-        if key not in self._engines:
-            imported, deciding = self._read(given, replaced, self._varied[shapes] < VARIED)
-            self._deciding[shapes] = self._deciding.get(shapes, frozenset()) | deciding
+
+        def key(names: frozenset[str]) -> tuple:
+            return shapes, tuple((n, _digest(given[n])) for n in sorted(names))
+        deciding = self._deciding.get(shapes, frozenset())
+        found = next((k for names in (deciding | replaced, replaced) if (k := key(names)) in self._engines), None)
+        if found is None:                                        # none for these values, and none for all values
+            imported, constant = self._read(given, replaced, self._varied[shapes] < VARIED)
             self._varied[shapes] += 1
-            key = shapes, tuple((n, _digest(given[n])) for n in sorted(self._deciding[shapes] | replaced))
-            self._engines[key] = compiled(imported, self._options).engine, deciding
+            self._deciding[shapes] = deciding = deciding | (constant - replaced)
+            found = key(deciding | replaced if constant - replaced else replaced)
+            self._engines[found] = compiled(imported, self._options).engine, constant
             if len(self._engines) > REMEMBERED:
                 self._engines.popitem(last=False)
-        self._engines.move_to_end(key)
-        return self._engines[key]
+        self._engines.move_to_end(found)
+        return self._engines[found]
 
     def _read(self, given: Mapping[str, Any], replaced: frozenset[str], special: bool) -> tuple[Imported, frozenset[str]]:
         """The model for these inputs, and the inputs that became constants: with as few steps of the onnx package as can be, then as few constants.

@@ -127,14 +127,14 @@ def _array(name: str, given: Any, declared: onnx.TypeProto.Tensor) -> np.ndarray
     if dtype is None:
         raise InputError(f"{where} is of no use: the model declares no element type that is supported")
     typed = isinstance(given, (np.ndarray, np.generic))
+    if typed and dtype is not STRING and given.dtype != dtype.numpy:
+        raise InputError(f"{where} has to be {dtype.value}, got {given.dtype.name}; convert it with .astype")
     try:
         array = np.asarray(_parsed(given, len(declared.shape.dim)) if isinstance(given, str) and dtype is not STRING else given)
         if dtype is STRING:
             if array.dtype.kind not in "OUT" or not all(isinstance(s, str) for s in array.flat):
                 raise TypeError
             return array.astype(object)
-        if typed and array.dtype != dtype.numpy:
-            raise InputError(f"{where} has to be {dtype.value}, got {array.dtype.name}; convert it with .astype")
         found = array if typed else array.astype(dtype.numpy)
         if not typed and not dtype.is_float and not np.array_equal(found, array):
             raise TypeError
