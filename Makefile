@@ -25,10 +25,10 @@ demo: $(STAMP)
 	$(BIN)/pelton demo
 
 test: $(STAMP)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto
 
 test-all: $(STAMP)
-	$(BIN)/python -m pytest -m ""
+	$(BIN)/python -m pytest -n auto -m ""
 
 test-runtime: $(STAMP)
 	rm -rf build/runtime && mkdir -p build/runtime

@@ -175,14 +175,18 @@ G = {2: np.array([[1, 0, 0], [.5, .5, .5], [.5, -.5, .5], [0, 0, 1]]),
 
 def transform_filters(w: np.ndarray, f: int, nr: int) -> np.ndarray:
     """[OC, C, 3, 3] to U[point, panel, C, nr], computed in float64 and rounded once; sums written out so that every machine gets the same bytes."""
-    g, w = G[f], w.astype(np.float64)
-    rows = sum(g[:, i, None, None, None] * w[None, :, :, i, :] for i in range(3))             # [a, OC, C, 3]
-    u = sum(g[None, :, i, None, None] * rows[:, None, :, :, i] for i in range(3))             # [a, b, OC, C]
-    e, oc, c = len(g), w.shape[0], w.shape[1]
+    g = G[f]
+    e, (oc, c) = len(g), w.shape[:2]
     panels = divide(oc, nr)
-    out = np.zeros((e * e, panels * nr, c), np.float32)
-    out[:, :oc] = u.reshape(e * e, oc, c)
-    return np.ascontiguousarray(out.reshape(e * e, panels, nr, c).swapaxes(-1, -2))
+    out = np.zeros((e, e, panels, c, nr), np.float32)
+    for p in range(panels):                                                     # one by one: what lies between stays in the caches
+        part = w[p * nr:(p + 1) * nr]
+        taps = np.ascontiguousarray(part.transpose(2, 3, 1, 0), np.float64)     # [3, 3, C, n]
+        for a in range(e):
+            rows = g[a, 0] * taps[0] + g[a, 1] * taps[1] + g[a, 2] * taps[2]
+            for b in range(e):
+                out[a, b, p, :, :len(part)] = g[b, 0] * rows[0] + g[b, 1] * rows[1] + g[b, 2] * rows[2]
+    return out.reshape(e * e, panels, c, nr)
 
 
 @template
