@@ -13,6 +13,7 @@ from pelton import onnx_backend
 from pelton.options import Options
 
 RANDOM = "test_bernoulli"                          # "the generator operator is non-deterministic", say these tests themselves: judged below
+SCALARS = "test_loop16_seq_none"                   # gives a sequence of scalars, which the package's runner cannot compare: judged below
 NATIVE = 0.70                                      # the least share of the node tests that runs without a host step
 
 # Node tests that are not expected to pass, and why. One that does all the same fails: whoever made it pass takes it out of here.
@@ -69,6 +70,7 @@ suite = onnx.backend.test.BackendTest(onnx_backend.PeltonBackend, __name__)
 suite.exclude("_cuda$")
 suite.exclude("gradient_of")                       # training
 suite.exclude(RANDOM)
+suite.exclude(SCALARS)
 if importlib.util.find_spec("PIL") is None:
     suite.exclude("test_image_decoder_")           # Pillow decodes pictures, which is not installed here
 cases = suite.enable_report().test_cases
@@ -85,4 +87,12 @@ def test_what_is_random_has_shape_type_and_range(backend, case):
     (got,) = rep.run(inputs)
     assert got.dtype == want.dtype and got.shape == want.shape and np.isin(got, [0, 1]).all()
     many = np.mean([rep.run([np.full_like(inputs[0], 0.25)])[0] for _ in range(200)])
-    assert "seed" in case.name or 0.15 < many < 0.35
+    low, high = (0.65, 0.85) if case.name.endswith("_expanded") else (0.15, 0.35)   # the body that the schema has draws the opposite
+    assert "seed" in case.name or low < many < high
+
+
+def test_a_sequence_of_scalars(backend):
+    case = next(c for c in collect_testcases(None) if c.name == SCALARS)
+    for inputs, (want,) in case.data_sets:
+        (got,) = backend.prepare(case.model).run(inputs)
+        assert len(got) == len(want) and all(g.dtype == w.dtype and g.shape == w.shape and (g == w).all() for g, w in zip(got, want))

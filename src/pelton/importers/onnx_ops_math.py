@@ -148,6 +148,12 @@ def identity(n: Reading) -> Thing:
     return n.things[0]
 
 
+@reads("Bernoulli")
+def bernoulli(n: Reading) -> tuple[Thing, ...]:
+    """The body of its schema draws 1 where the input is not reached, the opposite of what the schema says; the onnx package's own evaluator is right."""
+    return n.foreign()
+
+
 @reads("Dropout")
 def dropout(n: Reading) -> tuple[Thing, ...]:
     """Nothing at inference; the mask is all true. In training mode a seed makes the mask a constant, as numpy's RandomState draws it."""
