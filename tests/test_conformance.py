@@ -1,29 +1,98 @@
-"""The onnx package's own model tests, through the public backend; the node tests are counted by benchmarks/conformance.py."""
+"""The onnx package's own tests of models and of nodes, all of them, through the public backend."""
+import importlib.util
+import json
+import os
+import unittest
+
+import numpy as np
 import onnx.backend.test
 import pytest
+from onnx.backend.test.case.node import collect_testcases
 
 from pelton import onnx_backend
 from pelton.options import Options
 
+RANDOM = "test_bernoulli"                          # "the generator operator is non-deterministic", say these tests themselves: judged below
+SCALARS = "test_loop16_seq_none"                   # gives a sequence of scalars, which the package's runner cannot compare: judged below
+NATIVE = 0.70                                      # the least share of the node tests that runs without a host step
+
+# Node tests that are not expected to pass, and why. One that does all the same fails: whoever made it pass takes it out of here.
+NOT_YET = {
+    "test_attention_4d_causal_fp16": "sums in f32 and a rounding, where the test rounds every step to f16",
+    "test_attention_4d_causal_fp16_expanded": "the same",
+    "test_resize_downsample_scales_cubic_align_corners": "corners are those of the rounded size",
+    "test_resize_downsample_scales_linear_align_corners": "the same",
+    "test_string_split_empty_tensor": "the shape of its output depends on the data",
+    **dict.fromkeys(("test_unique_sorted_without_axis", "test_unique_not_sorted_without_axis", "test_unique_sorted_with_axis",
+                     "test_unique_sorted_with_axis_3d", "test_unique_sorted_with_negative_axis", "test_unique_length_1"), "the same")}
+
+hosts: dict[str, bool] = {}                        # node tests that ran → whether a step of theirs ran on the host
+
+
+class Noted(onnx_backend.PeltonRep):
+    """Remembers how the models of node tests ran."""
+
+    def __init__(self, model, options):
+        super().__init__(model, options)
+        self.test = model.graph.name if model.producer_name == "backend-test" else ""
+
+    def run(self, inputs, **how):
+        found = super().run(inputs, **how)
+        if self.test:
+            hosts[self.test] = any(e.meta["host_steps"] for e in self.engines)
+        return found
+
 
 @pytest.fixture(scope="module", autouse=True)
-def one_cache(tmp_path_factory):
+def backend(tmp_path_factory):
     """Kernels compiled for one test serve the next; what the suite writes down for the real models goes where pytest cleans up."""
-    directory = tmp_path_factory.mktemp("conformance")
+    directory, worker = tmp_path_factory.getbasetemp(), os.environ.get("PYTEST_XDIST_WORKER")
+    shared = directory.parent if worker else directory
 
     class Cached(onnx_backend.PeltonBackend):
         @classmethod
         def prepare(cls, model, device="CPU", **_):
-            return onnx_backend.PeltonBackend.prepare(model, device, Options(level=0, cache_dir=directory / "cache"))
+            return Noted(model, Options(level=0, cache_dir=shared / "kernels"))
 
     suite.backend = Cached
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ONNX_MODELS", str(directory / "models"))
-        yield
+        yield Cached
     suite.backend = onnx_backend.PeltonBackend
+    (shared / f"nodes-{worker}.json").write_text(json.dumps(hosts))                 # the worker that comes last sees those of all
+    every = {name: host for file in shared.glob("nodes-*.json") for name, host in json.loads(file.read_text()).items()}
+    if len(every) >= len(NODES) - len(NOT_YET):
+        native = 1 - sum(every.values()) / len(every)
+        assert native >= NATIVE, f"{native:.1%} of the node tests run without a host step, and {NATIVE:.1%} did before"
 
 
 suite = onnx.backend.test.BackendTest(onnx_backend.PeltonBackend, __name__)
 suite.exclude("_cuda$")
-suite.exclude("gradient_of")                   # training
-globals().update({name: case for name, case in suite.enable_report().test_cases.items() if "Node" not in name})
+suite.exclude("gradient_of")                       # training
+suite.exclude(RANDOM)
+suite.exclude(SCALARS)
+if importlib.util.find_spec("PIL") is None:
+    suite.exclude("test_image_decoder_")           # Pillow decodes pictures, which is not installed here
+cases = suite.enable_report().test_cases
+NODES = [name for name in vars(cases["OnnxBackendNodeModelTest"]) if name.endswith("_cpu")]
+for name in NOT_YET:
+    unittest.expectedFailure(vars(cases["OnnxBackendNodeModelTest"])[f"{name}_cpu"])
+globals().update(cases)
+
+
+@pytest.mark.parametrize("case", [c for c in collect_testcases(None) if c.name.startswith(RANDOM)], ids=lambda c: c.name)
+def test_what_is_random_has_shape_type_and_range(backend, case):
+    """Zeros and ones, as often as asked for."""
+    rep, (inputs, (want,)) = backend.prepare(case.model), case.data_sets[0]
+    (got,) = rep.run(inputs)
+    assert got.dtype == want.dtype and got.shape == want.shape and np.isin(got, [0, 1]).all()
+    many = np.mean([rep.run([np.full_like(inputs[0], 0.25)])[0] for _ in range(200)])
+    low, high = (0.65, 0.85) if case.name.endswith("_expanded") else (0.15, 0.35)   # the body that the schema has draws the opposite
+    assert "seed" in case.name or low < many < high
+
+
+def test_a_sequence_of_scalars(backend):
+    case = next(c for c in collect_testcases(None) if c.name == SCALARS)
+    for inputs, (want,) in case.data_sets:
+        (got,) = backend.prepare(case.model).run(inputs)
+        assert len(got) == len(want) and all(g.dtype == w.dtype and g.shape == w.shape and (g == w).all() for g, w in zip(got, want))

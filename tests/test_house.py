@@ -34,7 +34,8 @@ MAY_IMPORT = {
     "options": {"pictures"},
     "pictures": set(), "progress": set(),
     "check": {"*"}, "build": {"*"}, "explain": {"*"}, "coverage": {"*"}, "operators": {"*"}, "cli": {"*"},
-    "onnx_backend": {"build", "options"}, "__main__": {"cli"},
+    "fitted": {"build", "importers", "options", "runtime"},
+    "onnx_backend": {"fitted", "options"}, "__main__": {"cli"},
     "__init__": {"build", "options", "runtime", "session"},
 }
 LAZY = {("ir", "ops"), ("runtime", "host"), ("session", "importers"), ("session", "build"), ("session", "ops"),

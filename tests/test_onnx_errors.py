@@ -151,7 +151,10 @@ GRAPHS = [
     (one_node("Concat", "f32[3]", "f32[3]", axis=2), "needs an axis between -1 and 0, got 2"),
     (one_node("Clip", None, np.float32(1)), "Clip needs input 0"),
     (one_node("Reshape", "f32[2, 3]", np.array([4, -1])), "leaves no whole size for -1"),
-    (one_node("Reshape", "f32[2, 3]", "i64[2]"), "Reshape needs a constant as its shape, but it depends on the data"),
+    (one_node("Reshape", "f32[2, 3]", "i64[2]"), "Reshape needs a constant as its shape, but it depends on input 'x1' of the model",
+     "values={'x1': ...}"),
+    (model([helper.make_node("ReduceMax", ["x"], ["m"]), helper.make_node("ConstantOfShape", ["m"], ["y"])], {"x": "i64[3, 1]"}, ["y"]),
+     "ConstantOfShape needs a constant as its shape, but it depends on the data"),
     (one_node("NonZero", "f32[3]"), "the shape of its output depends on the data", "node 'node'"),
     (one_node("Gather", "f32[3]", np.array([5])), "needs indices between -3 and 2, got 5 to 5"),
     (one_node("Expand", "f32[3]", np.array([4])), "needs a shape that broadcasts with its input, got [4] and f32[3]"),
@@ -160,7 +163,7 @@ GRAPHS = [
     (one_node("RotaryEmbedding", "f32[2, 4, 3, 8]", "f32[9, 4]", "f32[9, 4]", opset=23), "angles of [batch, rows, pairs], got f32[2, 4, 3, 8] and f32[9, 4]"),
     (one_node("RotaryEmbedding", "f32[2, 4, 3, 8]", "f32[2, 3, 4]", "f32[2, 3, 4]", rotary_embedding_dim=4, opset=23), "got 4 for 4"),
     (one_node("RotaryEmbedding", "f32[2, 4, 3, 8]", "f32[2, 3, 5]", "f32[2, 3, 5]", opset=23), "as many as the last axis has room for"),
-    (one_node("SequenceConstruct", "f32[3]"), "output 'y0' is a sequence"),
+    (one_node("SplitToSequence", "f32[3, 2]", "i64[2]"), "output 'y0' is a sequence of tensors whose sizes depend on the data"),
     (recursive(), "function F calls itself"),
     (one_node("Nonsense", "f32[3]", opset=5), "opsets 6 and up are supported", "has 5, and the onnx package cannot convert it"),
     (with_constant(tensor("w", [3], bytes(8))), "tensor 'w'", "damaged"),
@@ -184,7 +187,9 @@ def test_graphs_that_make_no_sense(case, tmp_path):
 def test_inputs_that_are_no_tensors():
     m = relu()
     m.graph.input[0].type.CopyFrom(helper.make_sequence_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, [2])))
-    assert "declared as sequence (input 'x'" in refusal(m)
+    assert "is a sequence; give the sizes of each of its tensors" in refusal(m) and "(input 'x'" in refusal(m)
+    m.graph.input[0].type.CopyFrom(helper.make_map_type_proto(TensorProto.INT64, helper.make_tensor_type_proto(TensorProto.FLOAT, [2])))
+    assert "this one is declared as map (input 'x'" in refusal(m)
     m.graph.input[0].type.CopyFrom(helper.make_tensor_type_proto(TensorProto.FLOAT, None))
     assert "give its sizes with shapes=" in refusal(m)
     assert load(m, {"x": (2, 3)}).graph.inputs[0].type.shape == (2, 3)

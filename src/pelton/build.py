@@ -47,8 +47,9 @@ def build(model: Any, shapes: Mapping[str, str | Sequence[int]] | None = None, *
     """An engine for this machine from a model.
 
     model: path, bytes or onnx ModelProto. shapes: input name → sizes, (1, 3, 224, 224) or "1x3x224x224". options: an Options, whose fields the other
-    keywords override: level=3, budget=None, threads=None, strict=False, timing_cache=None, cache_dir=None, target="cpu", precision="fp32", outputs=None,
-    progress=None and more (see Options). Raises ModelError for what is wrong with the model, InputError for options that do not fit, BuildError for the rest.
+    keywords override: values=None (inputs that become constants of the engine: {"axes": np.array([1])}), level=3, budget=None, threads=None,
+    strict=False, timing_cache=None, cache_dir=None, target="cpu", precision="fp32", outputs=None, progress=None and more (see Options).
+    Raises ModelError for what is wrong with the model, InputError for options that do not fit, BuildError for the rest.
     """
     return built(model, (options or Options()).but(**given, **({} if shapes is None else {"shapes": shapes}))).engine
 
@@ -57,7 +58,12 @@ def built(model: Any, options: Options) -> Built:
     """As `build`, for those who want to know more of the engine than it knows itself."""
     progress = _progress(options)
     progress("import", 0, 1)
-    imported = importer.load(model, shapes=options.shapes, outputs=options.outputs, usual=options.usual)
+    return compiled(importer.load(model, shapes=options.shapes, outputs=options.outputs, values=options.values, usual=options.usual), options)
+
+
+def compiled(imported: Imported, options: Options) -> Built:
+    """What is built from a model that has been read."""
+    progress = _progress(options)
     demand.check_tensors(imported.graph, options.memory)
     if options.image is not None:
         for v in imported.graph.inputs[:1]:
@@ -86,7 +92,7 @@ def built(model: Any, options: Options) -> Built:
             "fusion_refusals": [f"{n.node}: {n.reason}" for n in fused.notes], "copies": placed.copies, "layouts": decided,
             "chains": list(fused.chains), "host_steps": host, "weights": _weights([c.packing for c in choices.values()]),
             "model": {k: v for k, v in asdict(imported.info).items() if k != "path"},
-            "checked": checked, "image": options.image, "labels": list(options.labels) if options.labels else None}
+            "forms": imported.forms, "checked": checked, "image": options.image, "labels": list(options.labels) if options.labels else None}
     plain = lower.lower(placed, chosen, code, name=imported.graph.name, target=runs_on(target.isa), meta=meta,
                         output_names=[v.name for v in imported.graph.outputs])
     demand.check_engine(plain, options.memory)
@@ -106,19 +112,24 @@ def plan(graph: Graph, options: Options, target: Target, clock: search.Timing | 
             return "it is long enough: compilers take more than their share of time for longer kernels"
         return candidates.claim(r, options.strict)
 
-    def claimed(graph: Graph, node: Node) -> bool:
-        return claim(region.cut(graph, (node,), (node,))) is None
-
-    def takes(graph: Graph, node: Node) -> bool:
-        return node.op.name in GATES and whole(graph, node) is None or claimed(graph, node)
-    graph = widen(graph, takes)                                   # first what kernels take as a whole
-    graph = widen(decompose(split_recurrent(graph), claimed), takes)
+    graph = spelled(graph, claim)
     fused = chains.join(fuse.fuse(graph, claim), clock, target, options.strict, search.MOST[options.level])
     found = ways.explore(fused, lambda r: candidates.takers(r, options.strict))
     cost, unit = layouts.costs(found.open(), clock, target, options.strict, search.MOST[options.level])
     chosen, decisions = found.cheapest(cost)
     decided = [{"region": d.region.title(), "layers": list(d.region.layers), "template": d.by, "more": dict(d.instead), "unit": unit} for d in decisions]
     return place.place(fused, chosen.__getitem__), fused, decided
+
+
+def spelled(graph: Graph, claim: Callable[[region.Region], str | None]) -> Graph:
+    """The program in words that templates take, as far as there are such; `claim` says of a region why none of them does."""
+    def claimed(graph: Graph, node: Node) -> bool:
+        return claim(region.cut(graph, (node,), (node,))) is None
+
+    def takes(graph: Graph, node: Node) -> bool:
+        return node.op.name in GATES and whole(graph, node) is None or claimed(graph, node)
+    graph = widen(graph, takes)                                   # first what kernels take as a whole
+    return widen(decompose(split_recurrent(graph), claimed), takes)
 
 
 def describe_target(options: Options) -> tuple[Target, Mapping]:

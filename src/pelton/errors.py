@@ -6,7 +6,13 @@ class Error(RuntimeError):
 
 
 class ModelError(Error):
-    """The model file is damaged, inconsistent or uses something that cannot be imported."""
+    """The model file is damaged, inconsistent or uses something that cannot be imported.
+
+    `values` names the inputs of the model whose values decide the program, where knowing those might be enough: give them with `values=`."""
+
+    def __init__(self, text: str = "", values: "tuple[str, ...]" = ()):
+        super().__init__(text)
+        self.values = values
 
 
 class BuildError(Error):

@@ -107,7 +107,7 @@ class Errors:
 def explain(model, *, options: Options | None = None, **given) -> Explanation:
     """Takes a model through all stages but tuning, so that no kernel is compiled or timed. Arguments and errors are those of `pelton.build`."""
     options = (options or Options()).but(**given)
-    imported = importer.load(model, shapes=options.shapes, outputs=options.outputs)
+    imported = importer.load(model, shapes=options.shapes, outputs=options.outputs, values=options.values)
     stages = {"import": imported.graph}
     graph, report = pipeline.run(imported.graph, options, lambda name, g: stages.__setitem__(name.replace(" ", "-"), g))
     target, _ = describe_target(options)

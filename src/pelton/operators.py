@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
+from pelton.build import spelled
 from pelton.importers import onnx as importer
 from pelton.importers.onnx_reading import READERS
 from pelton.ir.dims import Undecided
@@ -16,9 +17,7 @@ from pelton.ir.graph import Graph, Node, Value
 from pelton.ir.types import STRING, DType, TensorType
 from pelton.kernels import library  # noqa: F401  (declares the templates)
 from pelton.ops.op import REGISTRY, Op
-from pelton.passes.decompose import decompose
 from pelton.plan import fuse, region
-from pelton.plan.recurrent import split_recurrent
 from pelton.tune.candidates import claim
 
 HEAD = """# Operators
@@ -91,8 +90,8 @@ def _takes(op: Op, example: tuple, dtype: DType, fixed: bool) -> bool:
         complete = op.complete(attrs)
         outputs = tuple(Value(t, f"y{i}") for i, t in enumerate(op.infer_types(tuple(v.type for v in inputs), complete)))
         constants = {v: np.zeros(v.type.shape, v.type.dtype.numpy) for v in inputs[1:]} if fixed else {}
-        graph = split_recurrent(Graph(inputs[:1] if fixed else inputs, constants, (Node(op, inputs, complete, outputs, op.name),), outputs, op.name))
-        fused = fuse.fuse(decompose(graph, lambda node: claim(region.cut(graph, (node,), (node,))) is None), claim)
+        graph = Graph(inputs[:1] if fixed else inputs, constants, (Node(op, inputs, complete, outputs, op.name),), outputs, op.name)
+        fused = fuse.fuse(spelled(graph, claim), claim)
     except (TypeError, ValueError, Undecided):             # not of this type
         return False
     return all(isinstance(item, region.Region) or fuse.is_view(item) for item in fused.items)

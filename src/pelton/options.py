@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 from .errors import InputError
 
@@ -18,6 +19,8 @@ class Options:
     shapes: input name → sizes, e.g. {"x": (1, 3, 224, 224)}, {"x": "1x3x224x224"}, or {"x": "1..8..32x3x224x224"} where a run decides one
     (minimum..optimum..maximum; engines are tuned for the optimum). usual: input name → sizes to tune for along axes that nobody gave sizes for.
     outputs: names of (inner) tensors to return.
+    values: input name → what it always is, where that decides the program (axes, a shape, a condition): an array or numbers, None for an optional
+    without a value, a list of arrays for a sequence. Such inputs are constants of the engine.
     level: 0 (no timing) to 5 (every candidate); budget: seconds for timing, then the best guess is taken; threads: what the engine is tuned for.
     strict: only arithmetic that differs from the model's by the order of sums (no Winograd, no recurrent weights in half).
     memory: bytes that a run may take, inputs, outputs and constants included (what the machine has, if not given); a model that takes more is refused.
@@ -27,6 +30,7 @@ class Options:
 
     shapes: Mapping[str, str | Sequence[int | str | tuple[int, int, int]]] | None = None
     usual: Mapping[str, Sequence[int]] | None = None
+    values: Mapping[str, Any] | None = None
     level: int = 3
     budget: float | None = None
     threads: int | None = None

@@ -60,6 +60,9 @@ def add_build(command: argparse.ArgumentParser) -> None:
     group.add_argument("--strict", action="store_true",
                        help="only arithmetic that differs from the model's by the order of sums (no Winograd, no weights in half)")
     group.add_argument("--shapes", action="append", default=[], metavar="NAME=SIZES", help=SHAPE_HELP)
+    group.add_argument("--values", action="append", default=[], metavar="NAME=NUMBERS",
+                       help="what an input always is, where that decides the program: axes=1,2 or k=5 or mask=true, none for an optional without a value; "
+                            "it becomes a constant of the engine (repeat)")
     group.add_argument("--outputs", action="append", default=[], metavar="NAME",
                        help="return these tensors, inner ones too, instead of the model's outputs (repeat)")
     group.add_argument("--memory", type=whole(1, 1 << 20, "gigabytes"), metavar="GB",
@@ -75,6 +78,7 @@ def shapes(args: argparse.Namespace) -> dict[str, str]:
 
 def build_options(args: argparse.Namespace) -> dict:
     """The fields of pelton.Options that `add_build` and `add_threads` ask for."""
-    return {"level": args.level, "budget": args.budget, "strict": args.strict, "shapes": shapes(args) or None, "outputs": tuple(args.outputs) or None,
+    return {"level": args.level, "budget": args.budget, "strict": args.strict, "shapes": shapes(args) or None,
+            "values": named(args.values, "--values", "axes=1,2") or None, "outputs": tuple(args.outputs) or None,
             "timing_cache": args.timing_cache, "cache_dir": args.cache_dir, "threads": args.threads,
             "memory": args.memory and args.memory * 10**9}

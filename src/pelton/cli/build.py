@@ -81,7 +81,9 @@ def summary(engine: Engine) -> str:
     timed = sum(len(s.info.get("times_ns") or {}) for s in kernels)
     layers = sum(len(s.info.get("layers") or ()) for s in engine.steps)
     fused = sum(len(s.info.get("layers") or ()) > 1 for s in kernels)
+    known = ((engine.meta.get("model") or {}).get("values") or {}).items()
     rows = [("inputs", ports(engine.inputs)), ("outputs", ports(engine.outputs)),
+            *([("always", "; ".join(f"{name}: {value}" for name, value in known))] if known else []),
             ("steps", f"{len(engine.steps)} for {text.count(layers, 'layer')}; {fused} of them for several layers at once"),
             ("tactics", f"{len(tactics)} different, chosen among {timed} timed" if timed else f"{len(tactics)} different, guessed, none timed"),
             ("copies", f"{len(copies)} because of layouts (`pelton explain` gives the reasons)" if copies else "none because of layouts"),

@@ -14,6 +14,7 @@ from pelton.ir.graph import Graph
 log = logging.getLogger("pelton.importers")
 
 Shape = str | Sequence[int | str | tuple[int, int, int]]
+Forms = Mapping[str, Mapping[str, list[str] | None]]
 
 
 class Range(NamedTuple):
@@ -38,15 +39,21 @@ class Info:
     symbols: Mapping[str, tuple[int, int, int | None]] = field(default_factory=dict)        # sizes that a run decides: least, usual, most (None: any)
     defaulted: tuple[str, ...] = ()                             # sizes nobody gave: "image[0] (batch)"
     foreign: tuple[str, ...] = ()                               # ops that will run on the onnx package: "onnx::Unique@11 (node 'u')"
+    wanted: tuple[str, ...] = ()                                # inputs that decide the program: knowing their values would have saved some of these
+    values: Mapping[str, str] = field(default_factory=dict)     # inputs that became constants: "i64[2] = [1, 2]", "nothing"
     warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Imported:
-    """A model as a program."""
+    """A model as a program.
+
+    `forms` tells which inputs and outputs of the model are no single tensor, and of which ports they consist: {"inputs": {"x": ["x[0]", "x[1]"]},
+    "outputs": {"y": ["y[0]"], "z": None}}, a list for a sequence, None for an optional without a value. What it does not name is a port itself."""
 
     graph: Graph
     info: Info
+    forms: Forms = field(default_factory=lambda: {"inputs": {}, "outputs": {}})
 
 
 def parse_shape(name: str, given: Shape) -> tuple[int | Range, ...]:

@@ -3,13 +3,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import onnx
 import onnx.version_converter
 
-from pelton.errors import ModelError
+from pelton.errors import InputError, ModelError
 from pelton.ir.dims import UNBOUNDED
 from pelton.ir.graph import Graph, Node, Value, live, symbols
 from pelton.ops import get
@@ -17,9 +18,10 @@ from pelton.ops import get
 from . import onnx_ops_attention, onnx_ops_control, onnx_ops_conv, onnx_ops_fourier, onnx_ops_image, onnx_ops_index  # noqa: F401  (readers)
 from . import onnx_ops_linear, onnx_ops_math, onnx_ops_microsoft, onnx_ops_microsoft_quant, onnx_ops_ml, onnx_ops_norm  # noqa: F401  (readers)
 from . import onnx_ops_quant, onnx_ops_reduce, onnx_ops_rnn, onnx_ops_shape, onnx_ops_train, onnx_ops_trees  # noqa: F401  (readers)
-from .imported import Imported, Info, Range, Shape, log, parse_shape
+from .imported import Imported, Info, Shape, log, parse_shape
 from .onnx_file import Source, read
 from .onnx_inputs import Inputs, Settled, check_names, settle
+from .onnx_ports import Given, Sizes, apart
 from .onnx_program import BROKEN, Program, Scope, domain_of
 from .onnx_reading import Items
 
@@ -27,14 +29,24 @@ OLDEST = 6                      # what is older is converted
 SHOWN = 8                       # problems listed in one message
 
 
-def load(source: str | os.PathLike | bytes | onnx.ModelProto | Source, shapes: Mapping[str, Shape] | None = None,
-         outputs: Iterable[str] | None = None, usual: Mapping[str, Sequence[int]] | None = None) -> Imported:
+@dataclass(frozen=True)
+class Results:
+    """What the outputs stand for: values by the names of ports, and the ports of those that are no single tensor."""
+
+    ports: dict[str, Value]
+    forms: dict[str, list[str] | None]
+
+
+def load(source: str | os.PathLike | bytes | onnx.ModelProto | Source, shapes: Mapping[str, Shape] | None = None, outputs: Iterable[str] | None = None,
+         values: Mapping[str, Any] | None = None, usual: Mapping[str, Sequence[int]] | None = None) -> Imported:
     """A model as a program. `shapes` maps names of inputs to sizes: `"1x3x224x224"`, `"1..8..32x3"` where a run decides (minimum..optimum..maximum), or
     tuples of integers and ranges. A run decides those that nobody gives, too, as far as the model can be read that way; a warning lists them.
     `usual` maps names of inputs to the sizes that such axes are tuned for, which is then no news. `outputs` may name inner tensors; only what they need is
-    read. ModelError lists what is wrong with the model, InputError with the arguments.
+    read. `values` makes constants of inputs, where these decide the program (axes, a shape, a condition, an initializer that may be replaced), or says what
+    there is: a list of arrays for a sequence, None for an optional without a value. ModelError lists what is wrong with the model, InputError with the
+    arguments.
     """
-    program, found = examine(source, shapes, outputs, usual)
+    program, found = examine(source, shapes, outputs, values, usual)
     _log(program)
     if isinstance(found, ModelError):
         raise found
@@ -42,13 +54,13 @@ def load(source: str | os.PathLike | bytes | onnx.ModelProto | Source, shapes: M
 
 
 def examine(source: str | os.PathLike | bytes | onnx.ModelProto | Source, shapes: Mapping[str, Shape] | None = None, outputs: Iterable[str] | None = None,
-            usual: Mapping[str, Sequence[int]] | None = None) -> tuple[Program, Imported | ModelError]:
+            values: Mapping[str, Any] | None = None, usual: Mapping[str, Sequence[int]] | None = None) -> tuple[Program, Imported | ModelError]:
     """The same for those who want to know what became of each node: what was read, and the program, or why there is none. ModelError where not even the
     interface of the model can be read."""
     found = _converted(read(source))
-    given = {name: parse_shape(name, s) for name, s in (shapes or {}).items()}
-    settled: dict[str, Settled] = {}
     arrays: dict[str, np.ndarray] = {}
+    given = _given(found.model.graph, {name: parse_shape(name, s) for name, s in (shapes or {}).items()}, values or {}, arrays)
+    settled: dict[str, Settled] = {}
     while True:
         program = Program(found, arrays)
         inputs, results = _read(program, given, settled, outputs, usual)
@@ -56,7 +68,7 @@ def examine(source: str | os.PathLike | bytes | onnx.ModelProto | Source, shapes
             break
         further = settle(program.stuck, inputs.open)
         if not further:
-            return program, ModelError(_listed(program.problems, found.name))
+            return program, ModelError(_listed(program.problems, found.name), tuple(program.lacking))
         settled.update(further)
     for name in [name for name, s in settled.items() if s.given_up][:-1]:                     # what was given up before it was known to help
         others = {k: s for k, s in settled.items() if k != name}
@@ -66,36 +78,57 @@ def examine(source: str | os.PathLike | bytes | onnx.ModelProto | Source, shapes
             program, (inputs, results), settled = again, kept, others
     for text in inputs.told(settled, found.name):
         program.warn(text)
-    graph = _program(program, inputs.values, results)
+    graph = _program(program, inputs.values, results.ports)
     sizes = {s.name: (s.least, s.usual, s.most if s.most < UNBOUNDED else None) for s in symbols(graph)}
     info = Info(str(found.path or ""), f"{found.model.producer_name} {found.model.producer_version}".strip(), found.model.ir_version, _opsets(program),
-                sizes, tuple(inputs.defaulted), tuple(program.foreigners), tuple(program.warnings))
-    return program, Imported(graph, info)
+                sizes, tuple(inputs.defaulted), tuple(program.foreigners), tuple(program.lacking), given.told(), tuple(program.warnings))
+    return program, Imported(graph, info, {"inputs": given.forms(), "outputs": results.forms})
 
 
-def _read(program: Program, given: Mapping[str, tuple[int | Range, ...]], settled: Mapping[str, Settled],
-          outputs: Iterable[str] | None, usual: Mapping[str, Sequence[int]] | None) -> tuple[Inputs, dict[str, Value]]:
+def _given(graph: onnx.GraphProto, shapes: Mapping[str, Sizes], values: Mapping[str, Any], arrays: dict[str, np.ndarray]) -> Given:
+    """The inputs, with what the caller gave. A value for an input that has an initializer goes into `arrays`, in its place."""
+    stored = {t.name: list(t.dims) for t in graph.initializer} | {t.values.name: list(t.dims) for t in graph.sparse_initializer}
+    declared = [i for i in graph.input if i.name not in stored]               # before IR 4 initializers are listed, too
+    check_names("values", values, [i.name for i in graph.input], "inputs")
+    replaced = apart([i for i in graph.input if i.name in stored and i.name in values], {}, values)
+    for name, array in replaced.values.items():
+        if list(array.shape) != stored[name]:
+            raise InputError(f"the value of input {name!r} has shape {list(array.shape)}, the initializer in its place has {stored[name]}")
+    arrays.update(replaced.values)
+    given = apart(declared, shapes, values)
+    check_names("shapes", shapes, [*(i.name for i in declared), *(t.name for p in given.parts for t in p.tensors)], "inputs")
+    return replace(given, replaced=replaced.values)
+
+
+def _read(program: Program, given: Given, settled: Mapping[str, Settled], outputs: Iterable[str] | None,
+          usual: Mapping[str, Sequence[int]] | None) -> tuple[Inputs, Results]:
     """The inputs, and what the outputs stand for; problems are noted."""
     found, graph = program.source, program.source.model.graph
     if found.opset is not None:
         program.warn(f"{found.name} has opset {found.opset}, which the onnx package converted to {OLDEST}")
     scope = Scope(_opsets(program))
     program.constants_of(graph, scope)
-    declared = [i for i in graph.input if i.name not in scope.bound]                # before IR 4 initializers are listed, too
-    check_names("shapes", given, [i.name for i in declared], "inputs")
-    if len({i.name for i in declared}) < len(declared):
-        raise ModelError(f"every input needs a name of its own, got {[i.name for i in declared]} ({found.name})")
-    inputs = Inputs(program, scope, declared, given, settled, usual)
+    names = [p.name for p in given.parts]
+    if len(set(names)) < len(names):
+        raise ModelError(f"every input needs a name of its own, got {names} ({found.name})")
+    inputs = Inputs(program, scope, given, settled, usual)
     scope.declared = program.declared(graph)
     names = _outputs(program, scope, outputs)
     program.read(graph.node, scope, names)
-    results = {}
+    results = Results({}, {})
+    optional = {o.name for o in graph.output if o.type.WhichOneof("value") == "optional_type"}
     for name in names:
         thing = scope.find(name) if scope.sees(name) else None
-        if isinstance(thing, Value):
-            results[name] = thing
+        if isinstance(thing, Items) and None not in thing.values:
+            ports = {f"{name}[{k}]": v for k, v in enumerate(thing.values) if v is not None}
+            results.ports.update(ports)
+            results.forms[name] = list(ports)
+        elif isinstance(thing, Value):
+            results.ports[name] = thing
+        elif thing is None and scope.sees(name) and name in optional:
+            results.forms[name] = None
         elif thing is not BROKEN:
-            what = "is a sequence; only tensors can be outputs" if isinstance(thing, Items) else "is made by no node"
+            what = "is a sequence of tensors whose sizes depend on the data" if isinstance(thing, Items) else "is made by no node"
             program.problems.append(f"output {name!r} {what} ({found.name})")
     return inputs, results
 

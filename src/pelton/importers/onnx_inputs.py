@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import onnx
 
 from pelton.errors import InputError, ModelError
@@ -18,6 +19,7 @@ from pelton.ir.types import TensorType
 from pelton.ops.foreign import DTYPES
 
 from .imported import Range
+from .onnx_ports import Given
 from .onnx_program import BROKEN, Program, Scope, Stuck
 
 FAR = 1024                      # what no such size has to be larger than for a model to be read
@@ -36,8 +38,7 @@ class Settled:
 class Inputs:
     """Binds the inputs of a model, as values whose sizes are numbers or symbols."""
 
-    def __init__(self, program: Program, scope: Scope, declared: Sequence[onnx.ValueInfoProto], given: Mapping[str, tuple[int | Range, ...]],
-                 settled: Mapping[str, Settled], usual: Mapping[str, Sequence[int]] | None = None):
+    def __init__(self, program: Program, scope: Scope, given: Given, settled: Mapping[str, Settled], usual: Mapping[str, Sequence[int]] | None = None):
         self.values: list[Value] = []
         self.defaulted: list[str] = []                     # the axes that nobody gave sizes for: "image[0] (batch)"
         self.open: dict[str, str] = {}                     # names of the sizes that nobody gave and a run decides → the first such axis
@@ -45,16 +46,23 @@ class Inputs:
         self._symbols: dict[str, str] = {}                 # what a size goes by in the model → the name of its symbol
         self._named: dict[str, Size] = {}                  # symbol → its size
         self._labels: dict[str, str] = {}                  # symbol of a size that nobody gave → the first such axis
-        axes = self._axes(declared, given)
+        declared = [i for part in given.parts for i in part.tensors]
+        axes = self._axes(declared, given.shapes)
         program.open = self.open
-        for i in declared:
+        for part in given.parts:
             try:
-                self.values.append(Value(self._type(program, i, given.get(i.name), axes), i.name))
-                program.bind(scope, i.name, self.values[-1])
+                if part.problem:
+                    raise ModelError(f"{part.problem} (input {part.name!r}, {program.source.name})")
+                made = [self._value(program, i, self._type(program, i, given.shapes.get(i.name), axes), given.values.get(i.name)) for i in part.tensors]
+                program.inputs.update(made if not part.sequence else ())
+                program.bind(scope, part.name, part.thing(made))
             except ModelError as e:
                 program.problems.append(str(e))
-                program.bind(scope, i.name, BROKEN)
-        program.dimensions.update((d.dim_param, axes[i.name, axis]) for i in declared for axis, d in enumerate(_tensor(i).shape.dim) if d.dim_param)
+                program.bind(scope, part.name, BROKEN)
+            if part.optional and not part.sequence and part.tensors and part.name not in given.values:
+                program.warn(f"the model takes input {part.name!r} or does without, the engine always takes it; "
+                             f"values={{{part.name!r}: None}} makes one that does without ({program.source.name})")
+        program.dimensions.update((d.dim_param, axes[i.name, axis]) for i in declared for axis, d in enumerate(i.type.tensor_type.shape.dim) if d.dim_param)
 
     def told(self, settled: Mapping[str, Settled], model: str) -> list[str]:
         """Warnings: what is assumed of the sizes that nobody gave."""
@@ -78,7 +86,7 @@ class Inputs:
         nobody: list[tuple[str, str]] = []
         params: dict[str, tuple[str, int]] = {}            # names and expressions → where they stand first
         for i in declared:
-            shape, tensor = given.get(i.name), _tensor(i)
+            shape, tensor = given.get(i.name), i.type.tensor_type
             if shape is not None and tensor.HasField("shape") and len(shape) != len(tensor.shape.dim):
                 raise InputError(f"input {i.name!r} has {len(tensor.shape.dim)} axes ({_spelled(tensor.shape)}), the shape given has {len(shape)}: "
                                  f"[{', '.join(map(str, shape))}]")
@@ -131,18 +139,19 @@ class Inputs:
         self._named[symbol] = dims.symbol(symbol, *wanted)
         return self._named[symbol]
 
+    def _value(self, program: Program, i: onnx.ValueInfoProto, type: TensorType, known: np.ndarray | None) -> Value:
+        """What a tensor stands for: an input of the program, or a constant where its value is given."""
+        if known is not None:
+            return program.hold(known, i.name)
+        self.values.append(Value(type, i.name))
+        return self.values[-1]
+
     def _settled_of(self, key: str) -> Range | int | str | None:
         return self._settled[self._symbols[key]].size if self._symbols[key] in self._settled else None
 
     def _type(self, program: Program, i: onnx.ValueInfoProto, given: tuple[int | Range, ...] | None, axes: Mapping[tuple[str, int], Size]) -> TensorType:
         where = f"input {i.name!r}, {program.source.name}"
-        declared, kind = i.type, i.type.WhichOneof("value") or "tensor of unknown element type"
-        if kind == "optional_type" and declared.optional_type.elem_type.WhichOneof("value") == "tensor_type":
-            kind = "tensor_type"
-            program.warn(f"the model takes input {i.name!r} or does without, the engine always takes it ({program.source.name})")
-        if kind != "tensor_type":
-            raise ModelError(f"inputs have to be tensors, this one is declared as {kind.removesuffix('_type').replace('_', ' ')} ({where})")
-        tensor = _tensor(i)
+        tensor = i.type.tensor_type
         if tensor.elem_type not in DTYPES:
             raise ModelError(f"element type number {tensor.elem_type} of the ONNX format is not supported ({where})")
         if not tensor.HasField("shape") and given is None:
@@ -159,11 +168,6 @@ def check_names(what: str, given: Iterable[str], known: Iterable[str], kind: str
         if name not in known:
             near = difflib.get_close_matches(name, known, 3) or list(known)[:5]
             raise InputError(f"{what} names {name!r}, but the model has no such name among its {kind}; it has {', '.join(map(repr, near))}")
-
-
-def _tensor(i: onnx.ValueInfoProto) -> onnx.TypeProto.Tensor:
-    """The declared tensor type; an empty one where it is none."""
-    return i.type.optional_type.elem_type.tensor_type if i.type.WhichOneof("value") == "optional_type" else i.type.tensor_type
 
 
 def _spelled(shape: onnx.TensorShapeProto) -> str:

@@ -1,13 +1,16 @@
 """Readers of control flow with known conditions, and of sequences and optionals, which exist while importing only."""
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import accumulate
+
+import onnx
 
 from pelton.ir.dims import equal, is_known
 from pelton.ir.graph import Value
 from pelton.ir.types import BOOL, I64, TensorType
 
-from .onnx_reading import Items, Reading, Reported, Thing, reads
+from .onnx_reading import Items, Reading, Reported, Thing, reads, schema_of
 
 UNROLLED = 256                 # iterations of a loop with a known count that are written out
 WRITTEN = 5_000                # nodes that they may come to, loops within them included
@@ -18,6 +21,7 @@ def if_(n: Reading) -> tuple[Thing, ...]:
     """The branch of a constant condition in place; a condition that depends on the data runs on the onnx package."""
     condition = n.known(n.input(0))
     if condition is None:
+        n.lacks(0)
         return n.foreign()
     return n.program.branch(n, n.attr("then_branch" if condition.all() else "else_branch"), {})
 
@@ -52,6 +56,9 @@ def loop(n: Reading) -> tuple[Thing, ...]:
 def _loop_on_data(n: Reading) -> tuple[Thing, ...]:
     """One foreign step. What is carried keeps its type if the body, read once on any values of those types, gives them back."""
     body, carried = n.attr("body"), n.things[2:]
+    for i in (0, 1):
+        if n.optional(i) is not None:
+            n.lacks(i)
     given = [Value(TensorType(I64), "i"), Value(TensorType(BOOL), "go"), *(Value(t.type, "carried") if isinstance(t, Value) else t for t in carried)]
     state, types = n.program.mark(), {}
     try:
@@ -76,7 +83,7 @@ def scan(n: Reading) -> tuple[Thing, ...]:
     """Iterations written out: their number is the size of an axis."""
     body, scans = n.attr("body"), n.attr("num_scan_inputs")
     if n.opset < 9:
-        raise n.refuse("Scan of opset 8 is not supported; export the model with opset 9 or later")
+        return _scan_of_batch(n)
     states, inputs = n.things[:len(n.things) - scans], [n.value(v) for v in n.things[len(n.things) - scans:]]
     outputs = len(body.output) - len(states)
     axes = [n.axis(a, x.type.rank) for a, x in zip(n.attr("scan_input_axes") or (0,) * scans, inputs)]
@@ -103,6 +110,26 @@ def scan(n: Reading) -> tuple[Thing, ...]:
     stacked = [_stacked(n, values[::-1] if back else values, n.axis(axis, values[0].type.rank + 1))
                for values, axis, back in zip(zip(*scanned), into, back_out)]
     return *states, *stacked
+
+
+def _scan_of_batch(n: Reading) -> tuple[Thing, ...]:
+    """Opset 8: the first axis of everything counts sequences, and each of them is scanned by itself."""
+    lengths, *things = n.things
+    whole = [n.value(t) for t in things]
+    batch, time = (whole[-1].type.shape + (0, 0))[:2] if whole else (0, 0)
+    if not is_known(batch, time) or not 0 < batch * time <= UNROLLED or any(v.type.shape[:1] != (batch,) for v in whole):
+        raise n.refuse(f"Scan of opset 8 needs inputs with one number of sequences, and at most {UNROLLED} steps in all, got "
+                       f"{', '.join(str(v.type) for v in whole)}; export the model with opset 9 or later")
+    if lengths is not None and any(length != time for length in n.integers(0, "lengths")):
+        raise n.refuse(f"Scan of opset 8 needs sequences as long as their axis, {time}; export the model with opset 9 or later")
+    node = onnx.NodeProto()
+    node.CopyFrom(n.node)
+    del node.input[0]
+    for a in node.attribute:
+        a.name = "scan_input_directions" if a.name == "directions" else a.name
+    one = replace(n, node=node, opset=9, schema=schema_of("Scan", 9, n.domain))
+    rows = [scan(replace(one, things=tuple(n.reshape(n.slice(v, 0, i, i + 1), v.type.shape[1:]) for v in whole))) for i in range(batch)]
+    return tuple(_stacked(n, tuple(map(n.value, column)), 0) for column in zip(*rows))
 
 
 # --- sequences
@@ -161,6 +188,7 @@ def split_to_sequence(n: Reading) -> Thing:
     axis = n.axis(n.attr("axis"), x.type.rank)
     sizes = n.optional(1)
     if sizes is not None and sizes.type.rank == 1 and n.known(sizes) is None:
+        n.lacks(1)
         return Items((None,) * sizes.type.size)
     whole, split = x.type.shape[axis], None if n.optional(1) is None else n.numbers(1, "sizes")
     if split is not None and split.ndim:

@@ -10,6 +10,8 @@ from pelton.ir.types import BOOL, F64, STRING, DType
 
 from .onnx_reading import Reading, Thing, reads
 
+HUGE = 1 << 24                  # more elements than a mask drawn while importing may have
+
 # ONNX's name → our word of the same operands and meaning
 SAME = {"Abs": "abs", "Acos": "acos", "Acosh": "acosh", "Add": "add", "And": "logical_and", "Asin": "asin", "Asinh": "asinh", "Atan": "atan",
         "Atanh": "atanh", "BitwiseAnd": "bitwise_and", "BitwiseNot": "bitwise_not", "BitwiseOr": "bitwise_or", "BitwiseXor": "bitwise_xor",
@@ -150,12 +152,25 @@ def identity(n: Reading) -> Thing:
     return n.things[0]
 
 
+@reads("Bernoulli")
+def bernoulli(n: Reading) -> tuple[Thing, ...]:
+    """The body of its schema draws 1 where the input is not reached, the opposite of what the schema says; the onnx package's own evaluator is right."""
+    return n.foreign()
+
+
 @reads("Dropout")
 def dropout(n: Reading) -> tuple[Thing, ...]:
-    """Nothing at inference; the mask is all true."""
-    x = n.input(0)
-    training = n.known(n.optional(2))
-    if len(n.things) > 2 and n.optional(2) is not None and (training is None or training.any()):
-        n.program.warn(f"training_mode of Dropout is ignored: engines do inference ({n.where})")
+    """Nothing at inference; the mask is all true. In training mode a seed makes the mask a constant, as numpy's RandomState draws it."""
+    x, training, ratio = n.input(0), n.optional(2), 0.5
+    if training is not None and n.numbers(2, "training_mode").any():
+        ratio = float(n.numbers(1, "ratio").item()) if n.optional(1) is not None else ratio
+        if not 0 <= ratio < 1:
+            raise n.refuse(f"Dropout needs a ratio from 0 to less than 1, got {ratio}")
+        if ratio:
+            n.program.warn(f"Dropout is in training mode, as the model says: it drops values; export the model for inference ({n.where})")
+            if "seed" not in n.attributes or not x.type.known or x.type.size > HUGE:
+                return n.foreign()
+            kept = np.random.RandomState(n.attr("seed") % 2**32).uniform(0, 1, x.type.shape) >= ratio
+            return n.emit("mul", x, n.constant(kept / (1 - ratio), x.type.dtype)), n.constant(kept) if n.wants(1) else None
     mask = n.expand(n.constant(True, BOOL), x.type.shape) if n.wants(1) else None
     return x, mask

@@ -20,6 +20,7 @@ from pelton.ops.op import Op, get
 
 from . import onnx_foreign, onnx_names, onnx_sizes
 from .onnx_file import Source, array_of, dense
+from .onnx_ports import decides
 from .onnx_reading import READERS, OnData, Reader, Reading, Reported, Thing, schema_of
 
 SMALL = 1 << 20                        # constants up to this many elements may grow out of smaller ones
@@ -106,6 +107,8 @@ class Program:
         self.stuck: list[Stuck] = []
         self.met: list[Met] = []
         self.sizes: dict[Value, np.ndarray] = {}           # integers (and floats) that are sizes or made of them, as objects
+        self.inputs: set[Value] = set()                    # values that are inputs of the model, whole
+        self.lacking: dict[str, None] = {}                 # inputs whose values a reader wanted to know, in order
         self.open: Mapping[str, str] = {}                  # the symbols of sizes that nobody gave
         self.dimensions: dict[str, Size] = {}              # what the model's names of dimensions stand for
         self.resized = False                               # whether inputs got other sizes than the model says: so do inner tensors
@@ -163,7 +166,7 @@ class Program:
                 held = array() if held is None else held
                 if scope.main:
                     self._arrays[name] = held
-                value: Value | Broken = self._hold(held, name)
+                value: Value | Broken = self.hold(held, name)
             except ModelError as e:
                 self.problems.append(str(e))
                 value = BROKEN
@@ -358,11 +361,31 @@ class Program:
             found = op.evaluate(arrays, complete) if op.name in _MOVES else evaluate_node(node, arrays)
         except _RAISED as e:
             raise n.refuse(f"{op.name} of constants failed: {e}") from None
-        return tuple(self._hold(np.asarray(a, v.type.dtype.numpy, order="C"), v.name) for a, v in zip(found, node.outputs))
+        return tuple(self.hold(np.asarray(a, v.type.dtype.numpy, order="C"), v.name) for a, v in zip(found, node.outputs))
 
     def numbers(self, value: Value) -> np.ndarray | None:
         """The array of a constant, or sizes as objects; None for everything else."""
         return self.constants.get(value, self.sizes.get(value))
+
+    def lacks(self, value: Value) -> tuple[str, ...]:
+        """The inputs of the model that decide a value which a reader would have to know, and notes them; none where data has a part in it."""
+        seen, open_values, found = {value}, [value], list[str]()
+        while open_values:
+            v = open_values.pop()
+            if v in self.constants or v in self.sizes and v not in self.makers:
+                continue
+            if v in self.inputs:
+                if not decides(v.type.dtype, v.type.rank):
+                    return ()
+                found.append(v.name)
+            elif v in self.makers:
+                new = [i for i in self.makers[v].inputs if i not in seen]
+                seen.update(new)
+                open_values += new
+            else:
+                return ()                                   # of a sequence, or of a body that is read once for all of its turns
+        self.lacking.update(dict.fromkeys(sorted(found)))
+        return tuple(sorted(found))
 
     def sized(self, found: np.ndarray, dtype: DType, node: onnx.NodeProto) -> Value:
         """Integers out of sizes: a constant, where all of them are numbers."""
@@ -393,13 +416,14 @@ class Program:
     def constant(self, array: np.ndarray) -> Value:
         """A constant; equal small ones are one."""
         if array.size > 64 or array.dtype.kind in "OUST":
-            return self._hold(array, "constant")
+            return self.hold(array, "constant")
         key = (array.dtype.name, array.shape, array.tobytes())
         if key not in self._small:
-            self._small[key] = self._hold(array, "constant")
+            self._small[key] = self.hold(array, "constant")
         return self._small[key]
 
-    def _hold(self, array: np.ndarray, name: str) -> Value:
+    def hold(self, array: np.ndarray, name: str) -> Value:
+        """A constant of its own."""
         array = array.astype(object) if array.dtype.kind in "UST" else array
         value = Value(TensorType.of(array), name)
         self.constants[value] = array

@@ -146,9 +146,15 @@ class Reading:
         """The constant that input i has to be, or sizes as objects."""
         array = self.program.numbers(self.input(i))
         if array is None:
-            raise OnData(f"{self.op} needs a constant as its {what}, but it depends on the data; give the model fixed sizes, "
-                         f"or declare the shapes of its outputs ({self.where})")
+            inputs = self.program.lacks(self.input(i))
+            reason = (f"on {_inputs(inputs)} of the model; give what it is with values={{{inputs[0]!r}: ...}}" if inputs else
+                      "on the data; give the model fixed sizes, or declare the shapes of its outputs")
+            raise OnData(f"{self.op} needs a constant as its {what}, but it depends {reason} ({self.where})", inputs)
         return array
+
+    def lacks(self, i: int) -> None:
+        """Notes that knowing input i would spare a foreign step."""
+        self.program.lacks(self.input(i))
 
     def integers(self, i: int, what: str) -> tuple[Size, ...]:
         """A constant input as integers, or sizes."""
@@ -272,6 +278,10 @@ class Reading:
                 raise self.refuse(f"{self.op} needs attribute {name!r} as {spec.type.name}, got {onnx.AttributeProto.AttributeType.Name(given.type)}")
         for name in self.attributes.keys() - schema.attributes.keys():
             self.program.warn(f"{self.op} has no attribute {name!r}; ignored ({self.where})")
+
+
+def _inputs(names: tuple[str, ...]) -> str:
+    return ("input " if len(names) == 1 else "inputs ") + " and ".join(map(repr, names))
 
 
 def attribute(found: onnx.AttributeProto) -> Any:

@@ -18,6 +18,7 @@ from pelton.engine.check import check
 from pelton.engine.engine import Port, Step, Symbol, strings_in
 
 from .context import Context
+from .forms import gathered, spread
 from .host import HostStep
 from .machine import check_machine
 
@@ -46,6 +47,8 @@ class Engine:
         if self.host:
             log.warning("engine %r runs %d of its %d steps on the host, by their reference: %s", plain.name, len(self.host), len(plain.steps),
                         ", ".join(plain.steps[i].name for i in self.host))
+        forms = plain.meta.get("forms") or {}
+        self.forms = forms if any(forms.values()) else None          # inputs and outputs of the model that are no single port
         self._contexts: deque[Context] = deque()                     # those that no run is using
 
     def host_steps(self, plain: plain_engine.Engine, values: Mapping[str, int]) -> dict[int, HostStep]:
@@ -86,8 +89,17 @@ class Engine:
         """A context of its own memory, for one run at a time. `threads`: those the engine was built for, no more than there are CPUs, unless said otherwise."""
         return Context(self, threads)
 
-    def run(self, inputs: Mapping[str, np.ndarray], out: Mapping[str, np.ndarray] | None = None) -> dict[str, np.ndarray]:
-        """Outputs by name, in fresh arrays or those given as `out`. From any thread. InputError for arrays that do not fit."""
+    def run(self, inputs: Mapping[str, Any], out: Mapping[str, np.ndarray] | None = None) -> dict[str, Any]:
+        """Outputs by name, in fresh arrays or those given as `out`. From any thread. InputError for arrays that do not fit.
+
+        What the model has as sequences are lists of arrays, or arrays for their ports ("x[0]", "x[1]", …); an optional without a value is None.
+        """
+        if self.forms:
+            ported = self._run(spread(inputs, self.forms["inputs"]) if isinstance(inputs, Mapping) else inputs, out)
+            return gathered(ported, self.forms["outputs"])
+        return self._run(inputs, out)
+
+    def _run(self, inputs: Mapping[str, np.ndarray], out: Mapping[str, np.ndarray] | None) -> dict[str, np.ndarray]:
         try:
             context = self._contexts.pop()
         except IndexError:

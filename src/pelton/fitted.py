@@ -1,0 +1,124 @@
+"""A model that takes whatever its runs give it: engines are built for the shapes, and for the values of inputs that decide the program, as they are met."""
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import Counter, OrderedDict
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from pelton.build import compiled
+from pelton.errors import InputError, ModelError
+from pelton.importers import Imported
+from pelton.importers import onnx as importer
+from pelton.importers.onnx_file import read
+from pelton.options import Options
+from pelton.runtime import Engine
+
+REMEMBERED = 64                 # engines that are kept
+VARIED = 16                     # values of one input that get an engine of their own, where one for all of them can be had
+FEW = 1024                      # elements of an input that may decide the program
+
+
+class Fitted:
+    """Builds an engine when inputs are met that none of those there are was built for.
+
+    First with nothing known but shapes. Where readers would have to know what an input says (axes, a condition, a count), that value becomes a constant of
+    the engine, if the model cannot be read otherwise or steps of the onnx package are spared. A value given for an initializer takes its place.
+    """
+
+    def __init__(self, model: str | os.PathLike | bytes | onnx.ModelProto, options: Options | None = None):
+        self._source = model
+        self._graph = read(model).model.graph
+        self._options = options or Options()
+        self._stored = {t.name: t for t in self._graph.initializer}
+        self._engines: OrderedDict[tuple, tuple[Engine, frozenset[str]]] = OrderedDict()
+        self._deciding: dict[tuple, frozenset[str]] = {}         # shapes → inputs whose values decided what was built for them
+        self._varied: Counter[tuple] = Counter()                 # shapes → how many values of these there have been
+        self.names = tuple(i.name for i in self._graph.input)
+        self.outputs = tuple(o.name for o in self._graph.output)
+
+    @property
+    def engines(self) -> tuple[Engine, ...]:
+        """What has been built so far and is kept."""
+        return tuple(engine for engine, _ in self._engines.values())
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        """The inputs that have no initializer."""
+        return tuple(n for n in self.names if n not in self._stored)
+
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Outputs by name, from arrays, lists of arrays (sequences) and None (optionals without a value)."""
+        unknown = [n for n in inputs if n not in self.names]
+        if unknown:
+            raise InputError(f"there is no input {unknown[0]!r}; the model's are {', '.join(map(repr, self.names)) or 'none'}")
+        replaced = frozenset(n for n, a in inputs.items() if n in self._stored and not np.array_equal(numpy_helper.to_array(self._stored[n]), a))
+        given = {n: a for n, a in inputs.items() if n in replaced or n not in self._stored}
+        engine, constant = self._engine(given, replaced)
+        return engine.run({n: a for n, a in given.items() if n not in constant})
+
+    def _engine(self, given: Mapping[str, Any], replaced: frozenset[str]) -> tuple[Engine, frozenset[str]]:
+        """The engine for these inputs, and which of them are constants in it."""
+        shapes = tuple(sorted((n, _shape(a)) for n, a in given.items()))
+
+        def key(names: frozenset[str]) -> tuple:
+            return shapes, tuple((n, _digest(given[n])) for n in sorted(names))
+        deciding = self._deciding.get(shapes, frozenset())
+        found = next((k for names in (deciding | replaced, replaced) if (k := key(names)) in self._engines), None)
+        if found is None:                                        # none for these values, and none for all values
+            imported, constant = self._read(given, replaced, self._varied[shapes] < VARIED)
+            self._varied[shapes] += 1
+            self._deciding[shapes] = deciding = deciding | (constant - replaced)
+            found = key(deciding | replaced if constant - replaced else replaced)
+            self._engines[found] = compiled(imported, self._options).engine, constant
+            if len(self._engines) > REMEMBERED:
+                self._engines.popitem(last=False)
+        self._engines.move_to_end(found)
+        return self._engines[found]
+
+    def _read(self, given: Mapping[str, Any], replaced: frozenset[str], special: bool) -> tuple[Imported, frozenset[str]]:
+        """The model for these inputs, and the inputs that became constants: with as few steps of the onnx package as can be, then as few constants.
+        `special`: also where only steps are spared."""
+        shapes, known = dict(self._options.shapes or {}), {**(self._options.values or {}), **{n: given[n] for n in replaced}}
+        for name, a in given.items():
+            if isinstance(a, np.ndarray):
+                shapes[name] = a.shape
+            elif isinstance(a, (list, tuple)):
+                shapes.update({name: ()} if not a else {f"{name}[{k}]": np.shape(item) for k, item in enumerate(a)})
+            elif a is None:
+                known[name] = None
+        best: tuple[Imported, frozenset[str]] | None = None
+        while True:
+            try:
+                found = importer.load(self._source, {n: s for n, s in shapes.items() if n not in known}, self._options.outputs, known)
+                wanted: tuple[str, ...] = found.info.wanted if special else ()
+                if best is None or len(found.info.foreign) < len(best[0].info.foreign):
+                    best = found, frozenset(n for n in known if n in given and given[n] is not None)
+            except ModelError as e:
+                wanted = e.values
+                if not _more(wanted, given, known) and best is None:
+                    raise
+            more = _more(wanted, given, known)
+            if not more:
+                assert best is not None
+                return best
+            known.update(more)
+
+
+def _more(wanted: tuple[str, ...], given: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """The values that are wanted, not known yet, and no more than a few numbers each."""
+    return {n: a for n in wanted if n not in known and isinstance(a := given.get(n), np.ndarray) and a.size <= FEW}
+
+
+def _shape(given: Any) -> Any:
+    return tuple(map(_shape, given)) if isinstance(given, (list, tuple)) else np.shape(given) if isinstance(given, np.ndarray) else str(type(given))
+
+
+def _digest(given: Any) -> bytes:
+    array = np.asarray(given)
+    return hashlib.blake2b(array.tobytes() + str(array.dtype).encode()).digest()
