@@ -16,6 +16,10 @@ from . import scalar as sc
 REGISTRY: dict[str, "Op"] = {}
 
 
+class Untyped(ValueError):
+    """The types of what an op gives cannot be told before its data is there."""
+
+
 @dataclass(frozen=True)
 class Term:
     """An op applied to things: a pattern where they are variables, a program where they are values."""
@@ -68,7 +72,7 @@ class Op:
         except Undecided as e:
             raise Undecided(f"{self.name}: {e}, given {', '.join(map(str, types))}", e.difference, e.wanted) from None
         except (TypeError, ValueError, IndexError) as e:
-            kind = TypeError if self.infer is None and isinstance(e, TypeError) else ValueError
+            kind = TypeError if self.infer is None and isinstance(e, TypeError) else Untyped if isinstance(e, Untyped) else ValueError
             raise kind(f"{self.name}: {e}, given {', '.join(map(str, types))}") from None
         return found if isinstance(found, tuple) else (found,)
 
