@@ -19,6 +19,7 @@ class Options:
     level: 0 (no timing) to 5 (every candidate); budget: seconds for timing, then the best guess is taken; threads: what the engine is tuned for.
     strict: only arithmetic that differs from the model's by the order of sums (no Winograd, no recurrent weights in half).
     check: run every region beside its reference.
+    max_iterations: of one loop whose end depends on the data; a run that wants more is refused.
     image, labels: how pictures become inputs and outputs become words, kept in the engine. cc: another clang than the ziglang wheel's.
     """
 
@@ -37,6 +38,7 @@ class Options:
     image: str | None = None
     labels: tuple[str, ...] | None = None
     cc: str | None = None
+    max_iterations: int = 1_000_000_000
 
     def __post_init__(self):
         if not isinstance(self.level, int) or not 0 <= self.level <= 5:
@@ -45,6 +47,8 @@ class Options:
             raise InputError(f"threads is a whole number from 1 to 256, got {self.threads!r}")
         if self.budget is not None and not self.budget >= 0:
             raise InputError(f"budget is a number of seconds, got {self.budget!r}")
+        if not isinstance(self.max_iterations, int) or self.max_iterations < 0:
+            raise InputError(f"max_iterations is a whole number from 0 on, got {self.max_iterations!r}")
         if self.image is not None:
             from .pictures import parse  # only engines that take pictures need it
             parse(self.image)

@@ -80,7 +80,7 @@ def _evaluated(name: str, model: str, given: Sequence[Any]) -> Sequence[Any]:
     try:
         run = evaluator(model)
         with np.errstate(all="ignore"):
-            return run.run(None, dict(zip(run.input_names, given, strict=True)))
+            return list(run.run(None, dict(zip(run.input_names, given, strict=True))))
     except EngineError as e:
         raise EngineError(f"{e} (step {name!r})") from None
     except _RAISED as e:

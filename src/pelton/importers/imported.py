@@ -7,13 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from pelton.errors import InputError
+from pelton.errors import InputError, ModelError
 from pelton.ir.dims import UNBOUNDED
 from pelton.ir.graph import Graph
 
 log = logging.getLogger("pelton.importers")
 
 Shape = str | Sequence[int | str | tuple[int, int, int]]
+
+
+class OnData(ModelError):
+    """What an importer wants to know depends on the data: no straight line of steps can do this, a script may."""
 
 
 class Range(NamedTuple):

@@ -16,7 +16,7 @@ from pelton.ops import get
 
 from . import onnx_ops_attention, onnx_ops_control, onnx_ops_conv, onnx_ops_image, onnx_ops_index, onnx_ops_linear  # noqa: F401  (readers)
 from . import onnx_ops_math, onnx_ops_norm, onnx_ops_quant, onnx_ops_reduce, onnx_ops_rnn, onnx_ops_shape  # noqa: F401  (readers)
-from .imported import Imported, Info, Range, Shape, log, parse_shape
+from .imported import Imported, Info, OnData, Range, Shape, log, parse_shape
 from .onnx_file import Source, read
 from .onnx_inputs import Inputs, Settled, check_names, settle
 from .onnx_program import BROKEN, Program, Scope, domain_of
@@ -32,7 +32,7 @@ def load(source: str | os.PathLike | bytes | onnx.ModelProto, shapes: Mapping[st
     tuples of integers and ranges. A run decides those that nobody gives, too, as far as the model can be read that way; a warning lists them.
     `outputs` may name inner tensors; only what they need is read. ModelError lists what is wrong with the model, InputError with the arguments.
     """
-    found = _converted(read(source))
+    found = converted(read(source))
     given = {name: parse_shape(name, s) for name, s in (shapes or {}).items()}
     settled: dict[str, Settled] = {}
     arrays: dict[str, np.ndarray] = {}
@@ -41,10 +41,12 @@ def load(source: str | os.PathLike | bytes | onnx.ModelProto, shapes: Mapping[st
         inputs, results = _read(program, given, settled, outputs)
         if not program.problems:
             break
+        if program.only_on_data() and not any(s.question for s in program.stuck):
+            raise OnData(_listed(program.problems, found.name))
         further = settle(program.stuck, inputs.open)
         if not further:
             _log(program)
-            raise ModelError(_listed(program.problems, found.name))
+            raise (OnData if program.only_on_data() else ModelError)(_listed(program.problems, found.name))
         settled.update(further)
     for name in [name for name, s in settled.items() if s.given_up][:-1]:                     # what was given up before it was known to help
         others = {k: s for k, s in settled.items() if k != name}
@@ -55,9 +57,9 @@ def load(source: str | os.PathLike | bytes | onnx.ModelProto, shapes: Mapping[st
     for text in inputs.told(settled, found.name):
         program.warn(text)
     _log(program)
-    graph = _program(program, inputs.values, results)
+    graph = finished(program, inputs.values, results)
     sizes = {s.name: (s.least, s.usual, s.most if s.most < UNBOUNDED else None) for s in symbols(graph)}
-    info = Info(str(found.path or ""), f"{found.model.producer_name} {found.model.producer_version}".strip(), found.model.ir_version, _opsets(program),
+    info = Info(str(found.path or ""), f"{found.model.producer_name} {found.model.producer_version}".strip(), found.model.ir_version, opsets_of(program),
                 sizes, tuple(inputs.defaulted), tuple(program.foreigners), tuple(program.warnings))
     return Imported(graph, info)
 
@@ -68,7 +70,7 @@ def _read(program: Program, given: Mapping[str, tuple[int | Range, ...]], settle
     found, graph = program.source, program.source.model.graph
     if found.opset is not None:
         program.warn(f"{found.name} has opset {found.opset}, which the onnx package converted to {OLDEST}")
-    scope = Scope(_opsets(program))
+    scope = Scope(opsets_of(program))
     program.constants_of(graph, scope)
     declared = [i for i in graph.input if i.name not in scope.bound]                # before IR 4 initializers are listed, too
     check_names("shapes", given, [i.name for i in declared], "inputs")
@@ -76,7 +78,7 @@ def _read(program: Program, given: Mapping[str, tuple[int | Range, ...]], settle
         raise ModelError(f"every input needs a name of its own, got {[i.name for i in declared]} ({found.name})")
     inputs = Inputs(program, scope, declared, given, settled)
     scope.declared = program.declared(graph)
-    names = _outputs(program, scope, outputs)
+    names = check_outputs(program, scope, outputs)
     program.read(graph.node, scope, names)
     results = {}
     for name in names:
@@ -101,7 +103,7 @@ def _listed(problems: list[str], name: str) -> str:
     return "\n  - ".join([f"{len(problems)} problems in {name}:", *problems[:SHOWN], *more])
 
 
-def _converted(found: Source) -> Source:
+def converted(found: Source) -> Source:
     """The model, in the oldest opset that readers know if it is older."""
     version = min((o.version for o in found.model.opset_import if not domain_of(o.domain)), default=OLDEST)
     if version >= OLDEST:
@@ -114,7 +116,7 @@ def _converted(found: Source) -> Source:
     return replace(found, model=model, opset=version)
 
 
-def _opsets(program: Program) -> dict[str, int]:
+def opsets_of(program: Program) -> dict[str, int]:
     opsets = {domain_of(o.domain): o.version for o in program.source.model.opset_import}
     version, newest = opsets.get("", OLDEST), onnx.defs.onnx_opset_version()
     if version > newest:
@@ -123,7 +125,7 @@ def _opsets(program: Program) -> dict[str, int]:
     return opsets
 
 
-def _outputs(program: Program, scope: Scope, asked: Iterable[str] | None) -> list[str]:
+def check_outputs(program: Program, scope: Scope, asked: Iterable[str] | None) -> list[str]:
     graph = program.source.model.graph
     if asked is not None:
         names = [asked] if isinstance(asked, str) else list(asked)
@@ -137,7 +139,7 @@ def _outputs(program: Program, scope: Scope, asked: Iterable[str] | None) -> lis
 
 # --- the program
 
-def _program(program: Program, inputs: list[Value], results: Mapping[str, Value]) -> Graph:
+def finished(program: Program, inputs: list[Value], results: Mapping[str, Value]) -> Graph:
     """The graph with the model's names: those of inputs and outputs exactly, all others made unique."""
     to: dict[Value, Value] = {v: v for v in inputs}
     constants, copies, outputs = dict(program.constants), [], []

@@ -5,19 +5,19 @@ from itertools import accumulate
 
 from pelton.ir.dims import equal, is_known
 from pelton.ir.graph import Value
-from pelton.ir.types import BOOL, I64, TensorType
+from pelton.ir.types import BOOL, I64
 
-from .onnx_reading import Items, Reading, Reported, Thing, reads
+from .onnx_reading import Items, Reading, Thing, reads
 
 UNROLLED = 256                 # iterations of a loop with a known count that are written out
 
 
 @reads("If")
 def if_(n: Reading) -> tuple[Thing, ...]:
-    """The branch of a constant condition in place; a condition that depends on the data runs on the onnx package."""
+    """The branch of a constant condition in place."""
     condition = n.known(n.input(0))
     if condition is None:
-        return n.foreign()
+        raise n.branches()
     return n.program.branch(n, n.attr("then_branch" if condition.all() else "else_branch"), {})
 
 
@@ -30,37 +30,22 @@ def loop(n: Reading) -> tuple[Thing, ...]:
     if len(names) != 2 + len(carried) or len(body.output) < 1 + len(carried):
         raise n.refuse(f"Loop with {len(carried)} carried values needs a body of {2 + len(carried)} inputs, got {len(names)}")
     if (n.optional(0) is not None and count is None) or (go_on is not None and n.known(go_on) is None) or (count is not None and count.item() > UNROLLED):
-        return _loop_on_data(n)
+        raise n.branches()
     condition, scanned = go_on if go_on is not None else n.constant(True, BOOL), []
     state = n.program.mark()
     for i in range(UNROLLED + 1):
         known = n.known(condition)
         if known is None or i == UNROLLED and count is None:
             n.program.rewind(state)
-            return _loop_on_data(n)
+            raise n.branches()
         if not known.all() or count is not None and i >= count.item():
             break
         found = n.program.branch(n, body, dict(zip(names, (n.constant(i, I64), condition, *carried))))
         condition, carried = n.value(found[0]), found[1:1 + len(carried)]
         scanned.append([n.value(v) for v in found[1 + len(carried):]])
     if not scanned and len(body.output) > 1 + len(carried):
-        return _loop_on_data(n)
+        raise n.branches()
     return *carried, *(_stacked(n, values, 0) for values in zip(*scanned))
-
-
-def _loop_on_data(n: Reading) -> tuple[Thing, ...]:
-    """One foreign step. What is carried keeps its type if the body, read once on any values of those types, gives them back."""
-    body, carried = n.attr("body"), n.things[2:]
-    given = [Value(TensorType(I64), "i"), Value(TensorType(BOOL), "go"), *(Value(t.type, "carried") if isinstance(t, Value) else t for t in carried)]
-    state, types = n.program.mark(), {}
-    try:
-        found = n.program.branch(n, body, dict(zip([i.name for i in body.input], given)))
-        types = {i: after.type for i, (t, after) in enumerate(zip(carried, found[1:]))
-                 if isinstance(t, Value) and isinstance(after, Value) and after.type == t.type}
-    except Reported:
-        pass
-    n.program.rewind(state)
-    return n.foreign(types)
 
 
 def _stacked(n: Reading, values: tuple[Value, ...], axis: int) -> Value:
@@ -75,7 +60,7 @@ def scan(n: Reading) -> tuple[Thing, ...]:
     """Iterations written out: their number is the size of an axis."""
     body, scans = n.attr("body"), n.attr("num_scan_inputs")
     if n.opset < 9:
-        raise n.refuse("Scan of opset 8 is not supported; export the model with opset 9 or later")
+        raise n.branches()
     states, inputs = n.things[:len(n.things) - scans], [n.value(v) for v in n.things[len(n.things) - scans:]]
     outputs = len(body.output) - len(states)
     axes = [n.axis(a, x.type.rank) for a, x in zip(n.attr("scan_input_axes") or (0,) * scans, inputs)]
@@ -88,7 +73,7 @@ def scan(n: Reading) -> tuple[Thing, ...]:
         raise n.refuse(f"Scan needs inputs of one length, got {' and '.join(map(str, lengths))}")
     (length,) = lengths
     if not is_known(length) or not 0 < length <= UNROLLED:
-        return n.foreign()
+        raise n.branches()
     names, scanned = [i.name for i in body.input], []
     for i in range(length):
         pieces = []

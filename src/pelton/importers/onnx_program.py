@@ -16,11 +16,12 @@ from pelton.ir.evaluate import evaluate_node
 from pelton.ir.graph import Node, Value
 from pelton.ir.types import I64, DType, TensorType
 from pelton.ops.foreign import DTYPES
-from pelton.ops.op import Op, get
+from pelton.ops.op import Op, Untyped, get
 
 from . import onnx_foreign, onnx_names, onnx_sizes
+from .imported import OnData
 from .onnx_file import Source, array_of, dense
-from .onnx_reading import READERS, OnData, Reader, Reading, Reported, Thing, schema_of
+from .onnx_reading import READERS, Branches, Reader, Reading, Reported, Thing, schema_of
 
 SMALL = 1 << 20                        # constants up to this many elements may grow out of smaller ones
 FEW = 1 << 12                          # sizes that are reckoned with one by one
@@ -92,6 +93,8 @@ class Program:
         self.warnings: list[str] = []
         self.foreigners: list[str] = []
         self.stuck: list[Stuck] = []
+        self.on_data: set[str] = set()                     # those of the problems that are no more than that something depends on the data
+        self.asked: list[Value] = []                       # what readers wanted to know the numbers of, and could not
         self.sizes: dict[Value, np.ndarray] = {}           # integers (and floats) that are sizes or made of them, as objects
         self.open: Mapping[str, str] = {}                  # the symbols of sizes that nobody gave
         self.dimensions: dict[str, Size] = {}              # what the model's names of dimensions stand for
@@ -118,7 +121,7 @@ class Program:
         for node in ordered:
             if scope.main and self.stuck and self.open:     # it will be tried again, with less left open
                 return
-            things = self._node(node, scope)
+            things = self.node(node, scope)
             for name, thing in zip(node.output, things):
                 if name:
                     self.bind(scope, name, thing)
@@ -145,7 +148,7 @@ class Program:
                 held = array() if held is None else held
                 if scope.main:
                     self._arrays[name] = held
-                value: Value | Broken = self._hold(held, name)
+                value: Value | Broken = self.hold(held, name)
             except ModelError as e:
                 self.problems.append(str(e))
                 value = BROKEN
@@ -207,7 +210,8 @@ class Program:
 
     # --- nodes
 
-    def _node(self, node: onnx.NodeProto, scope: Scope) -> Sequence[Thing | Broken]:
+    def node(self, node: onnx.NodeProto, scope: Scope) -> Sequence[Thing | Broken]:
+        """What the outputs of a node stand for; BROKEN, with the problem noted, where it cannot be read."""
         broken = (BROKEN,) * len(node.output)
         read = onnx_names.read_by(node)
         for name in sorted(read):
@@ -220,16 +224,26 @@ class Program:
             return self._translate(node, scope, tuple(cast(Thing, scope.find(name)) if name else None for name in node.input))
         except ModelError as e:
             self._is_stuck(node, scope, e.__cause__)
-            self.problems.append(str(e))
+            self._problem(str(e), isinstance(e, OnData) or isinstance(e.__cause__, Undecided))
         except Reported:
             pass
         except Undecided as e:
             self._is_stuck(node, scope, e)
-            self.problems.append(f"{node.op_type}: {e}; {ADVICE} ({self.where(node, scope)})")
+            self._problem(f"{node.op_type}: {e}; {ADVICE} ({self.where(node, scope)})", True)
         except _RAISED as e:                                # attributes that fit the schema, but not each other
             self._is_stuck(node, scope)
-            self.problems.append(f"{node.op_type} cannot be read: {type(e).__name__}: {e} ({self.where(node, scope)})")
+            text = f"{node.op_type} cannot be read: {type(e).__name__}: {e} ({self.where(node, scope)})"
+            self._problem(text, bool(self.stuck[-1].met))   # they may fit for the sizes of a run
         return broken
+
+    def _problem(self, text: str, on_data: bool) -> None:
+        self.problems.append(text)
+        if on_data:
+            self.on_data.add(text)
+
+    def only_on_data(self) -> bool:
+        """Whether there is no other problem than that something depends on the data."""
+        return self.on_data.issuperset(self.problems)
 
     def _is_stuck(self, node: onnx.NodeProto, scope: Scope, question: BaseException | None = None) -> None:
         read = [thing for name in sorted(onnx_names.read_by(node)) if isinstance(thing := scope.find(name), Value)]
@@ -265,6 +279,8 @@ class Program:
             found = reader(n)
         except OnData as reason:
             self.rewind(mark)
+            if isinstance(reason, Branches):
+                raise
             try:
                 return self.foreign(n, {})
             except ModelError:
@@ -314,6 +330,8 @@ class Program:
             types = op.infer_types(tuple(v.type for v in inputs), complete)
         except Undecided as e:
             raise n.refuse(f"{e}; {ADVICE}") from e
+        except Untyped as e:
+            raise OnData(f"{e} ({n.where})") from None
         except (TypeError, ValueError) as e:
             raise n.refuse(str(e)) from None
         constants = self.constants
@@ -335,7 +353,7 @@ class Program:
             found = op.evaluate(arrays, complete) if op.name in _MOVES else evaluate_node(node, arrays)
         except _RAISED as e:
             raise n.refuse(f"{op.name} of constants failed: {e}") from None
-        return tuple(self._hold(np.asarray(a, v.type.dtype.numpy, order="C"), v.name) for a, v in zip(found, node.outputs))
+        return tuple(self.hold(np.asarray(a, v.type.dtype.numpy, order="C"), v.name) for a, v in zip(found, node.outputs))
 
     def numbers(self, value: Value) -> np.ndarray | None:
         """The array of a constant, or sizes as objects; None for everything else."""
@@ -370,13 +388,14 @@ class Program:
     def constant(self, array: np.ndarray) -> Value:
         """A constant; equal small ones are one."""
         if array.size > 64 or array.dtype.kind in "OUST":
-            return self._hold(array, "constant")
+            return self.hold(array, "constant")
         key = (array.dtype.name, array.shape, array.tobytes())
         if key not in self._small:
-            self._small[key] = self._hold(array, "constant")
+            self._small[key] = self.hold(array, "constant")
         return self._small[key]
 
-    def _hold(self, array: np.ndarray, name: str) -> Value:
+    def hold(self, array: np.ndarray, name: str) -> Value:
+        """A constant of its own."""
         array = array.astype(object) if array.dtype.kind in "UST" else array
         value = Value(TensorType.of(array), name)
         self.constants[value] = array

@@ -17,6 +17,8 @@ from pelton.ir.graph import Value
 from pelton.ir.types import I64, DType, TensorType
 from pelton.ops.foreign import DTYPES
 
+from .imported import OnData
+
 if TYPE_CHECKING:
     from .onnx_program import Program, Scope
 
@@ -35,8 +37,8 @@ class Reported(Exception):
     """What is needed could not be read, and that has been noted already."""
 
 
-class OnData(ModelError):
-    """What a reader wants to know depends on the data; the onnx package can run the node all the same where its output types are known."""
+class Branches(OnData):
+    """What the data decides is what runs, or how much of it there is: a script can do that, one step of an engine cannot."""
 
 
 Thing = Value | Items | None            # what a name stands for; None is an absent optional
@@ -97,6 +99,10 @@ class Reading:
         """The error to raise; says where."""
         return ModelError(f"{reason} ({self.where})")
 
+    def branches(self) -> Branches:
+        """The error to raise where a script has to do it."""
+        return Branches(f"what {self.op} does depends on the data ({self.where})")
+
     # --- inputs
 
     def input(self, i: int) -> Value:
@@ -145,6 +151,7 @@ class Reading:
         """The constant that input i has to be, or sizes as objects."""
         array = self.program.numbers(self.input(i))
         if array is None:
+            self.program.asked.append(self.input(i))
             raise OnData(f"{self.op} needs a constant as its {what}, but it depends on the data; give the model fixed sizes, "
                          f"or declare the shapes of its outputs ({self.where})")
         return array

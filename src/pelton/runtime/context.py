@@ -37,6 +37,10 @@ def _after_fork() -> None:
         context._lock = threading.Lock()
 
 
+def survives_fork(context: Context) -> None:
+    _alive.add(context)
+
+
 os.register_at_fork(after_in_child=_after_fork)
 
 
@@ -55,7 +59,7 @@ class Context:
         self._known: OrderedDict[tuple, Prepared] = OrderedDict()
         self._only = None if plain.symbols else self._prepare({})
         self._lock = threading.Lock()
-        _alive.add(self)
+        survives_fork(self)
 
     def _prepare(self, values: Mapping[str, int]) -> Prepared:
         """The engine for these values of its symbols."""

@@ -13,7 +13,7 @@ import numpy as np
 from pelton.backends.cpu import load_code
 from pelton.backends.cpu.memory import aligned
 from pelton.engine import engine as plain_engine
-from pelton.engine import file, sizes
+from pelton.engine import file, script_file, sizes
 from pelton.engine.check import check
 from pelton.engine.engine import Port, Step, Symbol, strings_in
 
@@ -46,6 +46,9 @@ class Engine:
         if self.host:
             log.warning("engine %r runs %d of its %d steps on the host, by their reference: %s", plain.name, len(self.host), len(plain.steps),
                         ", ".join(plain.steps[i].name for i in self.host))
+        self._start()
+
+    def _start(self) -> None:
         self._contexts: deque[Context] = deque()                     # those that no run is using
 
     def host_steps(self, plain: plain_engine.Engine, values: Mapping[str, int]) -> dict[int, HostStep]:
@@ -91,7 +94,7 @@ class Engine:
         try:
             context = self._contexts.pop()
         except IndexError:
-            context = Context(self)
+            context = self.context()
         try:
             return context.run(inputs, out)
         finally:
@@ -102,7 +105,7 @@ class Engine:
         try:
             context = self._contexts.pop()
         except IndexError:
-            context = Context(self)
+            context = self.context()
         try:
             return context(*arrays)
         finally:
@@ -131,4 +134,8 @@ def load(source: str | os.PathLike[str] | bytes, verify: bool = False) -> Engine
     An engine holds machine code: load only what you would run as a program. Raises EngineError, saying what to do, for what is no engine,
     is damaged, or does not run on this machine.
     """
-    return Engine(file.read(source, verify))
+    plain = script_file.read(source, verify)
+    if isinstance(plain, plain_engine.Engine):
+        return Engine(plain)
+    from .script import ScriptEngine  # is an Engine itself
+    return ScriptEngine(plain)
