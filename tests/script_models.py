@@ -153,7 +153,8 @@ def shapes_as_inputs():
     return (model(nodes, {"x": (T.FLOAT, ["n"]), "shape": (T.INT64, [2]), "end": (T.INT64, [1]), "wide": (T.INT64, [3])},
                   {"y": (T.FLOAT, [None, None, None]), "z": (T.FLOAT, [None, None]), "r": (T.INT64, ["e"])},
                   {"zero": ints(0), "nil": np.int64(0), "step": np.int64(1)}),
-            [{"x": floats(12), "shape": ints(3, 4), "end": ints(2), "wide": ints(5, 1, 1)}, {"x": floats(10), "shape": ints(5, 2), "end": ints(4), "wide": ints(1, 4, 2)},
+            [{"x": floats(12), "shape": ints(3, 4), "end": ints(2), "wide": ints(5, 1, 1)},
+             {"x": floats(10), "shape": ints(5, 2), "end": ints(4), "wide": ints(1, 4, 2)},
              {"x": floats(6), "shape": ints(2, 3), "end": ints(9), "wide": ints(2, 2, 3)}])
 
 

@@ -68,8 +68,9 @@ def _carried(cut: Cut, read: Callable[[Types], tuple[Block, Types]], given: Type
                 continue
             shape: list[Size] = []
             for axis, (d, e) in enumerate(zip(t.shape, new.shape)):
-                varies = isinstance(d, Dim) and str(d) in ours
-                shape.append(d if d == e or varies else cut.symbols.fresh(f"{name}_{axis}"))
+                least = max(0, min(dims.bounds(d)[0], dims.bounds(e)[0]))
+                varies = isinstance(d, Dim) and str(d) in ours and dims.bounds(d)[0] <= least
+                shape.append(d if d == e or varies else cut.symbols.fresh(f"{name}_{axis}", least if str(d) not in ours else 0))
                 if shape[-1] is not d:
                     ours.add(str(shape[-1]))
             after.append(TensorType(t.dtype, tuple(shape)))

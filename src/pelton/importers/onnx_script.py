@@ -263,7 +263,7 @@ class Cut:
         reads = {name for node in segment.taken for name in onnx_names.read_by(node)}
         spare = sum(known.constants[name].nbytes for name in reads if name in known.constants)
         found = {s.name for s in dims.symbols([v.type.shape for v in graph.inputs])}
-        if found <= self._given and not segment.settled or (spare > SPARE and not segment.settled):
+        if not segment.assumed and (found <= self._given or spare > SPARE):
             return None
         wanted, steps = {v.name for v in graph.outputs}, list[Host]()
         for node in reversed(segment.taken):

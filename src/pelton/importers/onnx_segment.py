@@ -119,6 +119,7 @@ class Segment:
     def _bind(self, program: Program, scope: Scope) -> None:
         """Binds what the nodes read from before: constants, sizes, and inputs with sizes of this segment's own."""
         names = [name for name in dict.fromkeys(name for reads in self._reads for name in sorted(reads)) if name in self.known]
+        self.assumed = bool(self.settled)                  # whether there are sizes for which this will not do
         self.inputs: dict[Value, str] = {}
         self.origin: dict[str, Feed] = {}                  # symbol → where a run finds it
         self._inside: dict[str, Size] = {}                 # symbols of the model, or texts of other sizes outside → the size in here
@@ -127,9 +128,9 @@ class Segment:
         places += [(d, Feed(name, "value", i)) for name in names if name in self.known.sizes for i, d in enumerate(self.known.sizes[name].flat)]
         lone = [(s, d, feed) for d, feed in places if isinstance(d, Dim) and len(found := dims.symbols(d)) == 1
                 and (s := next(iter(found))) and d == dims.symbol(s.name, s.least, s.usual, s.most)]
-        for s, d, feed in sorted(lone, key=lambda x: isinstance(self.settled[x[0].name].size, str) if x[0].name in self.settled else False):
+        for s, size, feed in sorted(lone, key=lambda x: isinstance(self.settled[x[0].name].size, str) if x[0].name in self.settled else False):
             if s.name not in self._inside:
-                self._define(s.name, s.name, Range(s.least, s.usual, s.most), d, feed)
+                self._define(s.name, s.name, Range(s.least, s.usual, s.most), size, feed)
         for d, feed in places:
             if isinstance(d, Dim) and str(d) not in self._inside and self._expressed(d) is None:
                 low, high = dims.bounds(d)
@@ -156,6 +157,8 @@ class Segment:
     def _define(self, key: str, name: str, bounds: Range, outside: Size, feed: Feed) -> None:
         size = self.settled[name].size if name in self.settled else bounds
         self._outside[name], self.origin[name] = outside, feed
+        if isinstance(size, Range) and not size.least:     # that there is something: what is made for nothing, too, is hardly ever better for anything else
+            self.assumed, size = True, Range(1, max(size.usual, 1), max(size.most, 1))
         self._inside[key] = self._inside[name] = (
             dims.symbol(name, *size) if isinstance(size, Range) else parse_size(size, self._inside) if isinstance(size, str) else size)
 
@@ -190,11 +193,13 @@ class Segment:
                 return True
         asks = [s for s in stuck if s.question is not None]
         local = {name: name for name in self._outside if name not in self.open}
-        found = {k: s for k, s in settle(asks, local).items() if not s.given_up and k not in self.settled} if asks else {}
-        if not found and asks:
-            whole = {k: s for k, s in settle(asks, {k: v for k, v in self.open.items() if k in self._outside}).items() if not s.given_up}
-            if whole:
-                raise Unsettled(whole)
+        everywhere = bool(asks) and all(x.name in self.open for s in asks if s.question for x in dims.symbols(s.question.difference))
+        found = settle(asks, self.open if everywhere else local) if asks else {}
+        if asks and not everywhere and all(s.given_up for s in found.values()):
+            found = settle(asks, {name: name for name in self._outside})
+        found = {k: s for k, s in found.items() if not s.given_up and k not in self.settled}
+        if everywhere and found:
+            raise Unsettled(found)
         self.settled.update(found)
         return bool(found)
 

@@ -78,6 +78,11 @@ class Engine:
         return {p.name: p.shape for p in plain.inputs}
 
     @property
+    def parts(self) -> tuple[Engine, ...]:
+        """The engines that it consists of: itself, unless it is a script over others."""
+        return (self,)
+
+    @property
     def steps(self) -> tuple[Step, ...]:
         return self.plain.steps
 

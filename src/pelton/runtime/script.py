@@ -71,6 +71,10 @@ class ScriptEngine(Engine):
         return {p.name: p.shape for p in self.ports({**{s.name: s.usual for s in self.script.symbols}, **(values or {})})}
 
     @property
+    def parts(self) -> tuple[Engine, ...]:
+        return tuple(self.engines)
+
+    @property
     def steps(self) -> tuple[Step, ...]:
         """Those of all engines, one after the other, then those between them, whose times include what they run."""
         return (*(s for e in self.engines for s in e.steps), *self._between)
@@ -147,8 +151,8 @@ class ScriptContext(Context):
             self._clock, self._times = {}, [[0] * len(e.steps) for e in self.owner.engines]
             try:
                 self._run(inputs, None)
-                between = [self._clock.get(id(a), 0) for a in between(self.owner.script.main)]
-                return list(zip(self.owner.steps, [*(t for times in self._times for t in times), *between], strict=True))
+                outside = [self._clock.get(id(a), 0) for a in between(self.owner.script.main)]
+                return list(zip(self.owner.steps, [*(t for times in self._times for t in times), *outside], strict=True))
             finally:
                 self._clock = None
 
