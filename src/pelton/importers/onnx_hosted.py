@@ -98,7 +98,8 @@ def types(cut: Cut, node: onnx.NodeProto, known: Known) -> list[TensorType | Non
 def _own_types(node: onnx.NodeProto, x: TensorType, count: Size, known: Known) -> list[TensorType | None]:
     attributes = _attributes(node)
     axis = attributes.get("axis")
-    cut = TensorType(x.dtype, (count,)) if axis is None else TensorType(x.dtype, tuple(count if i == axis % x.rank else d for i, d in enumerate(x.shape)))
+    axis = None if axis is None else axis % max(x.rank, 1)
+    cut = TensorType(x.dtype, (count,) if axis is None else tuple(count if i == axis else d for i, d in enumerate(x.shape)))
     vector = TensorType(I64, (count,))
     match node.op_type:
         case "NonZero":

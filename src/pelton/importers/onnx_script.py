@@ -48,7 +48,10 @@ def load(source: str | os.PathLike | bytes | onnx.ModelProto, shapes: Mapping[st
     """A model as a script. Arguments and errors are those of `onnx.load`."""
     found = converted(read(source))
     if found.model.functions:
-        found = Source(onnx.inliner.inline_local_functions(found.model), found.path, found.opset)
+        try:
+            found = Source(onnx.inliner.inline_local_functions(found.model), found.path, found.opset)
+        except (RuntimeError, ValueError, TypeError) as e:
+            raise ModelError(f"the functions of {found.name} cannot be written in place of their calls: {e}") from None
     given = {name: parse_shape(name, s) for name, s in (shapes or {}).items()}
     settled: dict[str, Settled] = {}
     while True:

@@ -54,6 +54,7 @@ class Context:
         plain = engine.plain
         self.engine = engine
         self.threads = min(default_threads(), plain.meta.get("threads") or MAX_THREADS) if threads is None else check_threads(threads)
+        self.remembered = REMEMBERED
         self._arena = allocate(0)
         self._names, self._output_names = ({p.name for p in ports} for ports in (plain.inputs, plain.outputs))
         self._known: OrderedDict[tuple, Prepared] = OrderedDict()
@@ -71,7 +72,7 @@ class Context:
         check_memory(plain.name, plain.arena + made, max((s.scratch for s in plain.steps), default=0), self.threads)
         if plain.arena > self._arena.nbytes:
             self._known.clear()                                  # they point into the old one
-            self._arena = allocate(plain.arena)
+            self._arena = allocate(max(plain.arena, 2 * self._arena.nbytes))     # what grows step by step should not come here at each
         return Prepared(engine, plain, self._arena, self.threads, engine.host_steps(plain, values) if values else engine.host)
 
     def _for(self, inputs: Mapping[str, Any]) -> Prepared:
@@ -93,7 +94,7 @@ class Context:
             for port, *_ in found.inputs:
                 if port.shape != shapes[port.name]:
                     fit(port, inputs[port.name])
-            if len(self._known) >= REMEMBERED:
+            if len(self._known) >= self.remembered:
                 self._known.popitem(last=False)
             self._known[key] = found
         else:

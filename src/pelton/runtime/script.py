@@ -1,6 +1,7 @@
 """Scripts at run time: engines, and between them steps of Python over the arrays that have names."""
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -21,6 +22,8 @@ from .context import Context, survives_fork
 from .engine import Engine
 from .machine import check_machine
 
+log = logging.getLogger("pelton.runtime")
+REMEMBERED = 1024                                                # shapes that an engine in a loop keeps ready
 Call = Callable[..., Sequence[Any]]
 
 
@@ -133,10 +136,12 @@ class ScriptContext(Context):
         self.engine = engine
         self.owner = engine
         self.contexts = [e.context(threads) for e in engine.engines]
+        for context in self.contexts:
+            context.remembered = REMEMBERED
         self.threads = max((c.threads for c in self.contexts), default=threads or 1)
         self._room = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
         self._clock: dict[int, int] | None = None                    # in a profile: id of a script's step → nanoseconds
-        self._times: list[list[int]] = []                            # and per engine those of its steps
+        self._times: list[list[tuple[Step, int]]] = []               # and per engine its steps and theirs
         self._lock = threading.Lock()
         survives_fork(self)
 
@@ -148,11 +153,12 @@ class ScriptContext(Context):
     def profile(self, inputs: Mapping[str, np.ndarray]) -> list[tuple[Step, int]]:
         """Every step with the nanoseconds it took in all its runs; steps between the engines include what they run."""
         with self._lock:
-            self._clock, self._times = {}, [[0] * len(e.steps) for e in self.owner.engines]
+            self._clock = {}
+            self._times = [[(s, 0) for s in sizes.at(e.plain, sizes.usual(e.plain)).steps] for e in self.owner.engines]
             try:
                 self._run(inputs, None)
-                outside = [self._clock.get(id(a), 0) for a in between(self.owner.script.main)]
-                return list(zip(self.owner.steps, [*(t for times in self._times for t in times), *outside], strict=True))
+                outside = [(step_of(a), self._clock.get(id(a), 0)) for a in between(self.owner.script.main)]
+                return [*(t for times in self._times for t in times), *outside]
             finally:
                 self._clock = None
 
@@ -197,12 +203,13 @@ class ScriptContext(Context):
         try:
             feeds = {p.name: _fed(f, names[f.name]) for p, f in zip(ports, action.feeds)}
             found = tuple(context.run(feeds).values())
-        except InputError:
+        except InputError as e:
             if action.otherwise is None:
                 raise
+            log.debug("engine %d of %r does not take these sizes, its nodes run by reference: %s", action.engine, self.owner.name, e)
             return self._block(action.otherwise, Names(names))
         if self._clock is not None:
-            self._times[action.engine] = [a + b for a, (_, b) in zip(self._times[action.engine], context.profile(feeds))]
+            self._times[action.engine] = [(s, a + b) for (_, a), (s, b) in zip(self._times[action.engine], context.profile(feeds))]
         return found
 
     def _host(self, action: Host, names: Names) -> Sequence[Any]:
