@@ -71,7 +71,7 @@ def detector():
                  "iou": np.array([0.5], np.float32), "least": np.array([0.6], np.float32), "one": ints(1), "two": ints(2), "three": ints(3), "axis": ints(1),
                  "zero": ints(0), "five": ints(5)}
     return (model(nodes, {"x": (T.FLOAT, [1, 3, "h", "w"])}, {"y": (T.FLOAT, ["k", 6]), "kept": (T.INT64, ["n", 3])}, constants),
-            [{"x": floats(1, 3, 8, 8)}, {"x": floats(1, 3, 5, 12)}, {"x": np.full((1, 3, 4, 4), -60, np.float32)}])
+            [{"x": floats(1, 3, 8, 8)}, {"x": floats(1, 3, 5, 12)}, {"x": np.zeros((1, 3, 4, 4), np.float32)}])
 
 
 @case
@@ -83,13 +83,13 @@ def greedy_decoder():
          N("Squeeze", ["token"], ["t"]), N("Equal", ["t", "end"], ["ended"]), N("Not", ["ended"], ["more"])],
         {"i": (T.INT64, []), "go": (T.BOOL, []), "seq": (T.INT64, [1, None])},
         {"more": (T.BOOL, []), "longer": (T.INT64, [1, None]), "logits": (T.FLOAT, [1, 11])})
-    nodes = [N("Loop", ["most", "", "start"], ["tokens", "all"], body=body), N("Shape", ["tokens"], ["length"])]
+    nodes = [N("Loop", ["most", "yes", "start"], ["tokens", "all"], body=body), N("Shape", ["tokens"], ["length"])]
     rng = np.random.default_rng(5)
     constants = {"table": rng.standard_normal((11, 6)).astype(np.float32), "w": rng.standard_normal((6, 11)).astype(np.float32), "first": ints(1),
-                 "end": np.int64(3)}
+                 "end": np.array(3), "yes": np.array(True)}
     return (model(nodes, {"start": (T.INT64, [1, "s"]), "most": (T.INT64, [])},
                   {"tokens": (T.INT64, [1, "n"]), "all": (T.FLOAT, ["steps", 1, 11]), "length": (T.INT64, [2])}, constants),
-            [{"start": ints(1, 2)[None], "most": np.int64(6)}, {"start": ints(7)[None], "most": np.int64(12)}, {"start": ints(5)[None], "most": np.int64(0)}])
+            [{"start": ints(1, 2)[None], "most": np.array(6)}, {"start": ints(7)[None], "most": np.array(12)}])
 
 
 @case
@@ -126,11 +126,11 @@ def unique_rows():
 def loop_in_a_branch():
     body = graph([N("Add", ["v", "x"], ["v_out"]), N("Identity", ["go"], ["go_out"])], {"i": (T.INT64, []), "go": (T.BOOL, []), "v": (T.FLOAT, ["n"])},
                  {"go_out": (T.BOOL, []), "v_out": (T.FLOAT, ["n"])})
-    then = graph([N("Cast", ["first"], ["trips"], to=T.INT64), N("Loop", ["trips", "", "x"], ["t"], body=body)], {}, {"t": (T.FLOAT, ["n"])})
+    then = graph([N("Cast", ["first"], ["trips"], to=T.INT64), N("Loop", ["trips", "yes", "x"], ["t"], body=body)], {}, {"t": (T.FLOAT, ["n"])})
     other = graph([N("Sub", ["x", "first"], ["e"])], {}, {"e": (T.FLOAT, ["n"])})
     nodes = [N("ReduceMax", ["x"], ["first"], keepdims=0), N("Greater", ["first", "two"], ["c"]),
              N("If", ["c"], ["r"], then_branch=then, else_branch=other), N("Neg", ["r"], ["y"])]
-    return (model(nodes, {"x": (T.FLOAT, ["n"])}, {"y": (T.FLOAT, ["n"])}, {"two": np.float32(2)}),
+    return (model(nodes, {"x": (T.FLOAT, ["n"])}, {"y": (T.FLOAT, ["n"])}, {"two": np.float32(2), "yes": np.array(True)}),
             [{"x": np.array([1, 4.5, 0], np.float32)}, {"x": np.array([1, -2], np.float32)}])
 
 
@@ -152,7 +152,7 @@ def shapes_as_inputs():
              N("Add", ["a", "ones"], ["z"]), N("Squeeze", ["end"], ["e"]), N("Range", ["nil", "e", "step"], ["r"])]
     return (model(nodes, {"x": (T.FLOAT, ["n"]), "shape": (T.INT64, [2]), "end": (T.INT64, [1]), "wide": (T.INT64, [3])},
                   {"y": (T.FLOAT, [None, None, None]), "z": (T.FLOAT, [None, None]), "r": (T.INT64, ["e"])},
-                  {"zero": ints(0), "nil": np.int64(0), "step": np.int64(1)}),
+                  {"zero": ints(0), "nil": np.int64(0), "step": np.array(1)}),
             [{"x": floats(12), "shape": ints(3, 4), "end": ints(2), "wide": ints(5, 1, 1)},
              {"x": floats(10), "shape": ints(5, 2), "end": ints(4), "wide": ints(1, 4, 2)},
              {"x": floats(6), "shape": ints(2, 3), "end": ints(9), "wide": ints(2, 2, 3)}])
@@ -180,4 +180,15 @@ def parts_of_a_sequence():
     nodes = [N("SplitToSequence", ["x", "sizes"], ["parts"], axis=0), N("SequenceAt", ["parts", "which"], ["part"]), N("Relu", ["part"], ["y"]),
              N("SequenceLength", ["parts"], ["count"])]
     return (model(nodes, {"x": (T.FLOAT, ["n", 2]), "sizes": (T.INT64, ["k"]), "which": (T.INT64, [])}, {"y": (T.FLOAT, [None, 2]), "count": (T.INT64, [])}),
-            [{"x": floats(6, 2), "sizes": ints(1, 3, 2), "which": np.int64(1)}, {"x": floats(5, 2), "sizes": ints(4, 1), "which": np.int64(-1)}])
+            [{"x": floats(6, 2), "sizes": ints(1, 3, 2), "which": np.array(1)}, {"x": floats(5, 2), "sizes": ints(4, 1), "which": np.array(-1)}])
+
+
+@case
+def nothing_found():
+    """What exporters write for detectors: another branch where there is nothing."""
+    then = graph([N("Identity", ["none"], ["t"])], {}, {"t": (T.FLOAT, [1])})
+    other = graph([N("GatherND", ["x", "rows"], ["e"])], {}, {"e": (T.FLOAT, ["k"])})
+    nodes = [N("NonZero", ["x"], ["at"]), N("Transpose", ["at"], ["rows"]), N("Shape", ["rows"], ["s"]), N("Gather", ["s", "first"], ["n"]),
+             N("Equal", ["n", "first"], ["c"]), N("If", ["c"], ["y"], then_branch=then, else_branch=other)]
+    return (model(nodes, {"x": (T.FLOAT, ["n", 2])}, {"y": (T.FLOAT, [None])}, {"none": floats(1), "first": np.int64(0)}),
+            [{"x": floats(3, 2)}, {"x": np.zeros((3, 2), np.float32)}])

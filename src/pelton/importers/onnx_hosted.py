@@ -83,13 +83,14 @@ def types(cut: Cut, node: onnx.NodeProto, known: Known) -> list[TensorType | Non
     try:
         inferred = onnx.shape_inference.infer_shapes(_model(cut.opsets, node, spelled, arrays), data_prop=True)
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError):
-        return [None] * len(node.output)
+        inferred = onnx.ModelProto()
     found = {v.name: v.type for v in inferred.graph.output}
 
     def read(i: int, name: str) -> TensorType | None:
         tensor = found[name].tensor_type if name in found and found[name].WhichOneof("value") == "tensor_type" else None
         if tensor is None or tensor.elem_type not in foreign.DTYPES or not tensor.HasField("shape"):
-            return None
+            dtype, rank = cut.declared.get(name, (None, 0))
+            return TensorType(dtype, tuple(fresh(i, axis) for axis in range(rank))) if dtype is not None else None
         shape = tuple(d.dim_value if d.HasField("dim_value") else named.get(d.dim_param) or fresh(i, axis) for axis, d in enumerate(tensor.shape.dim))
         return TensorType(foreign.DTYPES[tensor.elem_type], shape)
     return [read(i, name) for i, name in enumerate(node.output)]

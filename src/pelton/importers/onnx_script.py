@@ -114,6 +114,9 @@ class Cut:
         self.warnings: list[str] = []
         self._named: dict[int, str] = {}                   # id of a constant → its name in the script
         self._depth = 0
+        graph = source.model.graph                         # element types and ranks that the model states; its sizes may be those of one example
+        self.declared = {v.name: (DTYPES[t.elem_type], len(t.shape.dim)) for v in (*graph.value_info, *graph.output)
+                         if (t := v.type.tensor_type).elem_type in DTYPES and t.HasField("shape")}
 
     # --- names
 
@@ -223,7 +226,7 @@ class Cut:
         lists = False
         program = segment.program
         for name, thing in segment.results(needed).items():
-            if isinstance(thing, Value) and thing in program.constants:
+            if isinstance(thing, Value) and thing in program.constants and not segment.settled:       # what is assumed is checked where the engine runs
                 known.types.pop(name, None)
                 known.constants[name] = program.constants[thing]
             elif isinstance(thing, Value):
@@ -259,7 +262,9 @@ class Cut:
         self.know(known, name, TensorType(value.type.dtype, tuple(shape)))
         numbers = segment.program.sizes.get(value)
         if numbers is not None and value.type.dtype.is_integer and not segment.settled and all(isinstance(n, (int, Dim)) for n in numbers.flat):
-            known.sizes[name] = np.array([segment.out(n) for n in numbers.flat], object).reshape(numbers.shape)
+            outside_numbers = [segment.out(n) for n in numbers.flat]
+            if None not in outside_numbers:
+                known.sizes[name] = np.array(outside_numbers, object).reshape(numbers.shape)
 
     def _otherwise(self, segment: Segment, known: Known, graph: Graph) -> Block | None:
         """The nodes of a segment one by one by reference, where its sizes may not fit, and that is no waste."""

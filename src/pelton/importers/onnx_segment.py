@@ -12,7 +12,7 @@ from pelton.errors import ModelError
 from pelton.ir import dims
 from pelton.ir.dims import Dim, Size
 from pelton.ir.dims_text import parse as parse_size
-from pelton.ir.graph import Graph, Value
+from pelton.ir.graph import Graph, Value, resized
 from pelton.ir.types import DType, TensorType
 
 from . import onnx_names, onnx_sizes
@@ -72,6 +72,7 @@ class Segment:
     def __init__(self, source: Source, opsets: Mapping[str, int], known: Known, nodes: Sequence[onnx.NodeProto], symbols: Symbols, open: Mapping[str, str]):
         self.source, self.known, self.nodes, self.symbols, self.open, self._opsets = source, known, nodes, symbols, open, opsets
         self.settled: dict[str, Settled] = {}              # what is assumed of sizes of this segment
+        self.assumed = False
         self._reads = [onnx_names.read_by(node) for node in nodes]
         self._tries: dict[int, int] = {}
         self.reasons: dict[int, str] = {}                  # id of a node → why it could not be read
@@ -119,7 +120,6 @@ class Segment:
     def _bind(self, program: Program, scope: Scope) -> None:
         """Binds what the nodes read from before: constants, sizes, and inputs with sizes of this segment's own."""
         names = [name for name in dict.fromkeys(name for reads in self._reads for name in sorted(reads)) if name in self.known]
-        self.assumed = bool(self.settled)                  # whether there are sizes for which this will not do
         self.inputs: dict[Value, str] = {}
         self.origin: dict[str, Feed] = {}                  # symbol → where a run finds it
         self._inside: dict[str, Size] = {}                 # symbols of the model, or texts of other sizes outside → the size in here
@@ -157,12 +157,11 @@ class Segment:
     def _define(self, key: str, name: str, bounds: Range, outside: Size, feed: Feed) -> None:
         size = self.settled[name].size if name in self.settled else bounds
         self._outside[name], self.origin[name] = outside, feed
-        if isinstance(size, Range) and not size.least:     # that there is something: what is made for nothing, too, is hardly ever better for anything else
-            self.assumed, size = True, Range(1, max(size.usual, 1), max(size.most, 1))
-        self._inside[key] = self._inside[name] = (
-            dims.symbol(name, *size) if isinstance(size, Range) else parse_size(size, self._inside) if isinstance(size, str) else size)
+        made = (self._expressed(size) if isinstance(size, str) else dims.symbol(name, *size) if isinstance(size, Range) else size)
+        self._inside[key] = self._inside[name] = dims.symbol(name, *bounds) if made is None else made
 
-    def _expressed(self, d: Size) -> Size | None:
+    def _expressed(self, d: Size | str) -> Size | None:
+        """A size, or the text of one, by what is known in here; None where that does not do."""
         try:
             return parse_size(str(d), self._inside)
         except ValueError:
@@ -178,7 +177,12 @@ class Segment:
         """A size of this segment as it is known outside; None where what is assumed has a part in it."""
         if not isinstance(d, Dim):
             return d
-        return None if self.settled else parse_size(str(d), self._outside)
+        if self.settled:
+            return None
+        try:
+            return parse_size(str(d), self._outside)
+        except ValueError:                                 # it only holds with what is assumed
+            return None
 
     def _eased(self, asked: Sequence[Value], stuck: Sequence) -> bool:
         """Whether more can be taken as sizes, or assumed of them, for the sake of what a node wanted to know."""
@@ -231,7 +235,8 @@ class Segment:
         return {name: self.scope.bound[name] for name in wanted if name in made}
 
     def pruned(self, graph: Graph) -> tuple[Graph, tuple[Feed, ...]]:
-        """The program with the inputs that it needs, sizes that come from elsewhere as inputs without elements; and what a run feeds it."""
+        """The program with the inputs that it needs, and what a run feeds it. Sizes that come from elsewhere are inputs without elements, and so are those
+        of which something was assumed: the engine takes no others. It is made for sizes from 1 on; `assumed` says whether a run may have others."""
         read = {v for n in graph.nodes for v in n.inputs}.union(graph.outputs)
         inputs = [v for v in graph.inputs if v in read]
         feeds = [Feed(self.inputs[v]) for v in inputs]
@@ -247,4 +252,10 @@ class Segment:
                 taken.add(name)
                 inputs.append(Value(TensorType(DType.U8, (dims.symbol(s.name, s.least, s.usual, s.most), 0)), name))
                 feeds.append(self.origin[s.name])
-        return graph.replace(inputs=tuple(inputs)), tuple(feeds)
+        for name in sorted(self.settled.keys() & self.origin.keys() - {s.name for s in dims.symbols([v.type.shape for v in inputs])}):
+            inputs.append(Value(TensorType(DType.U8, (self._inside[name], 0)), f"{name}.assumed"))
+            feeds.append(self.origin[name])
+        used = dims.symbols([v.type.shape for v in inputs])
+        self.assumed = bool(self.settled) or not all(s.least for s in used)
+        made = {s.name: dims.symbol(s.name, max(s.least, 1), max(s.usual, 1), max(s.most, 1)) for s in used}
+        return resized(graph.replace(inputs=tuple(inputs)), lambda d: parse_size(str(d), made))[0], tuple(feeds)
