@@ -80,15 +80,15 @@ def greedy_decoder():
     body = graph(
         [N("Gather", ["table", "seq"], ["e"]), N("ReduceMean", ["e", "first"], ["m"], keepdims=0), N("MatMul", ["m", "w"], ["logits"]),
          N("ArgMax", ["logits"], ["token"], axis=1, keepdims=1), N("Concat", ["seq", "token"], ["longer"], axis=1),
-         N("Squeeze", ["token"], ["t"]), N("Equal", ["t", "end"], ["ended"]), N("Not", ["ended"], ["more"])],
+         N("Squeeze", ["token"], ["t"]), N("Squeeze", ["logits"], ["row"]), N("Equal", ["t", "end"], ["ended"]), N("Not", ["ended"], ["more"])],
         {"i": (T.INT64, []), "go": (T.BOOL, []), "seq": (T.INT64, [1, None])},
-        {"more": (T.BOOL, []), "longer": (T.INT64, [1, None]), "logits": (T.FLOAT, [1, 11])})
+        {"more": (T.BOOL, []), "longer": (T.INT64, [1, None]), "row": (T.FLOAT, [11])})
     nodes = [N("Loop", ["most", "yes", "start"], ["tokens", "all"], body=body), N("Shape", ["tokens"], ["length"])]
     rng = np.random.default_rng(5)
     constants = {"table": rng.standard_normal((11, 6)).astype(np.float32), "w": rng.standard_normal((6, 11)).astype(np.float32), "first": ints(1),
                  "end": np.array(3), "yes": np.array(True)}
     return (model(nodes, {"start": (T.INT64, [1, "s"]), "most": (T.INT64, [])},
-                  {"tokens": (T.INT64, [1, "n"]), "all": (T.FLOAT, ["steps", 1, 11]), "length": (T.INT64, [2])}, constants),
+                  {"tokens": (T.INT64, [1, "n"]), "all": (T.FLOAT, ["steps", 11]), "length": (T.INT64, [2])}, constants),
             [{"start": ints(1, 2)[None], "most": np.array(6)}, {"start": ints(7)[None], "most": np.array(12)}])
 
 
