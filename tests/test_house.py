@@ -20,7 +20,7 @@ MAY_IMPORT = {
     "errors": set(),
     "ir": {"ops"},                                # the meaning of a program is its ops' references; and texts name ops: both inside functions
     "ops": {"ir"},
-    "importers": {"ir", "ops"},
+    "importers": {"ir", "ops", "engine"},         # engine: scripts and ports, plain data
     "passes": {"ir", "ops"},
     "host": {"ir", "ops"},
     "plan": {"ir", "ops", "engine"},

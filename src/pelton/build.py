@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from pelton.importers import onnx as importer
-from pelton.importers.imported import Imported
+from pelton.importers import onnx_script
+from pelton.importers.imported import Imported, OnData
 from pelton.backends import cpu
 from pelton.backends.cpu.machine import target as runs_on
 from pelton import pictures
@@ -24,7 +25,8 @@ from pelton.passes.decompose import decompose
 from pelton.passes.widen import widen
 from pelton.plan import demand, fuse, lower, place, region, ways
 from pelton.plan.recurrent import GATES, split_recurrent, whole
-from pelton.runtime import Engine
+from pelton.plan.script import assemble
+from pelton.runtime import Engine, ScriptEngine
 from pelton.tune import cache, candidates, chains, layouts, search
 from pelton.tune.size import Packing
 
@@ -51,18 +53,35 @@ def build(model: Any, shapes: Mapping[str, str | Sequence[int]] | None = None, *
     strict=False, timing_cache=None, cache_dir=None, target="cpu", precision="fp32", outputs=None, progress=None and more (see Options).
     Raises ModelError for what is wrong with the model, InputError for options that do not fit, BuildError for the rest.
     """
-    return built(model, (options or Options()).but(**given, **({} if shapes is None else {"shapes": shapes}))).engine
+    options = (options or Options()).but(**given, **({} if shapes is None else {"shapes": shapes}))
+    _progress(options)("import", 0, 1)
+    try:
+        imported = _read(model, options)
+    except OnData as e:
+        return scripted(model, options, e)
+    return compiled(imported, options).engine
 
 
 def built(model: Any, options: Options) -> Built:
-    """As `build`, for those who want to know more of the engine than it knows itself."""
-    progress = _progress(options)
-    progress("import", 0, 1)
-    return compiled(importer.load(model, shapes=options.shapes, outputs=options.outputs, values=options.values, usual=options.usual), options)
+    """As `build`, for those who want to know more of the engine than it knows itself; of models that are one straight line."""
+    _progress(options)("import", 0, 1)
+    return compiled(_read(model, options), options)
+
+
+def _read(model: Any, options: Options) -> Imported:
+    return importer.load(model, shapes=options.shapes, outputs=options.outputs, values=options.values, usual=options.usual)
+
+
+def scripted(model: Any, options: Options, reason: OnData) -> Engine:
+    """A script over engines, for a model that cannot be one engine, for that reason."""
+    found = onnx_script.load(model, shapes=options.shapes, outputs=options.outputs, values=options.values, usual=options.usual)
+    log.info("%s; it is built as a script over %d engines", reason, len(found.programs))
+    engines = [compiled(program, options).engine.plain for program in found.programs]
+    return ScriptEngine(assemble(found, engines, options, runs_on(describe_target(options)[0].isa)))
 
 
 def compiled(imported: Imported, options: Options) -> Built:
-    """What is built from a model that has been read."""
+    """An engine of a program."""
     progress = _progress(options)
     demand.check_tensors(imported.graph, options.memory)
     if options.image is not None:

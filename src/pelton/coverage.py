@@ -9,7 +9,8 @@ from typing import Any
 from pelton.build import describe_target, plan
 from pelton.errors import BuildError, ModelError
 from pelton.importers import onnx as importer
-from pelton.importers.imported import Imported, Shape
+from pelton.importers import onnx_names, onnx_script
+from pelton.importers.imported import Imported, OnData, Shape
 from pelton.importers.onnx_file import Source, read
 from pelton.importers.onnx_inputs import USUAL
 from pelton.importers.onnx_program import Broken, Met, Program, Scope, called, domain_of
@@ -72,9 +73,14 @@ def check(model: Any, shapes: Mapping[str, Shape] | None = None, outputs: Sequen
     """Takes a model as far as to its kernels. ModelError where the file cannot be read at all, InputError for shapes and outputs that do not fit."""
     source = read(model)
     program, found = importer.examine(source, shapes, outputs)
+    options = Options(strict=strict)
+    if isinstance(found, OnData):
+        try:
+            return _scripted(source, onnx_script.load(source, shapes, outputs), options)
+        except ModelError as e:
+            found = e
     if isinstance(found, ModelError):
         return _refused(source, program, found, shapes, outputs)
-    options = Options(strict=strict)
     graph, _ = pipeline.run(found.graph, options)
     problems: tuple[Problem, ...] = ()
     on_host: set[str] = set()
@@ -84,6 +90,31 @@ def check(model: Any, shapes: Mapping[str, Shape] | None = None, outputs: Sequen
     except BuildError as e:
         problems = (Problem(*_apart(str(e), "")),)
     return Coverage(source.name, _spelled(found.info.opsets), problems, _counted(program, found, on_host), found.info.warnings)
+
+
+def _scripted(source: Source, found: onnx_script.Scripted, options: Options) -> Coverage:
+    """The same of a model that becomes a script: what runs between its engines is on the host, but for control flow."""
+    problems: list[Problem] = []
+    on_host, written = {name.rpartition("(node ")[2][1:-2] for name in found.host}, Counter[str]()
+    for program in found.programs:
+        written.update(n.name for n in program.graph.nodes)
+        graph, _ = pipeline.run(program.graph, options)
+        try:
+            on_host |= {t.node.name for t in plan(graph, options, describe_target(options)[0])[0].tasks if not isinstance(t.what, Region)}
+        except BuildError as e:
+            problems.append(Problem(*_apart(str(e), "")))
+    kinds: dict[tuple[str, str], Counter[str]] = {}
+    named: dict[tuple[str, str], list[str]] = {}
+    for node in source.model.graph.node:
+        key, name = (domain_of(node.domain), node.op_type), called(node)
+        host = name in on_host
+        flow = bool(onnx_names.subgraphs(node))
+        kinds.setdefault(key, Counter())["host" if host else "native" if written[name] == 1 else "decomposed" if flow or written[name] else "constant"] += 1
+        if host:
+            named.setdefault(key, []).append(name)
+    operators = tuple(Operator(domain or "ai.onnx", op, found.info.opsets.get(domain, 0), sum(counts.values()), **counts,
+                               on_host=tuple(named.get((domain, op), ()))) for (domain, op), counts in sorted(kinds.items()))
+    return Coverage(source.name, _spelled(found.info.opsets), tuple(problems), operators, found.info.warnings)
 
 
 def _refused(source: Source, program: Program, error: ModelError, shapes: Mapping[str, Shape] | None, outputs: Sequence[str] | None) -> Coverage:

@@ -11,10 +11,11 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from pelton.build import compiled
+from pelton.build import compiled, scripted
 from pelton.errors import InputError, ModelError
 from pelton.importers import Imported
 from pelton.importers import onnx as importer
+from pelton.importers.imported import OnData
 from pelton.importers.onnx_file import read
 from pelton.options import Options
 from pelton.runtime import Engine
@@ -71,19 +72,19 @@ class Fitted:
         deciding = self._deciding.get(shapes, frozenset())
         found = next((k for names in (deciding | replaced, replaced) if (k := key(names)) in self._engines), None)
         if found is None:                                        # none for these values, and none for all values
-            imported, constant = self._read(given, replaced, self._varied[shapes] < VARIED)
+            engine, constant = self._build(given, replaced, self._varied[shapes] < VARIED)
             self._varied[shapes] += 1
             self._deciding[shapes] = deciding = deciding | (constant - replaced)
             found = key(deciding | replaced if constant - replaced else replaced)
-            self._engines[found] = compiled(imported, self._options).engine, constant
+            self._engines[found] = engine, constant
             if len(self._engines) > REMEMBERED:
                 self._engines.popitem(last=False)
         self._engines.move_to_end(found)
         return self._engines[found]
 
-    def _read(self, given: Mapping[str, Any], replaced: frozenset[str], special: bool) -> tuple[Imported, frozenset[str]]:
-        """The model for these inputs, and the inputs that became constants: with as few steps of the onnx package as can be, then as few constants.
-        `special`: also where only steps are spared."""
+    def _build(self, given: Mapping[str, Any], replaced: frozenset[str], special: bool) -> tuple[Engine, frozenset[str]]:
+        """An engine for these inputs, and the inputs that became constants: with as few steps of the onnx package as can be, then as few constants; a script
+        where nothing that may be known of the inputs makes it a straight line. `special`: also where only steps, or a script, are spared."""
         shapes, known = dict(self._options.shapes or {}), {**(self._options.values or {}), **{n: given[n] for n in replaced}}
         for name, a in given.items():
             if isinstance(a, np.ndarray):
@@ -94,20 +95,26 @@ class Fitted:
                 known[name] = None
         best: tuple[Imported, frozenset[str]] | None = None
         while True:
+            fixed = {n: s for n, s in shapes.items() if n not in known}
+            constant = frozenset(n for n in known if n in given and given[n] is not None)
+            reason: ModelError | None = None
             try:
-                found = importer.load(self._source, {n: s for n, s in shapes.items() if n not in known}, self._options.outputs, known)
+                found = importer.load(self._source, fixed, self._options.outputs, known)
                 wanted: tuple[str, ...] = found.info.wanted if special else ()
                 if best is None or len(found.info.foreign) < len(best[0].info.foreign):
-                    best = found, frozenset(n for n in known if n in given and given[n] is not None)
+                    best = found, constant
             except ModelError as e:
-                wanted = e.values
-                if not _more(wanted, given, known) and best is None:
-                    raise
+                reason, wanted = e, e.values if special or not isinstance(e, OnData) else ()
             more = _more(wanted, given, known)
-            if not more:
-                assert best is not None
-                return best
-            known.update(more)
+            if more:
+                known.update(more)
+            elif best is not None:
+                return compiled(best[0], self._options).engine, best[1]
+            elif isinstance(reason, OnData):
+                return scripted(self._source, self._options.but(shapes=fixed, values=known), reason), constant
+            else:
+                assert reason is not None
+                raise reason
 
 
 def _more(wanted: tuple[str, ...], given: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, np.ndarray]:

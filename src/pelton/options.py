@@ -25,6 +25,7 @@ class Options:
     strict: only arithmetic that differs from the model's by the order of sums (no Winograd, no recurrent weights in half).
     memory: bytes that a run may take, inputs, outputs and constants included (what the machine has, if not given); a model that takes more is refused.
     check: run every region beside its reference.
+    max_iterations: of one loop whose end depends on the data; a run that wants more is refused.
     image, labels: how pictures become inputs and outputs become words, kept in the engine. cc: another clang than the ziglang wheel's.
     """
 
@@ -46,6 +47,7 @@ class Options:
     image: str | None = None
     labels: tuple[str, ...] | None = None
     cc: str | None = None
+    max_iterations: int = 100_000
 
     def __post_init__(self):
         if not isinstance(self.level, int) or not 0 <= self.level <= 5:
@@ -56,6 +58,8 @@ class Options:
             raise InputError(f"budget is a number of seconds, got {self.budget!r}")
         if self.memory is not None and (not isinstance(self.memory, int) or self.memory < 1):
             raise InputError(f"memory is a number of bytes, got {self.memory!r}")
+        if not isinstance(self.max_iterations, int) or self.max_iterations < 0:
+            raise InputError(f"max_iterations is a whole number from 0 on, got {self.max_iterations!r}")
         if self.image is not None:
             from .pictures import parse  # only engines that take pictures need it
             parse(self.image)

@@ -38,13 +38,17 @@ def main(args: argparse.Namespace) -> None:
     print(f"{args.engine}: engine {engine.name!r}, {text.size(os.path.getsize(args.engine))}"
           + (", verified: header, plan, code and weights are as they were written" if args.verify else ""))
     print(build.summary(engine))
-    plain, meta = engine.plain, engine.meta
-    print(text.table([("  weights:", text.size(memoryview(plain.constants).nbytes)), ("  code:", text.size(len(plain.code))),
+    plain, meta, parts = engine.plain, engine.meta, [part.plain for part in engine.parts]
+    held = sum(memoryview(p.constants).nbytes for p in {id(p): p for p in (plain, *parts)}.values())
+    print(text.table([("  weights:", text.size(held)), ("  code:", text.size(sum(len(p.code) for p in parts))),
                       ("  sizes:", ", ".join(f"{s.name}: {s.range()}, tuned for {s.usual}" for s in plain.symbols) or "all fixed"),
-                      ("  memory:", f"{text.size(plain.arena)} for each context" + (" at the usual sizes" if plain.symbols else "")),
+                      ("  memory:", f"{text.size(sum(p.arena for p in parts))} for each context"
+                       + (" at the usual sizes" if any(p.symbols for p in parts) else "")),
                       ("  pictures:", meta.get("image") or "the engine does not say how they become inputs"),
                       ("  labels:", text.shortened(", ".join(meta["labels"]), 80) if meta.get("labels") else "none")], "ll"))
-    print("\n" + text.table([("step", "does", "tactic", "GFLOP", "layers"), *map(_row, range(len(engine.steps)), at(plain, usual(plain)).steps)], "rllrl"))
+    steps = [step for p in parts for step in at(p, usual(p)).steps]
+    steps += engine.steps[len(steps):]                             # those of a script, between its engines
+    print("\n" + text.table([("step", "does", "tactic", "GFLOP", "layers"), *map(_row, range(len(steps)), steps)], "rllrl"))
     for title, found in (("copies because of layouts", meta.get("copies")), ("layouts that templates disagree on", text.layouts(meta.get("layouts") or ())),
                          ("fusions refused", meta.get("fusion_refusals"))):
         if found:
@@ -61,6 +65,11 @@ def _row(i: int, step) -> tuple[str, ...]:
 def facts(engine: Engine) -> dict[str, Any]:
     """All but the weights and the code, for programs."""
     plain = engine.plain
+    if engine.parts != (engine,):                                  # a script
+        return {"name": engine.name, "target": dict(plain.target), "meta": dict(plain.meta), "inputs": [dataclasses.asdict(p) for p in engine.inputs],
+                "outputs": [dataclasses.asdict(p) for p in engine.outputs], "symbols": [dataclasses.asdict(s) for s in plain.symbols],
+                "engines": [facts(part) for part in engine.parts],
+                "steps": [dataclasses.asdict(dataclasses.replace(s, info=dict(s.info))) for s in engine.steps]}
     return {"name": engine.name, "target": dict(plain.target), "meta": dict(plain.meta), "arena": plain.arena, "code": len(plain.code),
             "constants": memoryview(plain.constants).nbytes, "inputs": [dataclasses.asdict(p) for p in engine.inputs],
             "outputs": [dataclasses.asdict(p) for p in engine.outputs], "symbols": [dataclasses.asdict(s) for s in plain.symbols],

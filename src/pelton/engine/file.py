@@ -14,7 +14,8 @@ import mmap
 import os
 import stat
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any, BinaryIO
 
@@ -30,6 +31,7 @@ PREAMBLE = struct.Struct("<8sIIQQ32s")
 ALIGN = 64
 PAGE = 4096                       # constants start on one
 SECTIONS = ("plan", "code", "constants")
+AGAIN = "copy or build it again"
 
 
 # ---- writing ----
@@ -41,7 +43,11 @@ def to_bytes(engine: Engine) -> bytes:
 
 def write(engine: Engine, path: str | os.PathLike[str]) -> None:
     """Writes the file whole or not at all: what was at `path` stays until the new file is on disk."""
-    pieces = _pieces(engine)
+    put(_pieces(engine), path)
+
+
+def put(pieces: Iterator[Any], path: str | os.PathLike[str]) -> None:
+    """Writes the pieces of a file whole or not at all."""
     first = next(pieces)          # what is wrong with the engine shows before a file is made
     try:
         whole.write(path, chain((first,), pieces), durable=True)
@@ -50,26 +56,30 @@ def write(engine: Engine, path: str | os.PathLike[str]) -> None:
 
 
 def _pieces(engine: Engine) -> Iterator[Any]:
+    """The bytes of an engine's file, one after another."""
     check(engine)
     constants = memoryview(engine.constants)
     constants = constants.cast("B") if constants.nbytes else memoryview(b"")
-    plan = _json({"buffers": [[b.kind, b.offset, b.size, *([b.values, b.dtype] if b.kind in ("sizes", "iota") else [])] for b in engine.buffers],
-                  "steps": [_step_to_json(s) for s in engine.steps], "sizes": dict(engine.sizes)}, "plan")
-    contents: dict[str, Any] = dict(zip(SECTIONS, (plan, bytes(engine.code), constants)))
+    plan = as_json({"buffers": [[b.kind, b.offset, b.size, *([b.values, b.dtype] if b.kind in ("sizes", "iota") else [])] for b in engine.buffers],
+                    "steps": [_step_to_json(s) for s in engine.steps], "sizes": dict(engine.sizes)}, "plan")
+    header = {"name": engine.name, "inputs": [port_to_json(p) for p in engine.inputs], "outputs": [port_to_json(p) for p in engine.outputs],
+              "symbols": [[s.name, s.least, s.usual, s.most] for s in engine.symbols], "arena": engine.arena, "target": dict(engine.target),
+              "meta": dict(engine.meta), "tables": _hash_of_tables(engine.buffers, constants)}
+    yield from framed(header, dict(zip(SECTIONS, (plan, bytes(engine.code), constants))))
+
+
+def framed(header: Mapping[str, Any], contents: Mapping[str, Any]) -> Iterator[Any]:
+    """The bytes of a file with this header, to which the table of sections is added, and these contents of its sections."""
     sections: dict[str, dict[str, Any]] = {}
     at = 0
     for name, data in contents.items():
-        at = _up(at, ALIGN)
-        if name == "constants":
-            at = _up(at, PAGE)    # relative to the body, which itself starts on a page
+        at = _up(at, PAGE if name not in ("plan", "code") else ALIGN)    # relative to the body, which itself starts on a page
         sections[name] = {"offset": at, "size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
         at += len(data)
-    header = _json({"name": engine.name, "inputs": [_port_to_json(p) for p in engine.inputs], "outputs": [_port_to_json(p) for p in engine.outputs],
-                    "symbols": [[s.name, s.least, s.usual, s.most] for s in engine.symbols], "arena": engine.arena, "target": dict(engine.target),
-                    "meta": dict(engine.meta), "sections": sections, "tables": _hash_of_tables(engine.buffers, constants)}, "meta")
-    body = _up(PREAMBLE.size + len(header), PAGE)
-    start = PREAMBLE.pack(MAGIC, VERSION, 0, len(header), body + at, bytes(32))[:32]
-    yield start + hashlib.sha256(start + header).digest() + header + bytes(body - PREAMBLE.size - len(header))
+    text = as_json({**header, "sections": sections}, "meta")
+    body = _up(PREAMBLE.size + len(text), PAGE)
+    start = PREAMBLE.pack(MAGIC, VERSION, 0, len(text), body + at, bytes(32))[:32]
+    yield start + hashlib.sha256(start + text).digest() + text + bytes(body - PREAMBLE.size - len(text))
     written = 0
     for name, data in contents.items():
         yield bytes(sections[name]["offset"] - written)
@@ -81,7 +91,7 @@ def _up(n: int, to: int) -> int:
     return -(-n // to) * to
 
 
-def _json(value: Mapping[str, Any], what: str) -> bytes:
+def as_json(value: Mapping[str, Any], what: str) -> bytes:
     try:
         return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
     except (TypeError, ValueError) as e:
@@ -96,7 +106,7 @@ def _hash_of_tables(buffers: tuple[Buffer, ...], constants: memoryview) -> str:
     return digest.hexdigest()
 
 
-def _port_to_json(p: Port) -> dict[str, Any]:
+def port_to_json(p: Port) -> dict[str, Any]:
     return {"name": p.name, "dtype": p.dtype, "shape": p.shape, "dims": p.dims}
 
 
@@ -119,17 +129,22 @@ def read(source: str | os.PathLike[str] | bytes | bytearray | memoryview, verify
 
     Raises EngineError for what is no engine, or is truncated, altered or of a newer version.
     """
+    data, where = mapped(source)
+    return engine_in(opened(data, where), where, verify)
+
+
+def mapped(source: str | os.PathLike[str] | bytes | bytearray | memoryview) -> tuple[memoryview, str]:
+    """The bytes of a file, mapped, and what messages call it."""
     if isinstance(source, (bytes, bytearray, memoryview)):
-        return _parse(memoryview(bytes(source)), "these bytes", verify)
+        return memoryview(bytes(source)), "these bytes"
     where = os.fspath(source)
     try:
         if not stat.S_ISREG(os.stat(where).st_mode):
             raise EngineError(f"{where} is not a file; an engine is one")
         with open(where, "rb") as f:
-            data = _map(f)
+            return _map(f), where
     except OSError as e:
         raise EngineError(f"the engine {where} cannot be read: {e.strerror or e}") from None
-    return _parse(data, where, verify)
 
 
 def _map(f: BinaryIO) -> memoryview:
@@ -137,12 +152,37 @@ def _map(f: BinaryIO) -> memoryview:
     return memoryview(mmap.mmap(f.fileno(), size, access=mmap.ACCESS_READ)) if size else memoryview(b"")
 
 
-def _parse(data: memoryview, where: str, verify: bool) -> Engine:
-    again = "copy or build it again"
+@dataclass(frozen=True)
+class Opened:
+    """A file whose preamble and header are sound: its header, and the bytes after it."""
+
+    header: dict[str, Any]
+    body: memoryview
+    damaged: str                  # how messages begin that say what is wrong with it
+
+    def sections(self, names: Iterable[str]) -> dict[str, memoryview]:
+        found = {}
+        table = as_object(self.header.get("sections"), self.damaged + "its table of sections")
+        for name in names:
+            entry = as_object(table.get(name), self.damaged + f"the entry of its {name}")
+            offset, size = entry.get("offset"), entry.get("size")
+            if type(offset) is not int or type(size) is not int or offset < 0 or size < 0 or offset % ALIGN or offset + size > len(self.body):
+                raise EngineError(f"{self.damaged}its {name} would be {size!r} bytes at {offset!r}, there are {len(self.body)}")
+            found[name] = self.body[offset:offset + size]
+        return found
+
+    def verify(self, sections: Mapping[str, memoryview], where: str) -> None:
+        for name, data in sections.items():
+            if hashlib.sha256(data).hexdigest() != self.header["sections"][name].get("sha256"):
+                raise EngineError(f"{where} is altered in its {name}; {AGAIN}")
+
+
+def opened(data: memoryview, where: str) -> Opened:
+    """What is in the bytes of a file, its sections not yet looked at."""
     if len(data) < 8 or data[:8] != MAGIC:
         raise EngineError(f"{where} is not a Pelton engine" + (" (ONNX models are made into one by `pelton build`)" if where.endswith(".onnx") else ""))
     if len(data) < PREAMBLE.size:
-        raise EngineError(f"{where} is truncated: it has only {len(data)} bytes; {again}")
+        raise EngineError(f"{where} is truncated: it has only {len(data)} bytes; {AGAIN}")
     _, version, zero, header_size, file_size, digest = PREAMBLE.unpack_from(data)
     if version > VERSION:
         raise EngineError(f"{where} is an engine of format version {version}, this Pelton reads version {VERSION}; install a newer Pelton "
@@ -150,96 +190,89 @@ def _parse(data: memoryview, where: str, verify: bool) -> Engine:
     if version < VERSION:
         raise EngineError(f"{where} is an engine of format version {version}, this Pelton reads version {VERSION}; build it again")
     if zero:
-        raise EngineError(f"{where} is altered in its first bytes; {again}")
+        raise EngineError(f"{where} is altered in its first bytes; {AGAIN}")
     if len(data) < file_size:
-        raise EngineError(f"{where} is truncated: it should have {file_size} bytes and has {len(data)}; {again}")
+        raise EngineError(f"{where} is truncated: it should have {file_size} bytes and has {len(data)}; {AGAIN}")
     if len(data) > file_size:
-        raise EngineError(f"{where} is altered: it should have {file_size} bytes and has {len(data)}; {again}")
+        raise EngineError(f"{where} is altered: it should have {file_size} bytes and has {len(data)}; {AGAIN}")
     header = data[PREAMBLE.size:PREAMBLE.size + header_size]
     if len(header) < header_size or hashlib.sha256(bytes(data[:32]) + header).digest() != digest:
-        raise EngineError(f"{where} is altered in its header; {again}")
+        raise EngineError(f"{where} is altered in its header; {AGAIN}")
     damaged = f"{where} is damaged: "
-    h = _object(_load(header, damaged + "its header"), damaged + "its header")
-    sections = _sections(h, data, _up(PREAMBLE.size + header_size, PAGE), damaged)
-    for name in SECTIONS if verify else SECTIONS[:2]:
-        if hashlib.sha256(sections[name]).hexdigest() != h["sections"][name].get("sha256"):
-            raise EngineError(f"{where} is altered in its {name}; {again}")
-    plan = _object(_load(sections["plan"], damaged + "its plan"), damaged + "its plan")
+    h = as_object(parsed(header, damaged + "its header"), damaged + "its header")
+    return Opened(h, data[min(_up(PREAMBLE.size + header_size, PAGE), len(data)):], damaged)
+
+
+def engine_in(found: Opened, where: str, verify: bool) -> Engine:
+    """The engine in a file that was opened."""
+    h, damaged = found.header, found.damaged
+    sections = found.sections(SECTIONS)
+    found.verify({name: sections[name] for name in (SECTIONS if verify else SECTIONS[:2])}, where)
+    plan = as_object(parsed(sections["plan"], damaged + "its plan"), damaged + "its plan")
     try:
         engine = Engine(
-            name=_text(h["name"]), inputs=tuple(map(_port, h["inputs"])), outputs=tuple(map(_port, h["outputs"])), arena=h["arena"],
-            symbols=tuple(map(_symbol, h["symbols"])), sizes=_object(plan["sizes"], "its table of sizes"), buffers=tuple(map(_buffer, plan["buffers"])),
+            name=as_text(h["name"]), inputs=tuple(map(as_port, h["inputs"])), outputs=tuple(map(as_port, h["outputs"])), arena=h["arena"],
+            symbols=tuple(map(as_symbol, h["symbols"])), sizes=as_object(plan["sizes"], "its table of sizes"), buffers=tuple(map(_buffer, plan["buffers"])),
             steps=tuple(map(_step, plan["steps"])), constants=sections["constants"], code=bytes(sections["code"]),
-            target=_object(h["target"], "its target"), meta=_object(h["meta"], "its meta"))
+            target=as_object(h["target"], "its target"), meta=as_object(h["meta"], "its meta"))
     except (KeyError, TypeError, ValueError, AttributeError, EngineError) as e:
-        raise EngineError(f"{damaged}a part of its header or plan is missing or of another form ({type(e).__name__}: {e}); {again}") from None
+        raise EngineError(f"{damaged}a part of its header or plan is missing or of another form ({type(e).__name__}: {e}); {AGAIN}") from None
     check(engine)
     if _hash_of_tables(engine.buffers, sections["constants"]) != h.get("tables"):
-        raise EngineError(f"{where} is altered in the constants it uses for addressing; {again}")
+        raise EngineError(f"{where} is altered in the constants it uses for addressing; {AGAIN}")
     return engine
 
 
-def _load(text: memoryview, what: str) -> Any:
+def parsed(text: memoryview, what: str) -> Any:
     try:
         return json.loads(bytes(text))
     except (ValueError, RecursionError) as e:
         raise EngineError(f"{what} is no JSON ({e})") from None
 
 
-def _object(value: Any, what: str) -> dict[str, Any]:
+def as_object(value: Any, what: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise EngineError(f"{what} is no JSON object")
     return value
 
 
-def _sections(header: Mapping[str, Any], data: memoryview, body: int, damaged: str) -> dict[str, memoryview]:
-    found = {}
-    for name in SECTIONS:
-        entry = _object(_object(header.get("sections"), damaged + "its table of sections").get(name), damaged + f"the entry of its {name}")
-        offset, size = entry.get("offset"), entry.get("size")
-        if type(offset) is not int or type(size) is not int or offset < 0 or size < 0 or offset % ALIGN or body + offset + size > len(data):
-            raise EngineError(f"{damaged}its {name} would be {size!r} bytes at {offset!r}, the file has {len(data)}")
-        found[name] = data[body + offset:body + offset + size]
-    return found
-
-
-def _text(value: Any) -> str:
+def as_text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(f"expected a text, got {value!r:.50}")
     return value
 
 
-def _numbers(value: Any) -> tuple[Number, ...]:
+def as_numbers(value: Any) -> tuple[Number, ...]:
     if not isinstance(value, list) or any(type(v) is not int and type(v) is not str for v in value):
         raise TypeError(f"expected whole numbers, got {value!r:.50}")
     return tuple(value)
 
 
-def _symbol(s: list[Any]) -> Symbol:
+def as_symbol(s: list[Any]) -> Symbol:
     name, least, usual, most = s
-    return Symbol(_text(name), least, usual, most)
+    return Symbol(as_text(name), least, usual, most)
 
 
 def _buffer(b: list[Any]) -> Buffer:
     kind, offset, size, *made = b
     if not made:
-        return Buffer(_text(kind), offset, size)
+        return Buffer(as_text(kind), offset, size)
     values, dtype = made
-    return Buffer(_text(kind), offset, size, _numbers(values), _text(dtype))
+    return Buffer(as_text(kind), offset, size, as_numbers(values), as_text(dtype))
 
 
-def _port(p: Mapping[str, Any]) -> Port:
-    return Port(_text(p["name"]), _text(p["dtype"]), _numbers(p["shape"]), tuple(None if d is None else _text(d) for d in p["dims"]))
+def as_port(p: Mapping[str, Any]) -> Port:
+    return Port(as_text(p["name"]), as_text(p["dtype"]), as_numbers(p["shape"]), tuple(None if d is None else as_text(d) for d in p["dims"]))
 
 
 def _tensor(t: list[Any]) -> Tensor:
     buffer, offset, dtype, shape, strides = t
-    return Tensor(Slice(buffer, offset), _text(dtype), _numbers(shape), _numbers(strides))
+    return Tensor(Slice(buffer, offset), as_text(dtype), as_numbers(shape), as_numbers(strides))
 
 
 def _step(s: Mapping[str, Any]) -> Step:
-    common = {"name": _text(s["name"]), "wave": s["wave"], "info": _object(s["info"], "the info of a step")}
+    common = {"name": as_text(s["name"]), "wave": s["wave"], "info": as_object(s["info"], "the info of a step")}
     if "host" in s:
-        return Step(symbol="", host=_text(s["host"]), tiles=0, inputs=tuple(map(_tensor, s["inputs"])), outputs=tuple(map(_tensor, s["outputs"])), **common)
-    return Step(symbol=_text(s["symbol"]), args=tuple(Slice(b, o) for b, o in s["args"]), dims=_numbers(s["dims"]), tiles=s["tiles"], grain=s["grain"],
+        return Step(symbol="", host=as_text(s["host"]), tiles=0, inputs=tuple(map(_tensor, s["inputs"])), outputs=tuple(map(_tensor, s["outputs"])), **common)
+    return Step(symbol=as_text(s["symbol"]), args=tuple(Slice(b, o) for b, o in s["args"]), dims=as_numbers(s["dims"]), tiles=s["tiles"], grain=s["grain"],
                 scratch=s["scratch"], **common)

@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 from pelton.errors import InputError
 
-from .engine import Buffer, Engine, Number, Port, Slice, Step, Tensor
+from .engine import Buffer, Engine, Number, Port, Slice, Step, Symbol, Tensor
 from .memory import Lifetime, assign
 
 _FUNCTIONS: dict[str, Callable[[list[int]], int]] = {
@@ -42,7 +42,16 @@ def well_formed(tree: Any, names: set[str], depth: int = 0) -> bool:
     return all(well_formed(t, names, depth + 1) for t in tree[1:])
 
 
-def solve(engine: Engine, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+class Sized(Protocol):
+    """What has inputs whose sizes a run decides: an engine, or a script."""
+
+    @property
+    def inputs(self) -> tuple[Port, ...]: ...
+    @property
+    def symbols(self) -> tuple[Symbol, ...]: ...
+
+
+def solve(engine: Sized, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
     """Symbol → its value for inputs of these shapes, all of the right rank; InputError where a size is out of its bounds.
 
     Sizes that are no lone symbols are not looked at: the shapes that `at` gives then say what the inputs should have been.

@@ -1,7 +1,9 @@
 """Runs one node by its reference: floats computed in float64 and rounded once, foreign nodes by the onnx package in their own types."""
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -10,6 +12,7 @@ from pelton.ir.evaluate import evaluate_node
 from pelton.ir.graph import Node
 from pelton.ir.text import parse_node
 from pelton.ir.types import DType, TensorType
+from pelton.ops import data
 from pelton.ops.foreign import evaluator
 
 # what the references of ops, numpy's and those of the onnx package, raise for data they cannot take
@@ -53,6 +56,35 @@ def run_text(text: str, sizes: Mapping[str, int] | None = None) -> Callable[...,
         return run_node(node, arrays)
 
     return run
+
+
+def function(name: str, call: str, text: str) -> Callable[..., Sequence[Any]]:
+    """What a step of a script calls, of arrays, lists and None: one of `ops.data` with its attributes, or "onnx", a one-node model (as `ops.foreign`)."""
+    if call == "onnx":
+        return lambda *given: _evaluated(name, text, given)
+    try:
+        found = data.prepared(call, json.loads(text))
+    except (ValueError, RecursionError) as e:
+        raise EngineError(f"step {name!r} of this engine cannot be read: {e}; it is damaged or made by another version, build it again") from None
+
+    def run(*given: Any) -> Sequence[Any]:
+        try:
+            return found(*given)
+        except _RAISED as e:
+            raise EngineError(f"step {name!r} failed on the host: {type(e).__name__}: {e}") from e
+    return run
+
+
+def _evaluated(name: str, model: str, given: Sequence[Any]) -> Sequence[Any]:
+    """The outputs of a one-node model, whatever they turn out to be."""
+    try:
+        run = evaluator(model)
+        with np.errstate(all="ignore"):
+            return list(run.run(None, dict(zip(run.input_names, given, strict=True))))
+    except EngineError as e:
+        raise EngineError(f"{e} (step {name!r})") from None
+    except _RAISED as e:
+        raise EngineError(f"step {name!r} failed on the host: {type(e).__name__}: {e}") from e
 
 
 def _prepare(node: Node) -> None:

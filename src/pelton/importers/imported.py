@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from pelton.errors import InputError
+from pelton.errors import InputError, ModelError
 from pelton.ir.dims import UNBOUNDED
 from pelton.ir.graph import Graph
 
@@ -15,6 +15,10 @@ log = logging.getLogger("pelton.importers")
 
 Shape = str | Sequence[int | str | tuple[int, int, int]]
 Forms = Mapping[str, Mapping[str, list[str] | None]]
+
+
+class OnData(ModelError):
+    """What an importer wants to know depends on the data: no straight line of steps can do this, a script may."""
 
 
 class Range(NamedTuple):

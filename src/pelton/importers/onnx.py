@@ -18,7 +18,7 @@ from pelton.ops import get
 from . import onnx_ops_attention, onnx_ops_control, onnx_ops_conv, onnx_ops_fourier, onnx_ops_image, onnx_ops_index  # noqa: F401  (readers)
 from . import onnx_ops_linear, onnx_ops_math, onnx_ops_microsoft, onnx_ops_microsoft_quant, onnx_ops_ml, onnx_ops_norm  # noqa: F401  (readers)
 from . import onnx_ops_quant, onnx_ops_reduce, onnx_ops_rnn, onnx_ops_shape, onnx_ops_train, onnx_ops_trees  # noqa: F401  (readers)
-from .imported import Imported, Info, Shape, log, parse_shape
+from .imported import Imported, Info, OnData, Shape, log, parse_shape
 from .onnx_file import Source, read
 from .onnx_inputs import Inputs, Settled, check_names, settle
 from .onnx_ports import Given, Sizes, apart
@@ -57,18 +57,20 @@ def examine(source: str | os.PathLike | bytes | onnx.ModelProto | Source, shapes
             values: Mapping[str, Any] | None = None, usual: Mapping[str, Sequence[int]] | None = None) -> tuple[Program, Imported | ModelError]:
     """The same for those who want to know what became of each node: what was read, and the program, or why there is none. ModelError where not even the
     interface of the model can be read."""
-    found = _converted(read(source))
+    found = converted(read(source))
     arrays: dict[str, np.ndarray] = {}
-    given = _given(found.model.graph, {name: parse_shape(name, s) for name, s in (shapes or {}).items()}, values or {}, arrays)
+    given = given_inputs(found.model.graph, {name: parse_shape(name, s) for name, s in (shapes or {}).items()}, values or {}, arrays)
     settled: dict[str, Settled] = {}
     while True:
         program = Program(found, arrays)
         inputs, results = _read(program, given, settled, outputs, usual)
         if not program.problems:
             break
+        if program.only_on_data() and not any(s.question for s in program.stuck):
+            return program, OnData(_listed(program.problems, found.name), tuple(program.lacking))
         further = settle(program.stuck, inputs.open)
         if not further:
-            return program, ModelError(_listed(program.problems, found.name), tuple(program.lacking))
+            return program, (OnData if program.only_on_data() else ModelError)(_listed(program.problems, found.name), tuple(program.lacking))
         settled.update(further)
     for name in [name for name, s in settled.items() if s.given_up][:-1]:                     # what was given up before it was known to help
         others = {k: s for k, s in settled.items() if k != name}
@@ -78,14 +80,14 @@ def examine(source: str | os.PathLike | bytes | onnx.ModelProto | Source, shapes
             program, (inputs, results), settled = again, kept, others
     for text in inputs.told(settled, found.name):
         program.warn(text)
-    graph = _program(program, inputs.values, results.ports)
+    graph = finished(program, inputs.values, results.ports)
     sizes = {s.name: (s.least, s.usual, s.most if s.most < UNBOUNDED else None) for s in symbols(graph)}
-    info = Info(str(found.path or ""), f"{found.model.producer_name} {found.model.producer_version}".strip(), found.model.ir_version, _opsets(program),
+    info = Info(str(found.path or ""), f"{found.model.producer_name} {found.model.producer_version}".strip(), found.model.ir_version, opsets_of(program),
                 sizes, tuple(inputs.defaulted), tuple(program.foreigners), tuple(program.lacking), given.told(), tuple(program.warnings))
     return program, Imported(graph, info, {"inputs": given.forms(), "outputs": results.forms})
 
 
-def _given(graph: onnx.GraphProto, shapes: Mapping[str, Sizes], values: Mapping[str, Any], arrays: dict[str, np.ndarray]) -> Given:
+def given_inputs(graph: onnx.GraphProto, shapes: Mapping[str, Sizes], values: Mapping[str, Any], arrays: dict[str, np.ndarray]) -> Given:
     """The inputs, with what the caller gave. A value for an input that has an initializer goes into `arrays`, in its place."""
     stored = {t.name: list(t.dims) for t in graph.initializer} | {t.values.name: list(t.dims) for t in graph.sparse_initializer}
     declared = [i for i in graph.input if i.name not in stored]               # before IR 4 initializers are listed, too
@@ -106,14 +108,14 @@ def _read(program: Program, given: Given, settled: Mapping[str, Settled], output
     found, graph = program.source, program.source.model.graph
     if found.opset is not None:
         program.warn(f"{found.name} has opset {found.opset}, which the onnx package converted to {OLDEST}")
-    scope = Scope(_opsets(program))
+    scope = Scope(opsets_of(program))
     program.constants_of(graph, scope)
     names = [p.name for p in given.parts]
     if len(set(names)) < len(names):
         raise ModelError(f"every input needs a name of its own, got {names} ({found.name})")
     inputs = Inputs(program, scope, given, settled, usual)
     scope.declared = program.declared(graph)
-    names = _outputs(program, scope, outputs)
+    names = check_outputs(program, scope, outputs)
     program.read(graph.node, scope, names)
     results = Results({}, {})
     optional = {o.name for o in graph.output if o.type.WhichOneof("value") == "optional_type"}
@@ -127,7 +129,7 @@ def _read(program: Program, given: Given, settled: Mapping[str, Settled], output
             results.ports[name] = thing
         elif thing is None and scope.sees(name) and name in optional:
             results.forms[name] = None
-        elif thing is not BROKEN:
+        elif thing is not BROKEN and not program.stuck:        # reading stops where it is stuck
             what = "is a sequence of tensors whose sizes depend on the data" if isinstance(thing, Items) else "is made by no node"
             program.problems.append(f"output {name!r} {what} ({found.name})")
     return inputs, results
@@ -145,7 +147,7 @@ def _listed(problems: list[str], name: str) -> str:
     return "\n  - ".join([f"{len(problems)} problems in {name}:", *problems[:SHOWN], *more])
 
 
-def _converted(found: Source) -> Source:
+def converted(found: Source) -> Source:
     """The model, in the oldest opset that readers know if it is older."""
     version = min((o.version for o in found.model.opset_import if not domain_of(o.domain)), default=OLDEST)
     if version >= OLDEST:
@@ -158,7 +160,7 @@ def _converted(found: Source) -> Source:
     return replace(found, model=model, opset=version)
 
 
-def _opsets(program: Program) -> dict[str, int]:
+def opsets_of(program: Program) -> dict[str, int]:
     opsets = {domain_of(o.domain): o.version for o in program.source.model.opset_import}
     version, newest = opsets.get("", OLDEST), onnx.defs.onnx_opset_version()
     if version > newest:
@@ -167,7 +169,7 @@ def _opsets(program: Program) -> dict[str, int]:
     return opsets
 
 
-def _outputs(program: Program, scope: Scope, asked: Iterable[str] | None) -> list[str]:
+def check_outputs(program: Program, scope: Scope, asked: Iterable[str] | None) -> list[str]:
     graph = program.source.model.graph
     if asked is not None:
         names = [asked] if isinstance(asked, str) else list(asked)
@@ -181,7 +183,7 @@ def _outputs(program: Program, scope: Scope, asked: Iterable[str] | None) -> lis
 
 # --- the program
 
-def _program(program: Program, inputs: list[Value], results: Mapping[str, Value]) -> Graph:
+def finished(program: Program, inputs: list[Value], results: Mapping[str, Value]) -> Graph:
     """The graph with the model's names: those of inputs and outputs exactly, all others made unique."""
     to: dict[Value, Value] = {v: v for v in inputs}
     constants, copies, outputs = dict(program.constants), [], []

@@ -15,6 +15,7 @@ from pelton.ir.types import TensorType
 from pelton.ops import foreign as ops_foreign
 
 from . import onnx_names
+from .imported import OnData
 from .onnx_reading import Items, Reading
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def step(program: Program, n: Reading, types: Mapping[int, TensorType]) -> tuple
     for name in [*node.input, *sorted(onnx_names.read_by(n.node) - set(node.input))]:
         thing = n.scope.find(name) if name and n.scope.sees(name) else None
         if isinstance(thing, Items):
-            raise n.refuse(f"{n.op} takes a sequence, which only exists while importing; it cannot become a step")
+            raise OnData(f"{n.op} takes a sequence, which only exists while importing; it cannot become a step ({n.where})")
         if isinstance(thing, Value):
             given[name] = thing
     for i, name in enumerate(node.input):
@@ -113,7 +114,7 @@ def _evaluated(n: Reading, run: ReferenceEvaluator, model: onnx.ModelProto) -> l
     except (ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, MemoryError, RuntimeError, TypeError, ValueError) as e:
         raise n.refuse(f"onnx cannot evaluate {n.op} on these constants: {e}") from None
     if any(isinstance(a, (list, dict)) or a is None for a in found):
-        raise n.refuse(f"{n.op} gives something that is no tensor; only sequences made and taken apart in the model are supported")
+        raise OnData(f"{n.op} gives something that is no tensor; only sequences made and taken apart in the model are supported ({n.where})")
     if sum(np.asarray(a).nbytes for a in found) > _EVALUATED:
         raise n.refuse(f"{n.op} of these constants gives a constant of more than {_EVALUATED >> 20} MiB")
     return [np.asarray(a) for a in found]

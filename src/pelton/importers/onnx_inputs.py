@@ -102,7 +102,7 @@ class Inputs:
         expressions = [key for key in params if "[" not in key and not key.isidentifier()]
         plain = [key for key in params if key not in expressions]
         for key in plain:
-            self._symbols[key] = _identifier(key if "[" not in key else "_".join(map(str, params[key])), self._symbols.values())
+            self._symbols[key] = identifier(key if "[" not in key else "_".join(map(str, params[key])), self._symbols.values())
         for key in sorted(plain, key=lambda key: isinstance(self._settled_of(key), str)):          # what is made of others after those
             sizes[key] = self._size(key, *params[key], wanted.get(key))
         for key in expressions:
@@ -115,7 +115,7 @@ class Inputs:
         try:
             found = parse_size(key, sizes)
         except ValueError:
-            self._symbols[key] = _identifier(key, self._symbols.values())
+            self._symbols[key] = identifier(key, self._symbols.values())
             return self._size(key, name, axis, wanted)
         low, high = (wanted, wanted) if isinstance(wanted, int) else (wanted.least, wanted.most) if wanted is not None else (0, dims.UNBOUNDED)
         if not low <= dims.usual(found) <= high:
@@ -174,7 +174,7 @@ def _spelled(shape: onnx.TensorShapeProto) -> str:
     return "x".join(d.dim_param or (str(d.dim_value) if d.HasField("dim_value") else "?") for d in shape.dim) or "a scalar"
 
 
-def _identifier(text: str, taken: Container[str]) -> str:
+def identifier(text: str, taken: Container[str]) -> str:
     """A name for a symbol, as close to the text as possible."""
     hint = re.sub(r"[^A-Za-z0-9_]+", "_", text).strip("_") or "size"
     hint = f"n_{hint}" if hint[0].isdigit() else f"{hint}_" if keyword.iskeyword(hint) or hint in ("max", "min", "mod") else hint

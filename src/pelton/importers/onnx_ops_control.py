@@ -8,9 +8,9 @@ import onnx
 
 from pelton.ir.dims import equal, is_known
 from pelton.ir.graph import Value
-from pelton.ir.types import BOOL, I64, TensorType
+from pelton.ir.types import BOOL, I64
 
-from .onnx_reading import Items, Reading, Reported, Thing, reads, schema_of
+from .onnx_reading import Branches, Items, Reading, Thing, reads, schema_of
 
 UNROLLED = 256                 # iterations of a loop with a known count that are written out
 WRITTEN = 5_000                # nodes that they may come to, loops within them included
@@ -18,11 +18,11 @@ WRITTEN = 5_000                # nodes that they may come to, loops within them 
 
 @reads("If")
 def if_(n: Reading) -> tuple[Thing, ...]:
-    """The branch of a constant condition in place; a condition that depends on the data runs on the onnx package."""
+    """The branch of a constant condition in place."""
     condition = n.known(n.input(0))
     if condition is None:
         n.lacks(0)
-        return n.foreign()
+        raise n.branches()
     return n.program.branch(n, n.attr("then_branch" if condition.all() else "else_branch"), {})
 
 
@@ -35,40 +35,30 @@ def loop(n: Reading) -> tuple[Thing, ...]:
     if len(names) != 2 + len(carried) or len(body.output) < 1 + len(carried):
         raise n.refuse(f"Loop with {len(carried)} carried values needs a body of {2 + len(carried)} inputs, got {len(names)}")
     if (n.optional(0) is not None and count is None) or (go_on is not None and n.known(go_on) is None) or (count is not None and count.item() > UNROLLED):
-        return _loop_on_data(n)
+        raise _on_data(n)
     condition, scanned = go_on if go_on is not None else n.constant(True, BOOL), []
     state, left = n.program.mark(), n.program.left
     for i in range(UNROLLED + 1):
         known = n.known(condition)
         if known is None or i == UNROLLED and count is None or left - n.program.left > WRITTEN:
             n.program.rewind(state)
-            return _loop_on_data(n)
+            raise _on_data(n)
         if not known.all() or count is not None and i >= count.item():
             break
         found = n.program.branch(n, body, dict(zip(names, (n.constant(i, I64), condition, *carried))))
         condition, carried = n.value(found[0]), found[1:1 + len(carried)]
         scanned.append([n.value(v) for v in found[1 + len(carried):]])
     if not scanned and len(body.output) > 1 + len(carried):
-        return _loop_on_data(n)
+        raise _on_data(n)
     return *carried, *(_stacked(n, values, 0) for values in zip(*scanned))
 
 
-def _loop_on_data(n: Reading) -> tuple[Thing, ...]:
-    """One foreign step. What is carried keeps its type if the body, read once on any values of those types, gives them back."""
-    body, carried = n.attr("body"), n.things[2:]
+def _on_data(n: Reading) -> Branches:
+    """The error to raise where the number of iterations is not known."""
     for i in (0, 1):
         if n.optional(i) is not None:
             n.lacks(i)
-    given = [Value(TensorType(I64), "i"), Value(TensorType(BOOL), "go"), *(Value(t.type, "carried") if isinstance(t, Value) else t for t in carried)]
-    state, types = n.program.mark(), {}
-    try:
-        found = n.program.branch(n, body, dict(zip([i.name for i in body.input], given)))
-        types = {i: after.type for i, (t, after) in enumerate(zip(carried, found[1:]))
-                 if isinstance(t, Value) and isinstance(after, Value) and after.type == t.type}
-    except Reported:
-        pass
-    n.program.rewind(state)
-    return n.foreign(types)
+    return n.branches()
 
 
 def _stacked(n: Reading, values: tuple[Value, ...], axis: int) -> Value:
@@ -96,7 +86,7 @@ def scan(n: Reading) -> tuple[Thing, ...]:
         raise n.refuse(f"Scan needs inputs of one length, got {' and '.join(map(str, lengths))}")
     (length,) = lengths
     if not is_known(length) or not 0 < length <= UNROLLED:
-        return n.foreign()
+        raise n.branches()
     names, scanned = [i.name for i in body.input], []
     for i in range(length):
         pieces = []

@@ -88,11 +88,21 @@ def one_hot(n: Reading) -> Thing:
 @reads("Compress")
 def compress(n: Reading) -> Thing:
     x, axis = n.input(0), n.attr("axis")
-    condition = n.numbers(1, "condition")
+    condition = n.known(n.input(1))
+    if condition is None:
+        raise n.branches()
     if axis is None:
         x, axis = n.reshape(x, (x.type.size,)), 0
     axis = n.axis(axis, x.type.rank)
     return n.emit("gather", x, _positive(n, n.constant(np.flatnonzero(condition), I64), x.type.shape[axis]), axis=axis)
+
+
+@reads("NonZero", "Unique", "NonMaxSuppression")
+def as_the_data_is(n: Reading) -> tuple[Thing, ...]:
+    """Results of whatever shape the data gives."""
+    if any(isinstance(t, Value) and n.known(t) is None for t in n.things):
+        raise n.branches()
+    return n.foreign()
 
 
 @reads("ReverseSequence")

@@ -16,12 +16,13 @@ from pelton.ir.evaluate import evaluate_node
 from pelton.ir.graph import Node, Value
 from pelton.ir.types import I64, DType, TensorType
 from pelton.ops.foreign import DTYPES
-from pelton.ops.op import Op, get
+from pelton.ops.op import Op, Untyped, get
 
 from . import onnx_foreign, onnx_names, onnx_sizes
+from .imported import OnData
 from .onnx_file import Source, array_of, dense
 from .onnx_ports import decides
-from .onnx_reading import READERS, OnData, Reader, Reading, Reported, Thing, schema_of
+from .onnx_reading import READERS, Branches, Reader, Reading, Reported, Thing, schema_of
 
 SMALL = 1 << 20                        # constants up to this many elements may grow out of smaller ones
 FEW = 1 << 12                          # sizes that are reckoned with one by one
@@ -106,6 +107,8 @@ class Program:
         self.foreigners: list[str] = []
         self.stuck: list[Stuck] = []
         self.met: list[Met] = []
+        self.on_data: set[str] = set()                     # those of the problems that are no more than that something depends on the data
+        self.asked: list[Value] = []                       # what readers wanted to know the numbers of, and could not
         self.sizes: dict[Value, np.ndarray] = {}           # integers (and floats) that are sizes or made of them, as objects
         self.inputs: set[Value] = set()                    # values that are inputs of the model, whole
         self.lacking: dict[str, None] = {}                 # inputs whose values a reader wanted to know, in order
@@ -136,7 +139,7 @@ class Program:
             if scope.main and self.stuck and self.open:     # it will be tried again, with less left open
                 return
             made, wrong = len(self.nodes), len(self.problems)
-            things = self._node(node, scope)
+            things = self.node(node, scope)
             if scope.main:
                 inputs = [scope.find(name) if name and scope.sees(name) else None for name in node.input]
                 self.met.append(Met(node, inputs, self.nodes[made:], self.problems[wrong:]))
@@ -228,7 +231,8 @@ class Program:
 
     # --- nodes
 
-    def _node(self, node: onnx.NodeProto, scope: Scope) -> Sequence[Thing | Broken]:
+    def node(self, node: onnx.NodeProto, scope: Scope) -> Sequence[Thing | Broken]:
+        """What the outputs of a node stand for; BROKEN, with the problem noted, where it cannot be read."""
         broken = (BROKEN,) * len(node.output)
         self.left -= 1
         if self.left < 0:                                  # functions that call each other twice, loops within loops: a small file may stand for anything
@@ -245,16 +249,26 @@ class Program:
             return self._translate(node, scope, tuple(cast(Thing, scope.find(name)) if name else None for name in node.input))
         except ModelError as e:
             self._is_stuck(node, scope, e.__cause__)
-            self.problems.append(str(e))
+            self._problem(str(e), isinstance(e, OnData) or isinstance(e.__cause__, Undecided))
         except Reported:
             pass
         except Undecided as e:
             self._is_stuck(node, scope, e)
-            self.problems.append(f"{node.op_type}: {e}; {ADVICE} ({self.where(node, scope)})")
+            self._problem(f"{node.op_type}: {e}; {ADVICE} ({self.where(node, scope)})", True)
         except _RAISED as e:                                # attributes that fit the schema, but not each other
             self._is_stuck(node, scope)
-            self.problems.append(f"{node.op_type} cannot be read: {type(e).__name__}: {e} ({self.where(node, scope)})")
+            text = f"{node.op_type} cannot be read: {type(e).__name__}: {e} ({self.where(node, scope)})"
+            self._problem(text, bool(self.stuck[-1].met))   # they may fit for the sizes of a run
         return broken
+
+    def _problem(self, text: str, on_data: bool) -> None:
+        self.problems.append(text)
+        if on_data:
+            self.on_data.add(text)
+
+    def only_on_data(self) -> bool:
+        """Whether there is no other problem than that something depends on the data."""
+        return self.on_data.issuperset(self.problems)
 
     def _is_stuck(self, node: onnx.NodeProto, scope: Scope, question: BaseException | None = None) -> None:
         read = [thing for name in sorted(onnx_names.read_by(node)) if isinstance(thing := scope.find(name), Value)]
@@ -290,6 +304,8 @@ class Program:
             found = reader(n)
         except OnData as reason:
             self.rewind(mark)
+            if isinstance(reason, Branches):
+                raise
             try:
                 return self.foreign(n, {})
             except ModelError:
@@ -339,6 +355,8 @@ class Program:
             types = op.infer_types(tuple(v.type for v in inputs), complete)
         except Undecided as e:
             raise n.refuse(f"{e}; {ADVICE}") from e
+        except Untyped as e:
+            raise OnData(f"{e} ({n.where})") from None
         except (TypeError, ValueError) as e:
             raise n.refuse(str(e)) from None
         constants = self.constants

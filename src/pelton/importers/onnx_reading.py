@@ -17,6 +17,8 @@ from pelton.ir.graph import Value
 from pelton.ir.types import I64, DType, TensorType
 from pelton.ops.foreign import DTYPES
 
+from .imported import OnData
+
 if TYPE_CHECKING:
     from .onnx_program import Program, Scope
 
@@ -36,8 +38,8 @@ class Reported(Exception):
     """What is needed could not be read, and that has been noted already."""
 
 
-class OnData(ModelError):
-    """What a reader wants to know depends on the data; the onnx package can run the node all the same where its output types are known."""
+class Branches(OnData):
+    """What the data decides is what runs, or how much of it there is: a script can do that, one step of an engine cannot."""
 
 
 Thing = Value | Items | None            # what a name stands for; None is an absent optional
@@ -98,6 +100,10 @@ class Reading:
         """The error to raise; says where."""
         return ModelError(f"{reason} ({self.where})")
 
+    def branches(self) -> Branches:
+        """The error to raise where a script has to do it."""
+        return Branches(f"what {self.op} does depends on the data ({self.where})")
+
     # --- inputs
 
     def input(self, i: int) -> Value:
@@ -146,6 +152,7 @@ class Reading:
         """The constant that input i has to be, or sizes as objects."""
         array = self.program.numbers(self.input(i))
         if array is None:
+            self.program.asked.append(self.input(i))
             inputs = self.program.lacks(self.input(i))
             reason = (f"on {_inputs(inputs)} of the model; give what it is with values={{{inputs[0]!r}: ...}}" if inputs else
                       "on the data; give the model fixed sizes, or declare the shapes of its outputs")

@@ -119,6 +119,11 @@ def folded(op: str, arrays: Sequence[np.ndarray], attrs: Mapping[str, Any], to: 
     return None
 
 
+def reckons(op: str) -> bool:
+    """Whether `folded` knows an op."""
+    return op in _MOVES or op in _POINTWISE or op in _REDUCTIONS or op in ("div", "cast")
+
+
 def _each(fn: Callable, objects: Sequence[np.ndarray]) -> np.ndarray:
     return np.asarray(np.frompyfunc(fn, len(objects), 1)(*objects), object)
 

@@ -1,7 +1,7 @@
 """Values, nodes and graphs: immutable data; a pass is a function Graph → Graph."""
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -163,17 +163,19 @@ def usual_sizes(graph: Graph) -> dict[str, int]:
 
 def sized(graph: Graph, sizes: Mapping[str, int], to: dict[Value, Value] | None = None) -> tuple[Graph, dict[Value, Value]]:
     """The program for these values of its symbols, and its values by those of the graph: those in `to`, if given, and new ones, which are added to it."""
-    to = {} if to is None else to
+    return resized(graph, lambda d: dims.at(d, sizes), to)
 
-    def number(d: dims.Size) -> int:
-        return dims.at(d, sizes)
+
+def resized(graph: Graph, size: Callable[[dims.Size], dims.Size], to: dict[Value, Value] | None = None) -> tuple[Graph, dict[Value, Value]]:
+    """The program with each size that is not known replaced, and its values by those of the graph, as `sized`."""
+    to = {} if to is None else to
 
     def at(v: Value) -> Value:
         if v not in to:
-            to[v] = v if v.type.known else Value(TensorType(v.type.dtype, dims.mapped(v.type.shape, number)), v.name)
+            to[v] = v if v.type.known else Value(TensorType(v.type.dtype, dims.mapped(v.type.shape, size)), v.name)
         return to[v]
 
-    nodes = tuple(Node(n.op, tuple(map(at, n.inputs)), {k: dims.mapped(a, number) for k, a in n.attrs.items()}, tuple(map(at, n.outputs)), n.name)
+    nodes = tuple(Node(n.op, tuple(map(at, n.inputs)), {k: dims.mapped(a, size) for k, a in n.attrs.items()}, tuple(map(at, n.outputs)), n.name)
                   for n in graph.nodes)
     made = graph.replace(inputs=tuple(map(at, graph.inputs)), constants={at(v): a for v, a in graph.constants.items()}, nodes=nodes,
                          outputs=tuple(map(at, graph.outputs)))

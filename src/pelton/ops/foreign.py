@@ -13,7 +13,7 @@ from pelton.errors import EngineError
 from pelton.ir.dims import Dim, Size
 from pelton.ir.types import DType, TensorType
 
-from .op import Op
+from .op import Op, Untyped
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -133,12 +133,12 @@ def spelled(shape: tuple[Size, ...]) -> list[int | str]:
 
 def _known_type(found, named: Mapping[str, Size]) -> TensorType:
     if found.WhichOneof("value") != "tensor_type":
-        raise ValueError("gives something that is no tensor")
+        raise Untyped("gives something that is no tensor")
     tensor = found.tensor_type
     if tensor.elem_type not in DTYPES:
-        raise ValueError("onnx cannot infer its element type")
+        raise Untyped("onnx cannot infer its element type")
     if not tensor.HasField("shape") or not all(d.HasField("dim_value") or d.dim_param in named for d in tensor.shape.dim):
-        raise ValueError("the shape of its output depends on the data")
+        raise Untyped("the shape of its output depends on the data")
     return TensorType(DTYPES[tensor.elem_type], tuple(d.dim_value if d.HasField("dim_value") else named[d.dim_param] for d in tensor.shape.dim))
 
 

@@ -17,6 +17,10 @@ REGISTRY: dict[str, "Op"] = {}
 Thing = Any            # what expansions are made of: a Value, a Term, a number, an array (and type checkers take an applied op for what it no longer is)
 
 
+class Untyped(ValueError):
+    """The types of what an op gives cannot be told before its data is there."""
+
+
 @dataclass(frozen=True)
 class Term:
     """An op applied to things: a pattern where they are variables, a program where they are values."""
@@ -69,7 +73,7 @@ class Op:
         except Undecided as e:
             raise Undecided(f"{self.name}: {e}, given {', '.join(map(str, types))}", e.difference, e.wanted) from None
         except (TypeError, ValueError, IndexError) as e:
-            kind = TypeError if self.infer is None and isinstance(e, TypeError) else ValueError
+            kind = TypeError if self.infer is None and isinstance(e, TypeError) else Untyped if isinstance(e, Untyped) else ValueError
             raise kind(f"{self.name}: {e}, given {', '.join(map(str, types))}") from None
         return found if isinstance(found, tuple) else (found,)
 

@@ -37,6 +37,10 @@ def _after_fork() -> None:
         context._lock = threading.Lock()
 
 
+def survives_fork(context: Context) -> None:
+    _alive.add(context)
+
+
 os.register_at_fork(after_in_child=_after_fork)
 
 
@@ -50,12 +54,13 @@ class Context:
         plain = engine.plain
         self.engine = engine
         self.threads = min(default_threads(), plain.meta.get("threads") or MAX_THREADS) if threads is None else check_threads(threads)
+        self.remembered = REMEMBERED
         self._arena = allocate(0)
         self._names, self._output_names = ({p.name for p in ports} for ports in (plain.inputs, plain.outputs))
         self._known: OrderedDict[tuple, Prepared] = OrderedDict()
         self._only = None if plain.symbols else self._prepare({})
         self._lock = threading.Lock()
-        _alive.add(self)
+        survives_fork(self)
 
     def _prepare(self, values: Mapping[str, int]) -> Prepared:
         """The engine for these values of its symbols."""
@@ -67,7 +72,7 @@ class Context:
         check_memory(plain.name, plain.arena + made, max((s.scratch for s in plain.steps), default=0), self.threads)
         if plain.arena > self._arena.nbytes:
             self._known.clear()                                  # they point into the old one
-            self._arena = allocate(plain.arena)
+            self._arena = allocate(max(plain.arena, 2 * self._arena.nbytes))     # what grows step by step should not come here at each
         return Prepared(engine, plain, self._arena, self.threads, engine.host_steps(plain, values) if values else engine.host)
 
     def _for(self, inputs: Mapping[str, Any]) -> Prepared:
@@ -89,7 +94,7 @@ class Context:
             for port, *_ in found.inputs:
                 if port.shape != shapes[port.name]:
                     fit(port, inputs[port.name])
-            if len(self._known) >= REMEMBERED:
+            if len(self._known) >= self.remembered:
                 self._known.popitem(last=False)
             self._known[key] = found
         else:

@@ -13,7 +13,7 @@ import numpy as np
 from pelton.backends.cpu import load_code
 from pelton.backends.cpu.memory import aligned
 from pelton.engine import engine as plain_engine
-from pelton.engine import file, sizes
+from pelton.engine import file, script_file, sizes
 from pelton.engine.check import check
 from pelton.engine.engine import Port, Step, Symbol, strings_in
 
@@ -49,6 +49,9 @@ class Engine:
                         ", ".join(plain.steps[i].name for i in self.host))
         forms = plain.meta.get("forms") or {}
         self.forms = forms if any(forms.values()) else None          # inputs and outputs of the model that are no single port
+        self._start()
+
+    def _start(self) -> None:
         self._contexts: deque[Context] = deque()                     # those that no run is using
 
     def host_steps(self, plain: plain_engine.Engine, values: Mapping[str, int]) -> dict[int, HostStep]:
@@ -78,6 +81,11 @@ class Engine:
         return {p.name: p.shape for p in plain.inputs}
 
     @property
+    def parts(self) -> tuple[Engine, ...]:
+        """The engines that it consists of: itself, unless it is a script over others."""
+        return (self,)
+
+    @property
     def steps(self) -> tuple[Step, ...]:
         return self.plain.steps
 
@@ -103,7 +111,7 @@ class Engine:
         try:
             context = self._contexts.pop()
         except IndexError:
-            context = Context(self)
+            context = self.context()
         try:
             return context.run(inputs, out)
         finally:
@@ -114,7 +122,7 @@ class Engine:
         try:
             context = self._contexts.pop()
         except IndexError:
-            context = Context(self)
+            context = self.context()
         try:
             return context(*arrays)
         finally:
@@ -143,4 +151,8 @@ def load(source: str | os.PathLike[str] | bytes, verify: bool = False) -> Engine
     An engine holds machine code: load only what you would run as a program. Raises EngineError, saying what to do, for what is no engine,
     is damaged, or does not run on this machine.
     """
-    return Engine(file.read(source, verify))
+    plain = script_file.read(source, verify)
+    if isinstance(plain, plain_engine.Engine):
+        return Engine(plain)
+    from .script import ScriptEngine  # is an Engine itself
+    return ScriptEngine(plain)

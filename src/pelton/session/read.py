@@ -61,6 +61,7 @@ def external(model: Path | bytes) -> list[str]:
 def signature(source: Source, options: Options) -> Signature:
     """What the model says of itself. ModelError for what is wrong with it, as far as that shows without knowing the sizes of a run."""
     from pelton.importers import onnx as importer
+    from pelton.importers.imported import OnData
     from pelton.ir.dims import symbols
 
     model, graph = source.model, source.model.graph
@@ -71,12 +72,13 @@ def signature(source: Source, options: Options) -> Signature:
     made: dict[str, NodeArg] = {}
     if all(i.type.tensor_type.HasField("shape") for i in graph.input if i.name not in stored):      # else nothing is known before a run
         _, found = importer.examine(source, options.shapes, options.outputs, usual={})             # warnings come with the engine
-        if isinstance(found, ModelError):
+        if isinstance(found, ModelError) and not isinstance(found, OnData):      # what depends on the data is seen in a run
             raise found
-        general = {v.name: tuple(d if isinstance(d, int) else None for d in v.type.shape) for v in found.graph.inputs}
         named = {d.dim_param for i in graph.input for d in i.type.tensor_type.shape.dim}
-        made = {v.name: NodeArg(v.name, NAMES[v.type.dtype.value], [d if isinstance(d, int) else str(d) if {s.name for s in symbols(d)} <= named else None
-                                                                    for d in v.type.shape]) for v in found.graph.outputs}
+        if not isinstance(found, ModelError):
+            general = {v.name: tuple(d if isinstance(d, int) else None for d in v.type.shape) for v in found.graph.inputs}
+            made = {v.name: NodeArg(v.name, NAMES[v.type.dtype.value], [d if isinstance(d, int) else str(d) if {s.name for s in symbols(d)} <= named else None
+                                                                        for d in v.type.shape]) for v in found.graph.outputs}
     inputs = tuple(_declared(i, None) for i in graph.input if i.name not in stored)
     overridable = tuple(_declared(i, None) for i in graph.input if i.name in stored and model.ir_version >= 4)
     return Signature(inputs, tuple(_declared(o, made.get(o.name)) for o in graph.output), overridable, metadata, general)

@@ -1,0 +1,262 @@
+"""A script as plain data: engines and what runs between them, where the data decides what comes next or how large it is."""
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from pelton.errors import EngineError
+
+from .engine import SIZES, Engine, Port, Symbol
+from .sizes import well_formed
+
+DEEPEST = 32                                   # blocks within blocks
+LARGEST = 1 << 46                              # bytes of a constant
+ITERATIONS = 1_000_000_000                     # of one loop, unless a build says otherwise
+SOURCES = ("array", "axis", "value")
+
+
+@dataclass(frozen=True)
+class Feed:
+    """What an input of an engine gets: the array of a name; or a size, as the first axis of an array without elements: that of axis `at` of the named
+    array, or the number that is its element `at`, counted in row-major order."""
+
+    name: str
+    source: str = "array"
+    at: int = 0
+
+
+@dataclass(frozen=True)
+class Run:
+    """Runs an engine. Where its sizes do not fit it, `otherwise` does the same by reference."""
+
+    engine: int
+    feeds: tuple[Feed, ...]                    # one per input of the engine
+    outputs: tuple[str, ...]                   # one per output
+    otherwise: Block | None = None
+
+
+@dataclass(frozen=True)
+class Host:
+    """Runs a function of Python on whatever the names stand for; "" is an input left out, or an output nobody wants. `call` is "list", "none", or what the
+    host knows by that name, prepared from `text`."""
+
+    name: str
+    call: str
+    text: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class If:
+    """One of two blocks; the names of their outputs become `outputs`."""
+
+    condition: str
+    then: Block
+    other: Block
+    outputs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A block again and again: it takes the iteration, the condition and what is carried, and gives the condition, what is carried, and what is stacked.
+
+    `trips` and `condition` may be "", for no end and for true. `stacked`: element type and shape of what is stacked, for loops without an iteration."""
+
+    trips: str
+    condition: str
+    carried: tuple[str, ...]
+    body: Block
+    outputs: tuple[str, ...]
+    stacked: tuple[tuple[str, tuple[int, ...]], ...] = ()
+
+
+@dataclass(frozen=True)
+class Scan:
+    """A block per slice of `scanned` along `axes`, backwards where `back`: it takes and gives what is carried, then slices; those it gives are joined."""
+
+    carried: tuple[str, ...]
+    scanned: tuple[str, ...]
+    axes: tuple[int, ...]
+    back: tuple[bool, ...]
+    body: Block
+    outputs: tuple[str, ...]
+    into: tuple[int, ...] = ()
+    reversed: tuple[bool, ...] = ()
+    stacked: tuple[tuple[str, tuple[int, ...]], ...] = ()
+
+
+Action = Run | Host | If | Loop | Scan
+
+
+@dataclass(frozen=True)
+class Block:
+    """Steps in order. They see the names around the block, and make names of their own."""
+
+    inputs: tuple[str, ...]
+    steps: tuple[Action, ...]
+    outputs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Constant:
+    """An array in the constants: `offset` in bytes. Strings are a JSON list of `size` bytes."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Script:
+    """A program over engines. Sizes of ports that the inputs decide are texts, as in engines; so are those that only the data decides, which no symbol
+    and no entry of `sizes` explains."""
+
+    name: str
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    main: Block
+    engines: tuple[Engine, ...]
+    arrays: Mapping[str, Constant]             # name → what it stands for in all blocks
+    constants: Any
+    target: Mapping[str, Any]
+    meta: Mapping[str, Any]
+    symbols: tuple[Symbol, ...] = ()
+    sizes: Mapping[str, Any] = field(default_factory=dict)
+    iterations: int = ITERATIONS
+
+
+def read_by(action: Action) -> tuple[str, ...]:
+    """The names that a step reads itself, blocks in it aside."""
+    match action:
+        case Run():
+            return tuple(f.name for f in action.feeds)
+        case Host():
+            return tuple(filter(None, action.inputs))
+        case If():
+            return (action.condition,)
+        case Loop():
+            return tuple(filter(None, (action.trips, action.condition, *action.carried)))
+        case Scan():
+            return (*action.carried, *action.scanned)
+
+
+def blocks_in(action: Action) -> tuple[Block, ...]:
+    match action:
+        case Run():
+            return () if action.otherwise is None else (action.otherwise,)
+        case If():
+            return (action.then, action.other)
+        case Loop() | Scan():
+            return (action.body,)
+    return ()
+
+
+def free(block: Block) -> set[str]:
+    """The names that a block takes from around it."""
+    own, found = set(block.inputs), set[str]()
+    for action in block.steps:
+        found.update(set(read_by(action)).union(*map(free, blocks_in(action))) - own)
+        own.update(action.outputs)
+    return found.union(block.outputs) - own
+
+
+def check(script: Script) -> None:
+    """EngineError, saying what and where, unless every step has what it needs. The engines are checked by themselves."""
+    refuse = _Refusal(script.name)
+    for kind, ports in (("input", script.inputs), ("output", script.outputs)):
+        names = [p.name for p in ports]
+        if len(set(names)) < len(names) or not all(isinstance(n, str) and n for n in names):
+            refuse(f"its {kind}s need a name of their own each, they have {names!r:.100}")
+        for p in ports:
+            _shape(p.shape, p.dtype, f"{kind} {p.name!r}", refuse, texts=True)
+    symbols = {s.name for s in script.symbols}
+    for s in script.symbols:
+        if not all(type(n) is int for n in (s.least, s.usual, s.most)) or not 0 <= s.least <= s.usual <= s.most < LARGEST:
+            refuse(f"the size {s.name!r} has the bounds {s.least!r}, {s.usual!r}, {s.most!r}")
+        if not any(s.name in p.shape for p in script.inputs):
+            refuse(f"no input has the size {s.name!r}")
+    texts = {d for p in script.inputs for d in p.shape if isinstance(d, str)}
+    if not texts <= script.sizes.keys() or not all(well_formed(tree, symbols) for tree in script.sizes.values()):
+        refuse("it does not say what the sizes of its inputs are")
+    room = memoryview(script.constants).nbytes
+    for name, c in script.arrays.items():
+        _shape(c.shape, c.dtype, f"constant {name!r}", refuse)
+        if not all(type(n) is int and 0 <= n < LARGEST for n in (c.offset, c.size)) or c.offset + c.size > room:
+            refuse(f"constant {name!r} ends at byte {c.offset!r} + {c.size!r} of {room}")
+        if c.dtype != "string" and math.prod(c.shape) * SIZES[c.dtype] != c.size:
+            refuse(f"constant {name!r} has {c.size} bytes for {c.dtype}{list(c.shape)}")
+    if type(script.iterations) is not int or script.iterations < 0:
+        refuse(f"it allows {script.iterations!r} iterations of a loop")
+    if script.main.inputs != tuple(p.name for p in script.inputs) or len(script.main.outputs) != len(script.outputs):
+        refuse("its ports are not those of its steps")
+    _block(script, script.main, set(script.arrays), refuse, 0)
+
+
+class _Refusal:
+    def __init__(self, name: object):
+        self.name = name
+
+    def __call__(self, why: str) -> NoReturn:
+        raise EngineError(f"engine {self.name!r} is damaged: {why}; build it again")
+
+
+def _shape(shape: object, dtype: object, where: str, refuse: _Refusal, texts: bool = False) -> None:
+    if dtype not in SIZES or not isinstance(shape, tuple) or len(shape) > 32:
+        refuse(f"{where} is of type {dtype!r} and shape {shape!r:.100}")
+    for d in shape:
+        if not (type(d) is int and 0 <= d < LARGEST or texts and isinstance(d, str)):
+            refuse(f"{where} has the size {d!r}")
+
+
+def _block(script: Script, block: Block, known: Iterable[str], refuse: _Refusal, depth: int) -> None:
+    if depth > DEEPEST:
+        refuse(f"it has more than {DEEPEST} blocks within blocks")
+    names = {*known, *block.inputs}
+    for i, action in enumerate(block.steps):
+        where = f"step {i} at depth {depth}"
+        for name in read_by(action):
+            if name not in names:
+                refuse(f"{where} reads {name!r}, which nothing before it makes")
+        _action(script, action, where, refuse)
+        for inner in blocks_in(action):
+            _block(script, inner, names, refuse, depth + 1)
+        names.update(filter(None, action.outputs))
+    for name in block.outputs:
+        if name not in names:
+            refuse(f"a block at depth {depth} gives {name!r}, which nothing in it makes")
+
+
+def _action(script: Script, action: Action, where: str, refuse: _Refusal) -> None:
+    """Whether a step has as many inputs and outputs as what it runs."""
+    match action:
+        case Run():
+            if type(action.engine) is not int or not 0 <= action.engine < len(script.engines):
+                refuse(f"{where} runs engine {action.engine!r}, there are {len(script.engines)}")
+            engine = script.engines[action.engine]
+            fits = (len(action.feeds), len(action.outputs)) == (len(engine.inputs), len(engine.outputs))
+            if action.otherwise is not None:
+                fits = fits and not action.otherwise.inputs and len(action.otherwise.outputs) == len(action.outputs)
+            if any(f.source not in SOURCES or type(f.at) is not int or f.at < 0 for f in action.feeds):
+                refuse(f"{where} feeds its engine something that is no array and no size")
+        case Host():
+            fits = bool(action.call)
+        case If():
+            fits = all(not b.inputs and len(b.outputs) == len(action.outputs) for b in (action.then, action.other))
+        case Loop():
+            carried = len(action.carried)
+            fits = (len(action.body.inputs), len(action.body.outputs), len(action.outputs)) == (
+                2 + carried, 1 + carried + len(action.stacked), carried + len(action.stacked))
+        case Scan():
+            carried, scanned, stacked = len(action.carried), len(action.scanned), len(action.stacked)
+            fits = (len(action.body.inputs), len(action.body.outputs), len(action.outputs)) == (carried + scanned, carried + stacked, carried + stacked)
+            fits = fits and scanned > 0 and len(action.axes) == len(action.back) == scanned and len(action.into) == len(action.reversed) == stacked
+            fits = fits and all(type(a) is int and 0 <= a < 32 for a in (*action.axes, *action.into))
+    if not fits:
+        refuse(f"{where} does not fit what it runs")
+    if isinstance(action, (Loop, Scan)):
+        for dtype, shape in action.stacked:
+            _shape(shape, dtype, where, refuse)

@@ -1,0 +1,142 @@
+"""The file of a script: that of an engine, with other sections: the plan, constants that engines do not hold, and each engine as a file of its own."""
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from pelton.errors import EngineError
+
+from . import file
+from .engine import Engine
+from .file import AGAIN, as_numbers, as_object, as_port, as_symbol, as_text, parsed
+from .script import DEEPEST, Action, Block, Constant, Feed, Host, If, Loop, Run, Scan, Script, check
+
+MOST = 1 << 14                    # engines of a script
+
+
+def to_bytes(script: Script) -> bytes:
+    """The file as bytes. EngineError for a script that does not hang together or cannot be written as JSON."""
+    return b"".join(_pieces(script))
+
+
+def write(script: Script, path: str | os.PathLike[str]) -> None:
+    """Writes the file whole or not at all."""
+    file.put(_pieces(script), path)
+
+
+def read(source: str | os.PathLike[str] | bytes | bytearray | memoryview, verify: bool = False) -> Engine | Script:
+    """The engine or script in a file or in bytes, as `file.read`."""
+    data, where = file.mapped(source)
+    found = file.opened(data, where)
+    return _script(found, where, verify) if "engines" in found.header else file.engine_in(found, where, verify)
+
+
+def _pieces(script: Script) -> Iterator[Any]:
+    check(script)
+    constants = memoryview(script.constants)
+    constants = constants.cast("B") if constants.nbytes else memoryview(b"")
+    header = {"name": script.name, "inputs": [file.port_to_json(p) for p in script.inputs], "outputs": [file.port_to_json(p) for p in script.outputs],
+              "symbols": [[s.name, s.least, s.usual, s.most] for s in script.symbols], "target": dict(script.target), "meta": dict(script.meta),
+              "engines": len(script.engines)}
+    plan = file.as_json({"main": _block_to_json(script.main), "sizes": dict(script.sizes), "iterations": script.iterations,
+                         "arrays": {name: [c.dtype, c.shape, c.offset, c.size] for name, c in script.arrays.items()}}, "plan")
+    yield from file.framed(header, {"plan": plan, "constants": constants, **{f"engine {i}": file.to_bytes(e) for i, e in enumerate(script.engines)}})
+
+
+def _block_to_json(b: Block | None) -> Any:
+    return None if b is None else [b.inputs, [_action_to_json(a) for a in b.steps], b.outputs]
+
+
+def _action_to_json(a: Action) -> list[Any]:
+    match a:
+        case Run():
+            return ["run", a.engine, [[f.name, f.source, f.at] for f in a.feeds], a.outputs, _block_to_json(a.otherwise)]
+        case Host():
+            return ["host", a.name, a.call, a.text, a.inputs, a.outputs]
+        case If():
+            return ["if", a.condition, _block_to_json(a.then), _block_to_json(a.other), a.outputs]
+        case Loop():
+            return ["loop", a.trips, a.condition, a.carried, _block_to_json(a.body), a.outputs, a.stacked]
+        case Scan():
+            return ["scan", a.carried, a.scanned, a.axes, a.back, _block_to_json(a.body), a.outputs, a.into, a.reversed, a.stacked]
+
+
+def _script(found: file.Opened, where: str, verify: bool) -> Script:
+    h, count = found.header, found.header["engines"]
+    if type(count) is not int or not 0 <= count <= MOST:
+        raise EngineError(f"{found.damaged}it would hold {count!r} engines; {AGAIN}")
+    names = [f"engine {i}" for i in range(count)]
+    sections = found.sections(("plan", "constants", *names))
+    found.verify({name: sections[name] for name in (("plan", "constants") if verify else ("plan",))}, where)
+    plan = as_object(parsed(sections["plan"], found.damaged + "its plan"), found.damaged + "its plan")
+    engines = tuple(_engine(sections[name], f"{where} ({name})", verify) for name in names)
+    try:
+        script = Script(
+            name=as_text(h["name"]), inputs=tuple(map(as_port, h["inputs"])), outputs=tuple(map(as_port, h["outputs"])), main=_block(plan["main"]),
+            engines=engines, arrays={name: _constant(c) for name, c in as_object(plan["arrays"], "its constants").items()}, constants=sections["constants"],
+            target=as_object(h["target"], "its target"), meta=as_object(h["meta"], "its meta"), symbols=tuple(map(as_symbol, h["symbols"])),
+            sizes=as_object(plan["sizes"], "its table of sizes"), iterations=plan["iterations"])
+    except (KeyError, TypeError, ValueError, AttributeError, EngineError) as e:
+        raise EngineError(f"{found.damaged}a part of its header or plan is missing or of another form ({type(e).__name__}: {e}); {AGAIN}") from None
+    check(script)
+    return script
+
+
+def _engine(data: memoryview, where: str, verify: bool) -> Engine:
+    found = file.opened(data, where)
+    if "engines" in found.header:
+        raise EngineError(f"{found.damaged}a script cannot be part of another one; {AGAIN}")
+    return file.engine_in(found, where, verify)
+
+
+def _constant(c: list[Any]) -> Constant:
+    dtype, shape, offset, size = c
+    return Constant(as_text(dtype), as_numbers(shape), offset, size)
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    return tuple(map(as_text, _listed(value)))
+
+
+def _listed(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise TypeError(f"expected a list, got {value!r:.50}")
+    return value
+
+
+def _block(b: Any, depth: int = 0) -> Block:
+    if depth > DEEPEST + 1:
+        raise ValueError(f"more than {DEEPEST} blocks within blocks")
+    inputs, steps, outputs = _listed(b)
+    return Block(_names(inputs), tuple(_action(a, depth) for a in _listed(steps)), _names(outputs))
+
+
+def _action(a: Any, depth: int) -> Action:
+    kind, *rest = _listed(a)
+    if kind == "run":
+        engine, feeds, outputs, otherwise = rest
+        return Run(engine, tuple(Feed(as_text(n), as_text(s), at) for n, s, at in feeds), _names(outputs),
+                   None if otherwise is None else _block(otherwise, depth + 1))
+    if kind == "host":
+        name, call, text, inputs, outputs = rest
+        return Host(as_text(name), as_text(call), as_text(text), _names(inputs), _names(outputs))
+    if kind == "if":
+        condition, then, other, outputs = rest
+        return If(as_text(condition), _block(then, depth + 1), _block(other, depth + 1), _names(outputs))
+    if kind == "loop":
+        trips, condition, carried, body, outputs, stacked = rest
+        return Loop(as_text(trips), as_text(condition), _names(carried), _block(body, depth + 1), _names(outputs), _stacked(stacked))
+    if kind == "scan":
+        carried, scanned, axes, back, body, outputs, into, reversed, stacked = rest
+        return Scan(_names(carried), _names(scanned), as_numbers(axes), _flags(back), _block(body, depth + 1), _names(outputs), as_numbers(into),
+                    _flags(reversed), _stacked(stacked))
+    raise ValueError(f"there is no step {kind!r:.50}")
+
+
+def _flags(value: Any) -> tuple[bool, ...]:
+    return tuple(bool(v) for v in _listed(value))
+
+
+def _stacked(value: Any) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    return tuple((as_text(dtype), as_numbers(shape)) for dtype, shape in _listed(value))

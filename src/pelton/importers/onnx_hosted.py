@@ -1,0 +1,113 @@
+"""Single nodes as steps of Python in a script: what is called, and what is known of the results."""
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+from onnx.reference import ReferenceEvaluator
+
+from pelton.errors import ModelError
+from pelton.ir.dims import Dim, Size
+from pelton.ir.types import I64, TensorType
+from pelton.ops import foreign
+
+from . import onnx_names
+from .onnx_file import Source
+from .onnx_reading import attribute
+
+if TYPE_CHECKING:
+    from .onnx_script import Cut
+    from .onnx_segment import Known
+
+_BAKED = 64                     # elements of constants that shape inference may look at
+
+
+def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
+    return {a.name: attribute(a) for a in node.attribute}
+
+
+# op → its name in ops.data, and its attributes there
+_OWN: dict[str, tuple[str, Callable[[dict[str, Any]], dict[str, Any]]]] = {
+    "NonZero": ("nonzero", lambda a: {}),
+    "Compress": ("compress", lambda a: {"axis": a.get("axis")}),
+    "Unique": ("unique", lambda a: {"axis": a.get("axis"), "sorted": bool(a.get("sorted", 1))}),
+    "NonMaxSuppression": ("non_max_suppression", lambda a: {"center": bool(a.get("center_point_box", 0))})}
+
+
+def call(source: Source, opsets: Mapping[str, int], node: onnx.NodeProto, reason: str) -> tuple[str, str, list[str]]:
+    """(what the host calls, with what text, on which names). ModelError, for that reason, where nothing can run the node."""
+    if not node.domain and node.op_type in _OWN:
+        name, attributes = _OWN[node.op_type]
+        return name, json.dumps(attributes(_attributes(node))), list(node.input)
+    model = _model(opsets, node, {}, {})
+    try:
+        ReferenceEvaluator(model)
+    except (NotImplementedError, RuntimeError, TypeError, ValueError, KeyError) as e:
+        raise ModelError(f"{reason or node.op_type}; the reference evaluator of the onnx package cannot run it either: {e} ({source.name})") from None
+    return "onnx", foreign.packed(model), [i.name for i in model.graph.input]
+
+
+def outputs(call: str, node: onnx.NodeProto) -> tuple[str, ...]:
+    return tuple(node.output) if call != "onnx" else tuple(filter(None, node.output))
+
+
+def _model(opsets: Mapping[str, int], node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto], arrays: Mapping[str, np.ndarray]) -> onnx.ModelProto:
+    """One node; what its nested graphs read from around them are inputs, too."""
+    graph = onnx.GraphProto(name=node.op_type, node=[node])
+    names = dict.fromkeys([*filter(None, node.input), *sorted(onnx_names.read_by(node))])
+    graph.input.extend(onnx.ValueInfoProto(name=name, type=types.get(name)) for name in names if name not in arrays)
+    graph.initializer.extend(onnx.numpy_helper.from_array(np.ascontiguousarray(a).reshape(a.shape), name) for name, a in arrays.items())
+    graph.output.extend(onnx.ValueInfoProto(name=name) for name in node.output if name)
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid(d, v) for d, v in sorted(opsets.items())], producer_name="pelton")
+
+
+def types(cut: Cut, node: onnx.NodeProto, known: Known) -> list[TensorType | None]:
+    """The types of the outputs, as far as they can be told; sizes that cannot are symbols of their own."""
+    def fresh(i: int, axis: int) -> Size:
+        return cut.symbols.fresh(f"{node.output[i] or node.op_type}_{axis}")
+
+    given = [known.type(name) if name else None for name in node.input]
+    if not node.domain and node.op_type in _OWN and given[0] is not None:
+        return _own_types(node, given[0], fresh(0, 0), known)[:len(node.output)]
+    spelled, arrays = {}, {}
+    for name in onnx_names.read_by(node):
+        t = known.type(name)
+        if name in known.constants and known.constants[name].size <= _BAKED:
+            arrays[name] = known.constants[name]
+        elif t is not None:
+            spelled[name] = onnx.helper.make_tensor_type_proto(foreign.CODES[t.dtype.value], foreign.spelled(t.shape))
+    named = {str(d): d for t in given if t is not None for d in t.shape if isinstance(d, Dim)}
+    try:
+        inferred = onnx.shape_inference.infer_shapes(_model(cut.opsets, node, spelled, arrays), data_prop=True)
+    except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError):
+        inferred = onnx.ModelProto()
+    found = {v.name: v.type for v in inferred.graph.output}
+
+    def read(i: int, name: str) -> TensorType | None:
+        tensor = found[name].tensor_type if name in found and found[name].WhichOneof("value") == "tensor_type" else None
+        if tensor is None or tensor.elem_type not in foreign.DTYPES or not tensor.HasField("shape"):
+            dtype, rank = cut.declared.get(name, (None, 0))
+            return TensorType(dtype, tuple(fresh(i, axis) for axis in range(rank))) if dtype is not None else None
+        shape = tuple(d.dim_value if d.HasField("dim_value") else named.get(d.dim_param) or fresh(i, axis) for axis, d in enumerate(tensor.shape.dim))
+        return TensorType(foreign.DTYPES[tensor.elem_type], shape)
+    return [read(i, name) for i, name in enumerate(node.output)]
+
+
+def _own_types(node: onnx.NodeProto, x: TensorType, count: Size, known: Known) -> list[TensorType | None]:
+    attributes = _attributes(node)
+    axis = attributes.get("axis")
+    axis = None if axis is None else axis % max(x.rank, 1)
+    cut = TensorType(x.dtype, (count,) if axis is None else tuple(count if i == axis else d for i, d in enumerate(x.shape)))
+    vector = TensorType(I64, (count,))
+    match node.op_type:
+        case "NonZero":
+            return [TensorType(I64, (max(x.rank, 1), count))]
+        case "NonMaxSuppression":
+            return [TensorType(I64, (count, 3))]
+        case "Compress":
+            return [cut]
+    return [cut, vector, TensorType(I64, (x.size if axis is None else x.shape[axis],)), vector]
+

@@ -1,0 +1,155 @@
+"""If, Loop and Scan as steps of a script, their graphs as blocks."""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import onnx
+
+from pelton.engine.script import Action, Block, If, Loop, Scan
+from pelton.errors import ModelError
+from pelton.ir import dims
+from pelton.ir.dims import Dim, Size
+from pelton.ir.types import BOOL, I64, TensorType
+
+from .onnx_reading import attribute
+
+if TYPE_CHECKING:
+    from .onnx_script import Cut
+    from .onnx_segment import Known
+
+MOST = 16                      # readings of a body until the types of what it carries stay as they are
+Types = list["TensorType | None"]
+
+
+def _attributes(node: onnx.NodeProto) -> dict:
+    return {a.name: attribute(a) for a in node.attribute}
+
+
+def _if(cut: Cut, node: onnx.NodeProto, known: Known) -> Action:
+    found = _attributes(node)
+    then, ours = cut.inner(found["then_branch"], known, {})
+    other, theirs = cut.inner(found["else_branch"], known, {})
+    if not len(ours) == len(theirs) == len(node.output):
+        raise ModelError(f"If needs branches of {len(node.output)} outputs, got {len(ours)} and {len(theirs)} (node {node.name!r}, {cut.source.name})")
+    condition = cut.name(known, node.input[0])
+    inside = _symbols(known)
+    for name, a, b in zip(node.output, ours, theirs):
+        cut.know(known, name, _met(cut, name, a, b, inside))
+    return If(condition, then, other, tuple(node.output))
+
+
+def _symbols(known: Known) -> set[str]:
+    """The names of the sizes that are known where a step stands."""
+    return {s.name for t in known.types.values() if t is not None for s in dims.symbols(t.shape)}
+
+
+def _met(cut: Cut, name: str, a: TensorType | None, b: TensorType | None, inside: set[str]) -> TensorType | None:
+    """What two types have in common; a size is new where they differ, or are known within a block alone."""
+    if a is None or b is None or a.dtype is not b.dtype or a.rank != b.rank:
+        return None
+
+    def size(axis: int, d: Size, e: Size) -> Size:
+        known = d == e and all(s.name in inside for s in dims.symbols(d))
+        return d if known else cut.symbols.fresh(f"{name}_{axis}")
+    return TensorType(a.dtype, tuple(size(i, d, e) for i, (d, e) in enumerate(zip(a.shape, b.shape))))
+
+
+def _carried(cut: Cut, read: Callable[[Types], tuple[Block, Types]], given: Types, names: Sequence[str]) -> tuple[Block, Types, Types]:
+    """A body with types of what it carries that hold in all iterations: (body, those types, what it gives besides)."""
+    types, ours = list(given), set[str]()                  # symbols that stand for what varies from one iteration to the next
+    for _ in range(MOST):
+        mark = cut.mark()
+        block, found = read(types)
+        after: Types = []
+        for name, t, new in zip(names, types, found):
+            if t is None or new is None or t.dtype is not new.dtype or t.rank != new.rank:
+                after.append(None)
+                continue
+            shape: list[Size] = []
+            for axis, (d, e) in enumerate(zip(t.shape, new.shape)):
+                least = max(0, min(dims.bounds(d)[0], dims.bounds(e)[0]))
+                varies = isinstance(d, Dim) and str(d) in ours and dims.bounds(d)[0] <= least
+                shape.append(d if d == e or varies else cut.symbols.fresh(f"{name}_{axis}", least if str(d) not in ours else 0))
+                if shape[-1] is not d:
+                    ours.add(str(shape[-1]))
+            after.append(TensorType(t.dtype, tuple(shape)))
+        if after == types:
+            return block, types, found[len(types):]
+        cut.rewind(mark)
+        types = after
+    raise ModelError(f"what types a loop carries does not come to an end after {MOST} readings of its body ({cut.source.name})")
+
+
+def _joined(cut: Cut, names: Sequence[str], types: Types, into: Sequence[int], inside: set[str]) -> tuple[Types, tuple[tuple[str, tuple[int, ...]], ...]]:
+    """The types of what iterations give when it is joined, and element type and shape of each where there is no iteration."""
+    joined: Types = []
+    stacked = []
+    for name, t, axis in zip(names, types, into):
+        met = _met(cut, name or "row", t, t, inside)
+        joined.append(None if met is None else TensorType(met.dtype, (*met.shape[:axis], cut.symbols.fresh(f"{name}_count"), *met.shape[axis:])))
+        stacked.append(("f32", ()) if t is None else (t.dtype.value, tuple(0 if isinstance(d, Dim) else int(d) for d in t.shape)))
+    return joined, tuple(stacked)
+
+
+def _loop(cut: Cut, node: onnx.NodeProto, known: Known) -> Action:
+    body = _attributes(node)["body"]
+    inputs, count = [i.name for i in body.input], len(node.input) - 2
+    results = [*node.output, *[""] * (len(body.output) - 1 - len(node.output))]
+    if len(inputs) != 2 + count or len(body.output) < 1 + count or len(results) != len(body.output) - 1:
+        raise ModelError(f"Loop with {count} carried values needs a body of {2 + count} inputs, got {len(inputs)} (node {node.name!r}, {cut.source.name})")
+
+    def read(types: Types) -> tuple[Block, Types]:
+        block, found = cut.inner(body, known, dict(zip(inputs, (TensorType(I64), TensorType(BOOL), *types))))
+        return block, found[1:]
+    trips, condition, *carried = (cut.name(known, name) for name in node.input)
+    block, types, more = _carried(cut, read, [known.type(name) for name in node.input[2:]], inputs[2:])
+    inside = _symbols(known)
+    joined, stacked = _joined(cut, results[count:], more, [0] * len(more), inside)
+    for name, t in zip(results, [*(_met(cut, name, t, t, inside) for name, t in zip(results, types)), *joined]):
+        if name:
+            cut.know(known, name, t)
+    return Loop(trips, condition, tuple(carried), block, tuple(results), stacked)
+
+
+def _scan(cut: Cut, node: onnx.NodeProto, known: Known) -> Action | None:
+    """None where another opset's Scan is meant, which has batches."""
+    if cut.opsets.get("", 9) < 9:
+        return None
+    attributes = _attributes(node)
+    body, scans = attributes["body"], attributes["num_scan_inputs"]
+    inputs, states = [i.name for i in body.input], len(node.input) - scans
+    results = [*node.output, *[""] * (len(body.output) - len(node.output))]
+    outputs, where = len(results) - states, f"(node {node.name!r}, {cut.source.name})"
+    if not 0 < scans <= len(node.input) or len(inputs) != len(node.input) or len(results) != len(body.output) or outputs < 0:
+        raise ModelError(f"Scan needs a body with {len(node.input)} inputs and at least {states} outputs, and something to scan {where}")
+    given = [known.type(name) for name in node.input]
+    ranks = [None if t is None else t.rank for t in given[states:]]
+    axes = attributes.get("scan_input_axes") or (0,) * scans
+    into = attributes.get("scan_output_axes") or (0,) * outputs
+    back, reverse = attributes.get("scan_input_directions") or (0,) * scans, attributes.get("scan_output_directions") or (0,) * outputs
+    if not len(axes) == len(back) == scans or not len(into) == len(reverse) == outputs:
+        raise ModelError(f"Scan needs an axis and a direction for each that is scanned {where}")
+    if any(rank is None or not -rank <= a < rank for a, rank in zip(axes, ranks)):
+        return None
+    axes = tuple(a % rank for a, rank in zip(axes, ranks) if rank is not None)
+
+    def slice_of(t: TensorType | None, axis: int) -> TensorType | None:
+        return None if t is None else TensorType(t.dtype, (*t.shape[:axis], *t.shape[axis + 1:]))
+
+    def read(types: Types) -> tuple[Block, Types]:
+        return cut.inner(body, known, dict(zip(inputs, (*types, *map(slice_of, given[states:], axes)))))
+    names = [cut.name(known, name) for name in node.input]
+    block, types, more = _carried(cut, read, given[:states], inputs[:states])
+    if any(t is None for t in more) and any(into) or any(t is not None and not -t.rank - 1 <= a <= t.rank for t, a in zip(more, into)):
+        raise ModelError(f"Scan cannot join what it gives along axes {list(into)} {where}")
+    into = tuple(a if t is None else a % (t.rank + 1) for t, a in zip(more, into))
+    inside = _symbols(known)
+    joined, stacked = _joined(cut, results[states:], more, into, inside)
+    for name, t in zip(results, [*(_met(cut, name, t, t, inside) for name, t in zip(results, types)), *joined]):
+        if name:
+            cut.know(known, name, t)
+    return Scan(tuple(names[:states]), tuple(names[states:]), axes, tuple(map(bool, back)), block, tuple(results), into, tuple(map(bool, reverse)), stacked)
+
+
+READERS: dict[tuple[str, str], Callable[[Cut, onnx.NodeProto, Known], Action | None]] = {("", "If"): _if, ("", "Loop"): _loop, ("", "Scan"): _scan}

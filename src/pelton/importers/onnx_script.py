@@ -1,0 +1,291 @@
+"""Models of which the data decides what runs or how large it is: cut into programs, and a script that runs these and what cannot be part of one."""
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.inliner
+
+from pelton.engine.engine import Port
+from pelton.engine.script import DEEPEST, Action, Block, Host, Run
+from pelton.errors import ModelError
+from pelton.ir import dims
+from pelton.ir.dims import Dim, Size
+from pelton.ir.graph import Graph, Value
+from pelton.ir.types import TensorType
+from pelton.ops.foreign import DTYPES
+
+from . import onnx_hosted, onnx_names, onnx_nested
+from .imported import Imported, Info, Shape, parse_shape
+from .onnx import check_outputs, converted, finished, given_inputs, opsets_of
+from .onnx_file import Source, read
+from .onnx_inputs import Inputs, Settled
+from .onnx_ports import Given
+from .onnx_program import Program, Scope
+from .onnx_reading import Items
+from .onnx_segment import Known, Segment, Symbols, Unsettled
+
+SPARE = 1 << 20                 # bytes of constants that are kept a second time, so that what sizes an engine does not take can run by reference
+
+
+@dataclass(frozen=True)
+class Scripted:
+    """A model as a script whose engines are still to be built, one per program."""
+
+    name: str
+    inputs: tuple[Value, ...]
+    outputs: tuple[Port, ...]
+    main: Block
+    programs: tuple[Imported, ...]
+    constants: Mapping[str, np.ndarray]
+    host: tuple[str, ...]                      # what runs by reference: "onnx::StringSplit (node 'split')"
+    info: Info
+
+
+def load(source: str | os.PathLike | bytes | onnx.ModelProto | Source, shapes: Mapping[str, Shape] | None = None, outputs: Iterable[str] | None = None,
+         values: Mapping[str, Any] | None = None, usual: Mapping[str, Sequence[int]] | None = None) -> Scripted:
+    """A model as a script. Arguments and errors are those of `onnx.load`."""
+    found = converted(read(source))
+    if found.model.functions:
+        try:
+            found = Source(onnx.inliner.inline_local_functions(found.model), found.path, found.opset)
+        except (RuntimeError, ValueError, TypeError) as e:
+            raise ModelError(f"the functions of {found.name} cannot be written in place of their calls: {e}") from None
+    arrays: dict[str, np.ndarray] = {}
+    given = given_inputs(found.model.graph, {name: parse_shape(name, s) for name, s in (shapes or {}).items()}, values or {}, arrays)
+    settled: dict[str, Settled] = {}
+    while True:
+        try:
+            return _read(Program(found, arrays), given, settled, outputs, usual)
+        except Unsettled as e:
+            if e.settled.keys() <= settled.keys():
+                raise ModelError(f"the sizes of the inputs cannot be settled ({next(iter(e.settled.values())).why})") from None
+            settled.update(e.settled)
+
+
+def _read(program: Program, given: Given, settled: Mapping[str, Settled], asked: Iterable[str] | None, usual: Mapping[str, Sequence[int]] | None) -> Scripted:
+    found, graph = program.source, program.source.model.graph
+    scope = Scope(opsets_of(program))
+    program.constants_of(graph, scope)
+    inputs = Inputs(program, scope, given, settled, usual)
+    if program.problems:
+        raise ModelError(program.problems[0])
+    names = check_outputs(program, scope, asked)
+    constants = {name: program.constants[v] for name, v in scope.bound.items() if isinstance(v, Value) and v in program.constants}
+    known = Known({v.name: v.type for v in inputs.values}, constants)
+    taken = {s.name for v in inputs.values for s in dims.symbols(v.type.shape)}
+    cut = Cut(found, scope.opsets, taken, inputs.open)
+    steps = cut.block(graph.node, known, names, {*known.types, *known.constants})
+    main = Block(tuple(v.name for v in inputs.values), tuple(steps), tuple(cut.name(known, name) for name in names))
+    told = [*program.warnings, *cut.warnings]
+    for text in inputs.told(settled, found.name):
+        told.append(text)
+    sizes = {s.name: (s.least, s.usual, s.most if s.most < dims.UNBOUNDED else None) for s in dims.symbols([v.type.shape for v in inputs.values])}
+    info = Info(str(found.path or ""), f"{found.model.producer_name} {found.model.producer_version}".strip(), found.model.ir_version, scope.opsets, sizes,
+                tuple(inputs.defaulted), tuple(cut.host), (), given.told(), tuple(dict.fromkeys(told)))
+    ports = tuple(_port(name, known.type(name), graph) for name in names)
+    return Scripted(graph.name or "main", tuple(inputs.values), ports, main, tuple(cut.programs), cut.arrays, tuple(cut.host), info)
+
+
+def _port(name: str, found: TensorType | None, graph: onnx.GraphProto) -> Port:
+    """An output as it is known before a run; "..." stands for whatever shape it has, or for a list."""
+    if found is not None:
+        return Port(name, found.dtype.value, tuple(str(d) if isinstance(d, Dim) else int(d) for d in found.shape))      # type: ignore[misc]
+    for v in (*graph.output, *graph.value_info):
+        type = v.type
+        while type.WhichOneof("value") in ("optional_type", "sequence_type"):
+            type = (type.optional_type if type.HasField("optional_type") else type.sequence_type).elem_type
+        if v.name == name and type.tensor_type.elem_type in DTYPES:
+            return Port(name, DTYPES[type.tensor_type.elem_type].value, ("...",))                                       # type: ignore[arg-type]
+    raise ModelError(f"what type output {name!r} has is not known before a run; the model should declare it")
+
+
+class Cut:
+    """Cuts blocks of nodes into programs and steps between them."""
+
+    def __init__(self, source: Source, opsets: Mapping[str, int], given: set[str], open: Mapping[str, str]):
+        self.source, self.opsets, self.symbols, self.open = source, opsets, Symbols(given), open
+        self._given = frozenset(given)                     # sizes of the inputs, which fit every engine or are refused before
+        self.programs: list[Imported] = []
+        self.arrays: dict[str, np.ndarray] = {}
+        self.host: list[str] = []
+        self.warnings: list[str] = []
+        self._named: dict[int, str] = {}                   # id of a constant → its name in the script
+        self._depth = 0
+        graph = source.model.graph                         # element types and ranks that the model states; its sizes may be those of one example
+        self.declared = {v.name: (DTYPES[t.elem_type], len(t.shape.dim)) for v in (*graph.value_info, *graph.output)
+                         if (t := v.type.tensor_type).elem_type in DTYPES and t.HasField("shape")}
+
+    # --- names
+
+    def name(self, known: Known, name: str) -> str:
+        """What a name of the model is called in the script; constants are there for all blocks."""
+        if name not in known.constants or not name:
+            return name
+        array = known.constants[name]
+        if id(array) not in self._named:
+            unique, k = f"={name}", 1
+            while unique in self.arrays:
+                k += 1
+                unique = f"={name}#{k}"
+            self._named[id(array)], self.arrays[unique] = unique, array
+        return self._named[id(array)]
+
+    def mark(self) -> tuple[int, int]:
+        """Where the script stands, for `rewind`."""
+        return len(self.programs), len(self.host)
+
+    def rewind(self, mark: tuple[int, int]) -> None:
+        del self.programs[mark[0]:], self.host[mark[1]:]
+
+    # --- blocks
+
+    def block(self, nodes: Sequence[onnx.NodeProto], known: Known, outputs: Sequence[str], own: Iterable[str]) -> list[Action]:
+        """The steps that make the outputs; what they make is added to what is known. `own` are the names that the block has to begin with."""
+        own = set(own)
+        rest = onnx_names.ordered(nodes, outputs, own.__contains__)
+        made = {name for node in rest for name in node.output}
+        for node in rest:
+            for name in onnx_names.read_by(node):
+                if name not in known and name not in made:
+                    raise ModelError(f"{node.op_type} reads {name!r}, which is no input, no constant and no output of a node ({self.source.name})")
+        steps: list[Action] = []
+        while rest:
+            segment = Segment(self.source, self.opsets, known, rest, self.symbols, self.open)
+            for text in segment.program.warnings:
+                if text not in self.warnings:
+                    self.warnings.append(text)
+            if segment.hard:                               # as early as can be, so that what follows is one segment
+                for node in segment.hard:
+                    steps += self._alone(node, known, segment.reasons.get(id(node), ""))
+                hard = set(map(id, segment.hard))
+                rest = [node for node in rest if id(node) not in hard]
+            else:
+                needed = {*outputs}.union(*map(onnx_names.read_by, segment.rest))
+                steps += self._run(segment, known, needed)
+                rest = segment.rest
+        for name in outputs:
+            if name not in known:
+                raise ModelError(f"output {name!r} is made by no node ({self.source.name})")
+        return steps
+
+    def inner(self, graph: onnx.GraphProto, known: Known, given: Mapping[str, TensorType | None]) -> tuple[Block, list[TensorType | None]]:
+        """A nested graph, and the types of its outputs."""
+        inside = known.copy()
+        for name in [*given, *(o for n in graph.node for o in n.output)]:
+            inside.types.pop(name, None)
+            inside.constants.pop(name, None)
+            inside.sizes.pop(name, None)
+        inside.types.update(given)
+        program = Program(self.source)
+        scope = Scope(self.opsets, Scope(self.opsets))
+        program.constants_of(graph, scope)
+        if program.problems:
+            raise ModelError(program.problems[0])
+        for name, value in scope.bound.items():
+            inside.types.pop(name, None)
+            inside.constants[name] = program.constants[value]                          # type: ignore[index]
+        self._depth += 1
+        if self._depth > DEEPEST:
+            raise ModelError(f"graphs are nested more than {DEEPEST} deep ({self.source.name})")
+        outputs = [o.name for o in graph.output]
+        steps = self.block(graph.node, inside, outputs, {*given, *scope.bound})
+        self._depth -= 1
+        return Block(tuple(given), tuple(steps), tuple(self.name(inside, o) for o in outputs)), [inside.type(o) for o in outputs]
+
+    # --- steps
+
+    def _alone(self, node: onnx.NodeProto, known: Known, reason: str) -> list[Action]:
+        """A node that no program can hold."""
+        nested = onnx_nested.READERS.get((node.domain, node.op_type))
+        found = nested(self, node, known) if nested is not None else None
+        if found is None:
+            found = self.hosted(node, known, reason)
+            for name, t in zip(node.output, onnx_hosted.types(self, node, known)):
+                if name:
+                    self.know(known, name, t)
+            self.host.append(f"{node.domain or 'onnx'}::{node.op_type} (node {node.name or next(filter(None, node.output), node.op_type)!r})")
+        return [found]
+
+    def hosted(self, node: onnx.NodeProto, known: Known, reason: str = "") -> Host:
+        call, text, inputs = onnx_hosted.call(self.source, self.opsets, node, reason)
+        return Host(node.name or f"{node.op_type} → {next(filter(None, node.output), '')}", call, text,
+                    tuple(self.name(known, name) for name in inputs), onnx_hosted.outputs(call, node))
+
+    def know(self, known: Known, name: str, t: TensorType | None) -> None:
+        known.constants.pop(name, None)
+        known.sizes.pop(name, None)
+        known.types[name] = t
+
+    def _run(self, segment: Segment, known: Known, needed: Iterable[str]) -> list[Action]:
+        """A segment as a program of its own, and what it gives that is no tensor."""
+        after: list[Action] = []
+        tensors: dict[str, Value] = {}
+        lists = False
+        program = segment.program
+        for name, thing in segment.results(needed).items():
+            if isinstance(thing, Value) and thing in program.constants and not segment.settled:       # what is assumed is checked where the engine runs
+                known.types.pop(name, None)
+                known.constants[name] = program.constants[thing]
+            elif isinstance(thing, Value):
+                tensors[name] = thing
+            else:
+                parts = thing.values if isinstance(thing, Items) else ()
+                inside = {f"{name}[{i}]": v for i, v in enumerate(parts) if v is not None}
+                held = {k: v for k, v in inside.items() if v in program.constants}
+                known.constants.update({k: program.constants[v] for k, v in held.items()})
+                tensors.update({k: v for k, v in inside.items() if k not in held})
+                after.append(Host(name, "none" if thing is None else "list", "", tuple(self.name(known, k) for k in inside), (name,)))
+                self.know(known, name, None)
+                lists = True
+        if not tensors:
+            return after
+        graph, feeds = segment.pruned(finished(program, list(segment.inputs), tensors))
+        graph = graph.replace(name=f"{self.source.model.graph.name or 'main'}.{len(self.programs)}")
+        before = known.copy()
+        for name, value in tensors.items():
+            self._learn(segment, known, name, value)
+        otherwise = None if lists else self._otherwise(segment, before, graph)
+        run = Run(len(self.programs), feeds, tuple(tensors), otherwise)
+        info = Info(opsets=self.opsets, foreign=tuple(program.foreigners))
+        self.programs.append(Imported(graph, info))
+        return [run, *after]
+
+    def _learn(self, segment: Segment, known: Known, name: str, value: Value) -> None:
+        """The type of a result as it is known outside of its segment."""
+        shape: list[Size] = []
+        for axis, d in enumerate(value.type.shape):
+            outside = segment.out(d)
+            shape.append(self.symbols.fresh(f"{name}_{axis}", *_bounds(d)) if outside is None else outside)
+        self.know(known, name, TensorType(value.type.dtype, tuple(shape)))
+        numbers = segment.program.sizes.get(value)
+        if numbers is not None and value.type.dtype.is_integer and not segment.settled and all(isinstance(n, (int, Dim)) for n in numbers.flat):
+            outside_numbers = [segment.out(n) for n in numbers.flat]
+            if None not in outside_numbers:
+                known.sizes[name] = np.array(outside_numbers, object).reshape(numbers.shape)
+
+    def _otherwise(self, segment: Segment, known: Known, graph: Graph) -> Block | None:
+        """The nodes of a segment one by one by reference, where its sizes may not fit, and that is no waste."""
+        reads = {name for node in segment.taken for name in onnx_names.read_by(node)}
+        spare = sum(known.constants[name].nbytes for name in reads if name in known.constants)
+        found = {s.name for s in dims.symbols([v.type.shape for v in graph.inputs])}
+        if not segment.assumed and (found <= self._given or spare > SPARE):
+            return None
+        wanted, steps = {v.name for v in graph.outputs}, list[Host]()
+        for node in reversed(segment.taken):
+            if wanted & set(node.output):
+                try:
+                    steps.append(self.hosted(node, known))
+                except ModelError:
+                    return None                            # nothing else can run it: sizes that do not fit are refused
+                wanted |= onnx_names.read_by(node)
+        return Block((), tuple(reversed(steps)), tuple(v.name for v in graph.outputs))
+
+
+def _bounds(d: Size) -> tuple[int, int, int]:
+    low, high = dims.bounds(d)
+    return 0, max(dims.usual(d), 0), min(max(high, 0), dims.UNBOUNDED)

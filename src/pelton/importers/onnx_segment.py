@@ -1,0 +1,261 @@
+"""Reads as many nodes as go into one straight program, from names that are arrays by then: which can be, and what has to be assumed of sizes."""
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx
+
+from pelton.engine.script import Feed
+from pelton.errors import ModelError
+from pelton.ir import dims
+from pelton.ir.dims import Dim, Size
+from pelton.ir.dims_text import parse as parse_size
+from pelton.ir.graph import Graph, Value, resized
+from pelton.ir.types import DType, TensorType
+
+from . import onnx_names, onnx_sizes
+from .imported import Range
+from .onnx_file import Source
+from .onnx_inputs import Settled, identifier, settle
+from .onnx_program import BROKEN, Program, Scope
+from .onnx_reading import Items
+
+FEW = 64                        # elements of an array that may be taken as sizes
+USUAL = 100                     # what programs are tuned for where the data decides a size
+TRIES = 4                       # assumptions made for the sake of one node
+
+
+@dataclass
+class Known:
+    """What is known of names before a run: the types of arrays, None for what has no rank or is no array; constants; and arrays of which each element is a
+    size, as objects."""
+
+    types: dict[str, TensorType | None] = field(default_factory=dict)
+    constants: dict[str, np.ndarray] = field(default_factory=dict)
+    sizes: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def copy(self) -> Known:
+        return Known(dict(self.types), dict(self.constants), dict(self.sizes))
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.types or name in self.constants
+
+    def type(self, name: str) -> TensorType | None:
+        return TensorType.of(self.constants[name]) if name in self.constants else self.types[name]
+
+
+class Unsettled(Exception):
+    """What a node wants to know of sizes of the whole model, which have to be settled for all of it."""
+
+    def __init__(self, settled: Mapping[str, Settled]):
+        super().__init__()
+        self.settled = settled
+
+
+class Symbols:
+    """Names for the sizes that only the data decides, each once in a script."""
+
+    def __init__(self, taken: Iterable[str]):
+        self._taken = set(taken)
+
+    def fresh(self, hint: str, least: int = 0, usual: int = USUAL, most: int = dims.UNBOUNDED) -> Size:
+        name = identifier(hint, self._taken)
+        self._taken.add(name)
+        return dims.symbol(name, least, max(least, min(usual, most)), most)
+
+
+class Segment:
+    """The nodes of one program. `taken` can be read; `hard` cannot, though all that they read is there; others have to wait for these."""
+
+    def __init__(self, source: Source, opsets: Mapping[str, int], known: Known, nodes: Sequence[onnx.NodeProto], symbols: Symbols, open: Mapping[str, str]):
+        self.source, self.known, self.nodes, self.symbols, self.open, self._opsets = source, known, nodes, symbols, open, opsets
+        self.settled: dict[str, Settled] = {}              # what is assumed of sizes of this segment
+        self.assumed = False
+        self._reads = [onnx_names.read_by(node) for node in nodes]
+        self._tries: dict[int, int] = {}
+        self.reasons: dict[int, str] = {}                  # id of a node → why it could not be read
+        while not self._attempt():
+            pass
+
+    # --- reading
+
+    def _attempt(self) -> bool:
+        """Reads what can be; False where it has to be done again, with more assumed or more taken as sizes."""
+        self.program = program = Program(self.source)
+        self.scope = scope = Scope(self._opsets)
+        scope.wanted = frozenset().union(*self._reads, *(node.output for node in self.nodes))
+        self._bind(program, scope)
+        self.taken: list[onnx.NodeProto] = []
+        self.hard: list[onnx.NodeProto] = []
+        self.rest: list[onnx.NodeProto] = []
+        broken = {name for name, t in self.known.types.items() if t is None}
+        for i, (node, reads) in enumerate(zip(self.nodes, self._reads)):
+            things: Sequence[object] = (BROKEN,)
+            if not reads & broken:
+                before = len(program.problems), len(program.asked), len(program.stuck)
+                things = program.node(node, scope)
+                if any(t is BROKEN for t in things):
+                    problems = program.problems[before[0]:]
+                    if not (program.on_data.issuperset(problems) or self.settled):
+                        raise ModelError(problems[0])
+                    if self._tries.get(i, 0) < TRIES and self._eased(program.asked[before[1]:], program.stuck[before[2]:]):
+                        self._tries[i] = self._tries.get(i, 0) + 1
+                        return False
+                    self.reasons[id(node)] = problems[0] if problems else ""
+                    del program.problems[before[0]:]
+                elif any(isinstance(t, Items) and None in t.values for t in things):
+                    things = (BROKEN,)                     # parts whose sizes depend on the data
+            if any(t is BROKEN for t in things):
+                broken.update(node.output)
+                (self.hard if all(name in self.known for name in reads) else self.rest).append(node)
+                continue
+            self.taken.append(node)
+            for name, thing in zip(node.output, things):
+                if name:
+                    program.bind(scope, name, thing)       # type: ignore[arg-type]
+        return True
+
+    def _bind(self, program: Program, scope: Scope) -> None:
+        """Binds what the nodes read from before: constants, sizes, and inputs with sizes of this segment's own."""
+        names = [name for name in dict.fromkeys(name for reads in self._reads for name in sorted(reads)) if name in self.known]
+        self.inputs: dict[Value, str] = {}
+        self.origin: dict[str, Feed] = {}                  # symbol → where a run finds it
+        self._inside: dict[str, Size] = {}                 # symbols of the model, or texts of other sizes outside → the size in here
+        self._outside: dict[str, Size] = {}                # symbol in here → the size outside
+        places = [(d, Feed(name, "axis", i)) for name in names if (t := self.known.types.get(name)) for i, d in enumerate(t.shape)]
+        places += [(d, Feed(name, "value", i)) for name in names if name in self.known.sizes for i, d in enumerate(self.known.sizes[name].flat)]
+        lone = [(s, d, feed) for d, feed in places if isinstance(d, Dim) and len(found := dims.symbols(d)) == 1
+                and (s := next(iter(found))) and d == dims.symbol(s.name, s.least, s.usual, s.most)]
+        for s, size, feed in sorted(lone, key=lambda x: isinstance(self.settled[x[0].name].size, str) if x[0].name in self.settled else False):
+            if s.name not in self._inside:
+                self._define(s.name, s.name, Range(s.least, s.usual, s.most), size, feed)
+        for d, feed in places:
+            if isinstance(d, Dim) and str(d) not in self._inside and self._expressed(d) is None:
+                low, high = dims.bounds(d)
+                name = next((n for n, outside in self._outside.items() if outside == d), None) or self._name(f"{feed.name}_{feed.at}")
+                low = max(low, 0)
+                self._define(str(d), name, Range(low, min(max(low, dims.usual(d)), high), min(high, dims.UNBOUNDED)), d, feed)
+        for name in names:
+            if name in self.known.constants:
+                value = program.hold(self.known.constants[name], name)
+            elif (t := self.known.types[name]) is None:
+                continue
+            elif name in self.known.sizes:
+                objects = np.array([self._in(d) for d in self.known.sizes[name].flat], object).reshape(self.known.sizes[name].shape)
+                value = program.sized(objects, t.dtype, onnx.NodeProto(output=[name]))
+            else:
+                value = Value(TensorType(t.dtype, tuple(map(self._in, t.shape))), name)
+                self.inputs[value] = name
+            program.bind(scope, name, value)
+
+    def _name(self, hint: str) -> str:
+        name = identifier(f"{hint}_in", {*self._outside, *self._inside})
+        return name
+
+    def _define(self, key: str, name: str, bounds: Range, outside: Size, feed: Feed) -> None:
+        size = self.settled[name].size if name in self.settled else bounds
+        self._outside[name], self.origin[name] = outside, feed
+        made = (self._expressed(size) if isinstance(size, str) else dims.symbol(name, *size) if isinstance(size, Range) else size)
+        self._inside[key] = self._inside[name] = dims.symbol(name, *bounds) if made is None else made
+
+    def _expressed(self, d: Size | str) -> Size | None:
+        """A size, or the text of one, by what is known in here; None where that does not do."""
+        try:
+            return parse_size(str(d), self._inside)
+        except ValueError:
+            return None
+
+    def _in(self, d: Size) -> Size:
+        """A size as this segment has it."""
+        found = d if not isinstance(d, Dim) else self._inside.get(str(d), self._expressed(d))
+        assert found is not None                           # _bind has defined every one
+        return found
+
+    def out(self, d: Size) -> Size | None:
+        """A size of this segment as it is known outside; None where what is assumed has a part in it."""
+        if not isinstance(d, Dim):
+            return d
+        if self.settled:
+            return None
+        try:
+            return parse_size(str(d), self._outside)
+        except ValueError:                                 # it only holds with what is assumed
+            return None
+
+    def _eased(self, asked: Sequence[Value], stuck: Sequence) -> bool:
+        """Whether more can be taken as sizes, or assumed of them, for the sake of what a node wanted to know."""
+        for value in asked:
+            names = self._decided_by(value)
+            if names:
+                for name in names:
+                    t = self.known.types[name]
+                    assert t is not None
+                    fresh = [self.symbols.fresh(f"{name}_{i}" if t.shape else name) for i in range(int(t.size))]
+                    self.known.sizes[name] = np.array(fresh, object).reshape(t.shape)
+                return True
+        asks = [s for s in stuck if s.question is not None]
+        local = {name: name for name in self._outside if name not in self.open}
+        everywhere = bool(asks) and all(x.name in self.open for s in asks if s.question for x in dims.symbols(s.question.difference))
+        found = settle(asks, self.open if everywhere else local) if asks else {}
+        if asks and not everywhere and all(s.given_up for s in found.values()):
+            found = settle(asks, {name: name for name in self._outside})
+        found = {k: s for k, s in found.items() if not s.given_up and k not in self.settled}
+        if everywhere and found:
+            raise Unsettled(found)
+        self.settled.update(found)
+        return bool(found)
+
+    def _decided_by(self, value: Value) -> list[str]:
+        """The inputs, few integers each, that alone decide a value by arithmetic of sizes; nothing where there is more to it."""
+        found, seen, open_values = dict[str, None](), {value}, [value]
+        while open_values:
+            v = open_values.pop()
+            if v in self.inputs:
+                if not v.type.dtype.is_integer or not v.type.known or v.type.size > FEW:
+                    return []
+                found[self.inputs[v]] = None
+            elif v in self.program.makers and self.program.numbers(v) is None:
+                maker = self.program.makers[v]
+                if not onnx_sizes.reckons(maker.op.name):
+                    return []
+                new = [i for i in maker.inputs if i not in seen]
+                seen.update(new)
+                open_values += new
+            elif self.program.numbers(v) is None:
+                return []
+        return list(found)
+
+    # --- the result
+
+    def results(self, wanted: Iterable[str]) -> dict[str, object]:
+        """What the wanted names stand for that its nodes make."""
+        made = {name for node in self.taken for name in node.output if name}
+        return {name: self.scope.bound[name] for name in wanted if name in made}
+
+    def pruned(self, graph: Graph) -> tuple[Graph, tuple[Feed, ...]]:
+        """The program with the inputs that it needs, and what a run feeds it. Sizes that come from elsewhere are inputs without elements, and so are those
+        of which something was assumed: the engine takes no others. It is made for sizes from 1 on; `assumed` says whether a run may have others."""
+        read = {v for n in graph.nodes for v in n.inputs}.union(graph.outputs)
+        inputs = [v for v in graph.inputs if v in read]
+        feeds = [Feed(self.inputs[v]) for v in inputs]
+        needed = dims.symbols([*(v.type.shape for v in inputs), *(x for n in graph.nodes for v in n.outputs for x in v.type.shape),
+                               *(tuple(n.attrs.values()) for n in graph.nodes)])
+        whole = {s.name for v in inputs for d in v.type.shape for s in dims.symbols(d) if d == dims.symbol(s.name, s.least, s.usual, s.most)}
+        taken = {v.name for n in graph.nodes for v in n.outputs}.union(v.name for v in inputs)
+        for s in needed:
+            if s.name not in whole:
+                name = f"{s.name}.size"
+                while name in taken:
+                    name += "_"
+                taken.add(name)
+                inputs.append(Value(TensorType(DType.U8, (dims.symbol(s.name, s.least, s.usual, s.most), 0)), name))
+                feeds.append(self.origin[s.name])
+        for name in sorted(self.settled.keys() & self.origin.keys() - {s.name for s in dims.symbols([v.type.shape for v in inputs])}):
+            inputs.append(Value(TensorType(DType.U8, (self._inside[name], 0)), f"{name}.assumed"))
+            feeds.append(self.origin[name])
+        used = dims.symbols([v.type.shape for v in inputs])
+        self.assumed = bool(self.settled) or not all(s.least for s in used)
+        made = {s.name: dims.symbol(s.name, max(s.least, 1), max(s.usual, 1), max(s.most, 1)) for s in used}
+        return resized(graph.replace(inputs=tuple(inputs)), lambda d: parse_size(str(d), made))[0], tuple(feeds)

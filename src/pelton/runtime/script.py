@@ -1,0 +1,319 @@
+"""Scripts at run time: engines, and between them steps of Python over the arrays that have names."""
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from pelton.backends.cpu.memory import aligned
+from pelton.engine import script_file, sizes
+from pelton.engine.engine import Port, Step, Symbol, numpy_dtype, strings_in
+from pelton.engine.script import Action, Block, Feed, Host, If, Loop, Run, Scan, Script, blocks_in, check, free, read_by
+from pelton.errors import EngineError, InputError
+
+from .arrays import check_names, check_out, fit, refuse_mapping, refuse_out
+from .context import Context, survives_fork
+from .engine import Engine
+from .machine import check_machine
+
+log = logging.getLogger("pelton.runtime")
+REMEMBERED = 1024                                                # shapes that an engine in a loop keeps ready
+Call = Callable[..., Sequence[Any]]
+
+
+class ScriptEngine(Engine):
+    """An engine that is a script over engines: what the data decides is looked at between them. It is used like any other."""
+
+    def __init__(self, plain: Script):
+        check(plain)
+        check_machine(plain.name, plain.target)
+        self.script = plain
+        self.plain = plain                                           # type: ignore[assignment]
+        self.engines = [Engine(e) for e in plain.engines]
+        constants = aligned(plain.constants)
+        self.arrays = {name: (strings_in(piece).reshape(c.shape) if c.dtype == "string" else piece.view(numpy_dtype(c.dtype)).reshape(c.shape))
+                       for name, c in plain.arrays.items() for piece in [constants[c.offset:c.offset + c.size]]}
+        self.host = {}
+        self.forms = None
+        self.calls: dict[int, Call] = {}
+        self.drops: dict[int, list[tuple[str, ...]]] = {}
+        self._prepare(plain.main)
+        self._between = [step_of(a) for a in between(plain.main)]
+        self._start()
+
+    def _prepare(self, block: Block) -> None:
+        """What its steps call, and which names nobody needs after each of them."""
+        needed, drops = set(block.outputs), list[tuple[str, ...]]()
+        own = {name for a in block.steps for name in a.outputs if name}
+        for action in reversed(block.steps):
+            reads = set(read_by(action)).union(*map(free, blocks_in(action)))
+            drops.append(tuple(sorted((reads | set(action.outputs)) & own - needed)))
+            needed |= reads
+        self.drops[id(block)] = drops[::-1]
+        for action in block.steps:
+            if isinstance(action, Host) and action.call not in ("list", "none"):
+                self.calls[id(action)] = _function(action)
+            for inner in blocks_in(action):
+                self._prepare(inner)
+
+    @property
+    def symbols(self) -> tuple[Symbol, ...]:
+        return self.script.symbols
+
+    def ports(self, values: Mapping[str, int]) -> tuple[Port, ...]:
+        """The inputs for these values of the symbols."""
+        numbers = {text: sizes.evaluate(tree, values) for text, tree in self.script.sizes.items()}
+        return tuple(replace(p, shape=tuple(numbers[d] if isinstance(d, str) else d for d in p.shape)) for p in self.script.inputs)
+
+    def shapes(self, values: Mapping[str, int] | None = None) -> dict[str, tuple[int, ...]]:
+        return {p.name: p.shape for p in self.ports({**{s.name: s.usual for s in self.script.symbols}, **(values or {})})}
+
+    @property
+    def parts(self) -> tuple[Engine, ...]:
+        return tuple(self.engines)
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """Those of all engines, one after the other, then those between them, whose times include what they run."""
+        return (*(s for e in self.engines for s in e.steps), *self._between)
+
+    def context(self, threads: int | None = None) -> Context:
+        return ScriptContext(self, threads)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        script_file.write(self.script, path)
+
+    def tobytes(self) -> bytes:
+        return script_file.to_bytes(self.script)
+
+
+def between(block: Block) -> list[Action]:
+    """The steps that are no runs of engines, outer ones first; what runs only where an engine's sizes do not fit is left out."""
+    found: list[Action] = []
+    for action in block.steps:
+        if not isinstance(action, Run):
+            found.append(action)
+            for inner in blocks_in(action):
+                found += between(inner)
+    return found
+
+
+def step_of(action: Action) -> Step:
+    """How a step of a script shows among the steps of engines."""
+    kind = action.name if isinstance(action, Host) else f"{type(action).__name__} → {', '.join(action.outputs)}"
+    return Step(kind, "", tiles=0, host=action.call if isinstance(action, Host) else type(action).__name__.lower(),
+                info={"name": kind, "op": type(action).__name__.lower(), "tactic": "script", "layers": [kind]})
+
+
+def _function(action: Host) -> Call:
+    try:
+        from pelton import host  # only scripts with such steps need what it imports
+        return host.function(action.name, action.call, action.text)
+    except ImportError as e:
+        raise EngineError(f'step {action.name!r} runs on the host, which needs {e.name or "more packages"}: pip install "pelton[build]"') from e
+
+
+class Names(dict[str, Any]):
+    """What the names of a block stand for: arrays, lists or None; those it does not have itself are looked up around it."""
+
+    def __init__(self, outer: Mapping[str, Any]):
+        super().__init__()
+        self.outer = outer
+
+    def __missing__(self, name: str) -> Any:
+        return self.outer[name]
+
+
+class ScriptContext(Context):
+    """Runs a script: a context of each engine, and the names."""
+
+    def __init__(self, engine: ScriptEngine, threads: int | None = None):
+        self.engine = engine
+        self.owner = engine
+        self.contexts = [e.context(threads) for e in engine.engines]
+        for context in self.contexts:
+            context.remembered = REMEMBERED
+        self.threads = max((c.threads for c in self.contexts), default=threads or 1)
+        self._room = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+        self._clock: dict[int, int] | None = None                    # in a profile: id of a script's step → nanoseconds
+        self._times: list[list[tuple[Step, int]]] = []               # and per engine its steps and theirs
+        self._lock = threading.Lock()
+        survives_fork(self)
+
+    def run(self, inputs: Mapping[str, np.ndarray], out: Mapping[str, np.ndarray] | None = None) -> dict[str, np.ndarray]:
+        """Outputs by name, in fresh arrays, or in those that `out` gives for some or all of them, if those have the shape that the data gives."""
+        with self._lock:
+            return self._run(inputs, out)
+
+    def profile(self, inputs: Mapping[str, np.ndarray]) -> list[tuple[Step, int]]:
+        """Every step with the nanoseconds it took in all its runs; steps between the engines include what they run."""
+        with self._lock:
+            self._clock = {}
+            self._times = [[(s, 0) for s in sizes.at(e.plain, sizes.usual(e.plain)).steps] for e in self.owner.engines]
+            try:
+                self._run(inputs, None)
+                outside = [(step_of(a), self._clock.get(id(a), 0)) for a in between(self.owner.script.main)]
+                return [*(t for times in self._times for t in times), *outside]
+            finally:
+                self._clock = None
+
+    def watch(self, inputs: Mapping[str, np.ndarray], see: Callable[..., None]) -> dict[str, np.ndarray]:
+        raise InputError("a script has no one memory to look into; watch the runs of its engines")
+
+    def _run(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
+        script = self.owner.script
+        if not isinstance(inputs, Mapping):
+            refuse_mapping(script.inputs, inputs)
+        check_names("input", script.inputs, inputs, all_of_them=True)
+        if out is not None:
+            check_out(script.outputs, out)
+        shapes = {p.name: np.shape(inputs[p.name]) for p in script.inputs}
+        for port in script.inputs:
+            if len(shapes[port.name]) != len(port.shape):
+                fit(port, inputs[port.name])                         # says what is wrong
+        ports = self.owner.ports(sizes.solve(script, shapes))
+        names = Names(self.owner.arrays)
+        for port in ports:
+            names[port.name] = fit(port, inputs[port.name])
+        given = {id(v) for v in (*names.values(), *self.owner.arrays.values())}
+        found = self._block(script.main, names)
+        return {p.name: _result(p, value, id(value) in given, (out or {}).get(p.name)) for p, value in zip(script.outputs, found)}
+
+    def _block(self, block: Block, names: Names) -> list[Any]:
+        for action, dead in zip(block.steps, self.owner.drops[id(block)]):
+            begin = time.perf_counter_ns()
+            found = _STEPS[type(action)](self, action, names)
+            for name, value in zip(action.outputs, found):
+                if name:
+                    names[name] = value
+            for name in dead:
+                names.pop(name, None)
+            if self._clock is not None:
+                self._clock[id(action)] = self._clock.get(id(action), 0) + time.perf_counter_ns() - begin
+        return [names[name] for name in block.outputs]
+
+    def _engine(self, action: Run, names: Names) -> Sequence[Any]:
+        context = self.contexts[action.engine]
+        ports = self.owner.engines[action.engine].inputs
+        try:
+            feeds = {p.name: _fed(f, names[f.name]) for p, f in zip(ports, action.feeds)}
+            found = tuple(context.run(feeds).values())
+        except InputError as e:
+            if action.otherwise is None:
+                raise
+            log.debug("engine %d of %r does not take these sizes, its nodes run by reference: %s", action.engine, self.owner.name, e)
+            return self._block(action.otherwise, Names(names))
+        if self._clock is not None:
+            self._times[action.engine] = [(s, a + b) for (_, a), (s, b) in zip(self._times[action.engine], context.profile(feeds))]
+        return found
+
+    def _host(self, action: Host, names: Names) -> Sequence[Any]:
+        given = [names[name] if name else None for name in action.inputs]
+        if action.call == "list":
+            return [given]
+        if action.call == "none":
+            return [None]
+        found = self.owner.calls[id(action)](*given)
+        if len(found) < len(action.outputs):
+            raise EngineError(f"step {action.name!r} gave {len(found)} results, expected {len(action.outputs)}")
+        return [v if v is None or isinstance(v, (list, dict)) else np.asarray(v) for v in found]
+
+    def _if(self, action: If, names: Names) -> Sequence[Any]:
+        return self._block(action.then if np.all(names[action.condition]) else action.other, Names(names))
+
+    def _loop(self, action: Loop, names: Names) -> Sequence[Any]:
+        trips = int(names[action.trips].reshape(-1)[0]) if action.trips else None
+        go = bool(np.all(names[action.condition])) if action.condition else True
+        carried, most = [names[name] for name in action.carried], self.owner.script.iterations
+        rows = _Rows(len(action.stacked), self._room)
+        i = 0
+        while go and (trips is None or i < trips):
+            if i >= most:
+                raise EngineError(f"a loop of {self.owner.name!r} has not ended after {most} iterations; if it should go on, "
+                                  f"build with a larger max_iterations= (it makes {', '.join(action.outputs)})")
+            inner = Names(names)
+            inner.update(zip(action.body.inputs, (np.array(i, np.int64), np.array(go), *carried)))
+            condition, *found = self._block(action.body, inner)
+            go, carried = bool(np.all(condition)), found[:len(carried)]
+            rows.add(found[len(carried):])
+            i += 1
+        return (*carried, *(rows.joined(k, 0, False, *kind) for k, kind in enumerate(action.stacked)))
+
+    def _scan(self, action: Scan, names: Names) -> Sequence[Any]:
+        carried, scanned = [names[name] for name in action.carried], [names[name] for name in action.scanned]
+        if any(axis >= x.ndim for x, axis in zip(scanned, action.axes)):
+            raise EngineError(f"a scan along axes {list(action.axes)} got arrays of {[x.ndim for x in scanned]} axes")
+        lengths = {x.shape[axis] for x, axis in zip(scanned, action.axes)}
+        if len(lengths) > 1:
+            raise InputError(f"a scan needs inputs of one length, got {' and '.join(map(str, sorted(lengths)))} for {', '.join(action.scanned)}")
+        rows, (length,) = _Rows(len(action.stacked), self._room), lengths
+        for i in range(length):
+            at = [x[(slice(None),) * axis + (length - 1 - i if back else i,)] for x, axis, back in zip(scanned, action.axes, action.back)]
+            inner = Names(names)
+            inner.update(zip(action.body.inputs, (*carried, *map(np.asarray, at))))
+            found = self._block(action.body, inner)
+            carried = found[:len(carried)]
+            rows.add(found[len(carried):])
+        kinds = zip(action.into, action.reversed, action.stacked)
+        return (*carried, *(rows.joined(k, into, back, *kind) for k, (into, back, kind) in enumerate(kinds)))
+
+
+_STEPS: dict[type, Callable[..., Sequence[Any]]] = {
+    Run: ScriptContext._engine, Host: ScriptContext._host, If: ScriptContext._if, Loop: ScriptContext._loop, Scan: ScriptContext._scan}
+
+
+class _Rows:
+    """What the iterations of a loop give, to be joined at its end; EngineError where it would not fit into memory."""
+
+    def __init__(self, count: int, room: int):
+        self._rows: list[list[Any]] = [[] for _ in range(count)]
+        self._room = room
+
+    def add(self, values: Sequence[Any]) -> None:
+        for row, value in zip(self._rows, values):
+            row.append(value)
+            self._room -= getattr(value, "nbytes", 0)
+        if self._room < 0:
+            raise EngineError(f"after {len(self._rows[0])} iterations, what a loop stacks takes more than half of the memory of this machine; "
+                              "give it fewer iterations or smaller inputs")
+
+    def joined(self, k: int, axis: int, reversed: bool, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
+        rows = self._rows[k][::-1] if reversed else self._rows[k]
+        try:
+            return np.stack(rows, axis) if rows else np.empty((*shape[:axis], 0, *shape[axis:]), numpy_dtype(dtype))
+        except (ValueError, TypeError) as e:
+            raise EngineError(f"the iterations of a loop gave things that cannot be joined: {e}") from None
+
+
+def _fed(feed: Feed, value: Any) -> Any:
+    if feed.source == "array":
+        return value
+    if not isinstance(value, np.ndarray) or feed.at >= (value.ndim if feed.source == "axis" else value.size):
+        raise InputError(f"{feed.name!r} has no {feed.source} {feed.at}")
+    size = value.shape[feed.at] if feed.source == "axis" else int(value.reshape(-1)[feed.at])
+    if not 0 <= size < 1 << 46:
+        raise InputError(f"{feed.name!r} holds {size}, which is no size")
+    return np.empty((size, 0), np.uint8)
+
+
+def _result(port: Port, value: Any, shared: bool, out: np.ndarray | None) -> Any:
+    """An output as the caller gets it: of the port's type, and memory of its own."""
+    if not isinstance(value, np.ndarray):
+        if out is not None:
+            raise InputError(f"out[{port.name!r}] cannot take what is no array")
+        return value
+    array = np.require(value, port.numpy_dtype, "C").reshape(value.shape)
+    if out is None:
+        return array.copy() if shared or array.base is not None or not array.flags.writeable else array
+    port = replace(port, shape=array.shape)
+    flags = out.flags if type(out) is np.ndarray else None
+    if flags is None or out.dtype != array.dtype or out.shape != array.shape or not (flags.writeable and flags.c_contiguous and flags.aligned):
+        refuse_out(port, out)
+    out[...] = array
+    return out

@@ -1,0 +1,249 @@
+"""Scripts: models of which the data decides what runs or how large it is, against the onnx package; their file, and what is refused."""
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto as T
+from onnx.reference import ReferenceEvaluator
+from script_models import MODELS, N, floats, graph, ints, model
+
+import pelton
+from pelton.engine import file, script_file
+from pelton.engine.script import DEEPEST, Block, Constant, Feed, Host, If, Loop, Run, check
+from pelton.errors import EngineError, InputError, ModelError
+from pelton.ops import data
+from pelton.runtime import ScriptEngine
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory):
+    cache = tmp_path_factory.mktemp("script")
+
+    def make(m: onnx.ModelProto, **kw) -> pelton.Engine:
+        return pelton.build(m, level=0, cache_dir=cache, **kw)
+    return make
+
+
+@pytest.fixture(scope="module")
+def engines(build):
+    made: dict[str, pelton.Engine] = {}
+
+    def get(name: str) -> pelton.Engine:
+        if name not in made:
+            made[name] = build(MODELS[name]()[0])
+        return made[name]
+    return get
+
+
+def same(found: dict, m: onnx.ModelProto, feeds: dict) -> None:
+    try:
+        wanted = dict(zip((o.name for o in m.graph.output), ReferenceEvaluator(m).run(None, feeds)))
+    except RuntimeError:                                             # the package scans forwards only; known lengths are written out
+        wanted = pelton.build(m, level=0, shapes={name: a.shape for name, a in feeds.items()}).run(feeds)
+    assert found.keys() == wanted.keys()
+    for name, want in wanted.items():
+        got, want = found[name], np.asarray(want)
+        assert got.dtype == want.dtype and got.shape == want.shape, f"{name}: {got.dtype}{got.shape} instead of {want.dtype}{want.shape}"
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models_give_what_the_onnx_package_gives(name, engines):
+    m, every = MODELS[name]()
+    engine = engines(name)
+    assert isinstance(engine, ScriptEngine)
+    for feeds in (*every, every[0]):
+        same(engine.run(feeds), m, feeds)
+
+
+# --- how they are cut
+
+def test_a_detector_is_two_engines_around_one_step(engines):
+    """Everything before the suppression, and everything after it."""
+    engine = engines("detector")
+    assert len(engine.script.engines) == 2 and len(engine.meta["host_steps"]) == 1 and "NonMaxSuppression" in engine.meta["host_steps"][0]
+    assert [type(a).__name__ for a in engine.script.main.steps] == ["Run", "Host", "Run"]
+
+
+def test_sizes_may_be_the_values_of_inputs(engines):
+    """A shape that comes as an input needs no step of Python: the engine gets its numbers as sizes."""
+    engine = engines("shapes_as_inputs")
+    assert not engine.meta["host_steps"] and {f.source for a in engine.script.main.steps for f in a.feeds} >= {"array", "value"}
+
+
+def test_a_loop_body_is_compiled(engines):
+    (loop,) = [a for a in engines("greedy_decoder").script.main.steps if isinstance(a, Loop)]
+    assert any(isinstance(a, Run) for a in loop.body.steps) and not engines("greedy_decoder").meta["host_steps"]
+
+
+def test_inputs_and_outputs_say_what_is_open(engines):
+    engine = engines("nonzero_gather")
+    assert engine.inputs[0].shape == ("n", 4) and isinstance(engine.outputs[0].shape[0], str) and engine.shapes({"n": 5}) == {"x": (5, 4)}
+    with pytest.raises(InputError, match="'x' needs"):
+        engine.run({"x": floats(3, 5)})
+    with pytest.raises(InputError, match="missing"):
+        engine.run({})
+
+
+def test_outputs_into_arrays_of_the_caller(engines):
+    engine, x = engines("compressed"), floats(6, 4)
+    score = np.arange(6, dtype=np.float32) - 2                       # three are above nothing
+    want, out = engine.run({"x": x, "score": score})["y"], np.empty((3, 2), np.float32)
+    assert engine.run({"x": x, "score": score}, out={"y": out})["y"] is out and np.array_equal(out, want)
+    with pytest.raises(InputError, match="out\\['y'\\]"):
+        engine.run({"x": x, "score": score}, out={"y": np.empty((4, 2), np.float32)})
+
+
+def test_outputs_share_no_memory_with_inputs(build):
+    then, other = graph([N("Identity", ["x"], ["a"])], {}, {"a": (T.FLOAT, ["n"])}), graph([N("Identity", ["k"], ["b"])], {}, {"b": (T.FLOAT, [3])})
+    engine = build(model([N("If", ["c"], ["y"], then_branch=then, else_branch=other)], {"c": (T.BOOL, []), "x": (T.FLOAT, ["n"])}, {"y": (T.FLOAT, [None])},
+                         {"k": floats(3)}))
+    x = floats(5)
+    for c in (True, False):
+        y = engine.run({"c": np.array(c), "x": x})["y"]
+        y[:] = 0
+        assert x.all() and engine.run({"c": np.array(c), "x": x})["y"].all()
+
+
+def test_profile_has_every_step(engines):
+    m, every = MODELS["greedy_decoder"]()
+    times = engines("greedy_decoder").context().profile(every[0])
+    assert [s.name for s, _ in times] == [s.name for s in engines("greedy_decoder").steps] and sum(t for _, t in times) > 0
+
+
+# --- what is refused
+
+def _endless() -> onnx.ModelProto:
+    body = graph([N("Add", ["v", "v"], ["w"]), N("Identity", ["go"], ["on"]), N("Identity", ["v"], ["row"])],
+                 {"i": (T.INT64, []), "go": (T.BOOL, []), "v": (T.FLOAT, ["n"])}, {"on": (T.BOOL, []), "w": (T.FLOAT, ["n"]), "row": (T.FLOAT, ["n"])})
+    return model([N("Loop", ["", "c", "x"], ["y", "rows"], body=body)], {"x": (T.FLOAT, ["n"]), "c": (T.BOOL, [])},
+                 {"y": (T.FLOAT, ["n"]), "rows": (T.FLOAT, ["k", "n"])})
+
+
+def test_loops_without_an_end_are_bounded(build):
+    engine = build(_endless(), max_iterations=50)
+    assert engine.run({"x": floats(2), "c": np.array(False)})["rows"].shape == (0, 0)
+    with pytest.raises(EngineError, match="has not ended after 50 iterations.*max_iterations"):
+        engine.run({"x": floats(2), "c": np.array(True)})
+
+
+def test_what_a_loop_stacks_is_bounded(build, monkeypatch):
+    engine = build(_endless())
+    context = engine.context()
+    monkeypatch.setattr(context, "_room", 1000)
+    with pytest.raises(EngineError, match="what a loop stacks takes more than half of the memory"):
+        context.run({"x": floats(2), "c": np.array(True)})
+
+
+def test_what_nothing_can_run_is_refused(build):
+    m = model([N("NonZero", ["x"], ["i"]), N("Relu", ["x"], ["y"])], {"x": (T.FLOAT, ["n"])}, {"y": (T.FLOAT, ["n"]), "i": (T.INT64, [1, "k"])})
+    m.graph.node[1].op_type = "Relux"
+    with pytest.raises(ModelError, match="no operator Relux"):
+        build(m)
+
+
+# --- the file
+
+@pytest.mark.parametrize("name", ["detector", "greedy_decoder", "loop_in_a_branch", "scanned_rnn"])
+def test_round_trip(name, engines, tmp_path):
+    m, every = MODELS[name]()
+    engine = engines(name)
+    engine.save(tmp_path / "e.pelton")
+    again = pelton.load(tmp_path / "e.pelton", verify=True)
+    assert isinstance(again, ScriptEngine) and again.tobytes() == engine.tobytes() == (tmp_path / "e.pelton").read_bytes()
+    same(again.run(every[0]), m, every[0])
+    with pytest.raises(EngineError):
+        file.read(tmp_path / "e.pelton")                             # an engine it is not
+
+
+def test_altered_files_are_refused(engines):
+    data = engines("scanned_rnn").tobytes()
+    header = json.loads(data[64:64 + int.from_bytes(data[16:24], "little")])
+    body = -(-(64 + int.from_bytes(data[16:24], "little")) // 4096) * 4096
+    places = [70, body + header["sections"]["plan"]["offset"] + 5]
+    places += [body + header["sections"]["engine 0"]["offset"] + 70]                             # the header of an engine in it
+    for place in places:
+        altered = bytearray(data)
+        altered[place] ^= 1
+        with pytest.raises(EngineError, match="altered"):
+            script_file.read(bytes(altered))
+    for cut in (10, 100, len(data) // 2, len(data) - 1):
+        with pytest.raises(EngineError, match="truncated|altered"):
+            script_file.read(data[:cut])
+
+
+def test_forged_scripts_are_refused(engines):
+    script = engines("detector").script
+    run, host, last = script.main.steps
+
+    def forged(*steps, **more):
+        return dataclasses.replace(script, main=dataclasses.replace(script.main, steps=steps), **more)
+    deep = Block((), (), ())
+    for _ in range(DEEPEST + 2):
+        deep = Block((), (If("x", deep, Block((), (), ()), ()),), ())
+    wrong = {
+        "runs engine 7": forged(dataclasses.replace(run, engine=7), host, last),
+        "nothing before it makes": forged(host, run, last),
+        "does not fit what it runs": forged(dataclasses.replace(run, feeds=()), host, last),
+        "no array and no size": forged(dataclasses.replace(run, feeds=(Feed("x", "memory"),)), host, last),
+        "blocks within blocks": forged(run, host, last, If("x", deep, Block((), (), ()), ())),
+        "ends at byte": forged(run, host, last, arrays={**script.arrays, "=z": Constant("f32", (1 << 20,), 1 << 30, 1 << 22)}),
+        "bytes for": forged(run, host, last, arrays={**script.arrays, "=z": Constant("f32", (3,), 0, 8)}),
+        "of type": forged(run, host, last, arrays={**script.arrays, "=z": Constant("f7", (3,), 0, 8)}),
+        "iterations": forged(run, host, last, iterations=-1),
+        "its ports": dataclasses.replace(script, main=dataclasses.replace(script.main, inputs=())),
+        "which nothing in it makes": dataclasses.replace(script, main=dataclasses.replace(script.main, outputs=("nothing", "kept")))}
+    for text, one in wrong.items():
+        with pytest.raises(EngineError, match=text):
+            check(one)
+    with pytest.raises(EngineError, match="cannot be read"):
+        ScriptEngine(forged(run, dataclasses.replace(host, call="os.system"), last))
+    with pytest.raises(EngineError, match="cannot be read"):
+        ScriptEngine(forged(run, dataclasses.replace(host, text='{"center": 3}'), last))
+    assert isinstance(host, Host)
+
+
+# --- the functions
+
+def _suppressed(boxes: np.ndarray, scores: np.ndarray, most: int, iou: float, least: float) -> list[tuple[int, int, int]]:
+    """By definition, box by box."""
+    found = []
+    for b, c in np.ndindex(scores.shape[:2]):
+        kept: list[int] = []
+        for i in sorted(np.flatnonzero(scores[b, c] > least), key=lambda i: -scores[b, c, i]):
+            def overlap(j: int, a=boxes[b, i], b=b) -> float:
+                o = boxes[b, j]
+                low, high = np.maximum(a[:2], o[:2]), np.minimum(a[2:], o[2:])
+                common = np.prod(np.maximum(high - low, 0))
+                return common / (np.prod(a[2:] - a[:2]) + np.prod(o[2:] - o[:2]) - common)
+            if len(kept) < most and all(overlap(j) <= iou for j in kept):
+                kept.append(int(i))
+        found += [(b, c, i) for i in kept]
+    return found
+
+
+@pytest.mark.parametrize("most", [0, 3, 100])
+def test_suppression(most):
+    rng = np.random.default_rng(most)
+    low = rng.uniform(0, 1, (2, 60, 2))
+    boxes = np.concatenate([low, low + rng.uniform(0.05, 0.6, (2, 60, 2))], 2).astype(np.float32)
+    scores = rng.uniform(0, 1, (2, 3, 60)).astype(np.float32)
+    (found,) = data.non_max_suppression(boxes, scores, ints(most), np.array([0.4], np.float32), np.array([0.3], np.float32))
+    assert found.dtype == np.int64 and [tuple(map(int, row)) for row in found] == _suppressed(boxes, scores, most, 0.4, 0.3)
+    flipped = boxes[..., [2, 3, 0, 1]]                               # any two opposite corners will do
+    assert np.array_equal(data.non_max_suppression(flipped, scores, ints(most), np.array([0.4], np.float32), np.array([0.3], np.float32))[0], found)
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1])
+@pytest.mark.parametrize("in_order", [True, False])
+def test_unique(axis, in_order):
+    x = np.random.default_rng(0).integers(0, 3, (7, 2)).astype(np.float32)
+    values, first, back, count = data.unique(x, axis, in_order)
+    flat, of = (x.reshape(-1), values) if axis is None else (np.moveaxis(x, axis, 0), np.moveaxis(values, axis, 0))
+    assert np.array_equal(of[back], flat) and np.array_equal(flat[first], of) and count.sum() == len(flat)
+    assert in_order or list(first) == sorted(first)
+    assert data.unique(np.empty((0, 2), np.float32), 0)[0].shape == (0, 2)
