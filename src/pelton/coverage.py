@@ -13,8 +13,9 @@ from pelton.importers import onnx_names, onnx_script
 from pelton.importers.imported import Imported, OnData, Shape
 from pelton.importers.onnx_file import Source, read
 from pelton.importers.onnx_inputs import USUAL
-from pelton.importers.onnx_program import Broken, Met, Program, Scope, called, domain_of
+from pelton.importers.onnx_program import Program
 from pelton.importers.onnx_reading import Items
+from pelton.importers.onnx_scope import Broken, Met, Scope, called, domain_of
 from pelton.ir.graph import Value
 from pelton.options import Options
 from pelton.passes import pipeline

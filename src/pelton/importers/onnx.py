@@ -22,8 +22,9 @@ from .imported import Imported, Info, OnData, Shape, log, parse_shape
 from .onnx_file import Source, read
 from .onnx_inputs import Inputs, Settled, check_names, settle
 from .onnx_ports import Given, Sizes, apart
-from .onnx_program import BROKEN, Program, Scope, domain_of
+from .onnx_program import Program
 from .onnx_reading import Items
+from .onnx_scope import BROKEN, Scope, domain_of
 
 OLDEST = 6                      # what is older is converted
 SHOWN = 8                       # problems listed in one message

@@ -20,7 +20,8 @@ from pelton.ops.foreign import DTYPES
 
 from .imported import Range
 from .onnx_ports import Given
-from .onnx_program import BROKEN, Program, Scope, Stuck
+from .onnx_program import Program
+from .onnx_scope import BROKEN, Scope, Stuck
 
 FAR = 1024                      # what no such size has to be larger than for a model to be read
 USUAL = 128                     # what programs are tuned for along axes that nobody gave sizes for, the first one aside

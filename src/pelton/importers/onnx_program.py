@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -23,6 +23,7 @@ from .imported import OnData
 from .onnx_file import Source, array_of, dense
 from .onnx_ports import decides
 from .onnx_reading import READERS, Branches, Reader, Reading, Reported, Thing, schema_of
+from .onnx_scope import BROKEN, Broken, Met, Scope, Stuck, called, domain_of
 
 SMALL = 1 << 20                        # constants up to this many elements may grow out of smaller ones
 FEW = 1 << 12                          # sizes that are reckoned with one by one
@@ -33,61 +34,6 @@ WORK = 1 << 28                         # operations that a node of constants may
 _MOVES = {"reshape", "transpose", "slice", "concat", "gather", "expand", "tile", "pad", "gather_elements", "gather_nd"}
 _HEAVY = {"matmul", "convolution", "conv_transpose", "attention", "lstm", "gru", "rnn"}      # left to the build: slow by reference
 _RAISED = (ValueError, TypeError, IndexError, KeyError, OverflowError, ZeroDivisionError, MemoryError)
-
-
-class Broken:
-    """Stands for the outputs of a node that could not be read, so that one problem is reported once."""
-
-
-BROKEN = Broken()
-
-
-@dataclass
-class Scope:
-    """The names that the nodes of one graph, branch or function body see."""
-
-    opsets: Mapping[str, int]
-    outer: Scope | None = None                             # a branch sees the names around it, a function body does not
-    title: str = ""                                        # for messages: "function Gelu, called by 'node 5'"
-    calls: tuple[str, ...] = ()                            # the functions being expanded
-    bound: dict[str, Thing | Broken] = field(default_factory=dict)
-    wanted: frozenset[str] = frozenset()
-    declared: Mapping[str, TensorType] = field(default_factory=dict)       # as far as the model states types of full shape
-
-    @property
-    def main(self) -> bool:
-        return self.outer is None and not self.calls
-
-    def find(self, name: str) -> Thing | Broken:
-        """What a name stands for; KeyError where nothing makes it."""
-        scope: Scope | None = self
-        while scope is not None:
-            if name in scope.bound:
-                return scope.bound[name]
-            scope = scope.outer
-        raise KeyError(name)
-
-    def sees(self, name: str) -> bool:
-        return name in self.bound or (self.outer is not None and self.outer.sees(name))
-
-
-@dataclass(frozen=True)
-class Stuck:
-    """Where an import could not go on: the sizes that the node met, and what it wanted to know of them, if it was that."""
-
-    where: str
-    met: tuple[dims.Symbol, ...]
-    question: Undecided | None
-
-
-@dataclass(frozen=True)
-class Met:
-    """A node of the main graph, what it reads, what was written for it, and what was wrong with it."""
-
-    node: onnx.NodeProto
-    inputs: Sequence[Thing | Broken]
-    written: Sequence[Node]
-    problems: Sequence[str]
 
 
 class Program:
@@ -446,12 +392,3 @@ class Program:
         value = Value(TensorType.of(array), name)
         self.constants[value] = array
         return value
-
-
-def called(node: onnx.NodeProto) -> str:
-    """What messages call a node."""
-    return node.name or next((f"{node.op_type} → {o}" for o in node.output if o), node.op_type)
-
-
-def domain_of(domain: str) -> str:
-    return "" if domain == "ai.onnx" else domain

@@ -20,7 +20,8 @@ from pelton.ops.foreign import DTYPES
 from .imported import OnData
 
 if TYPE_CHECKING:
-    from .onnx_program import Program, Scope
+    from .onnx_program import Program
+    from .onnx_scope import Scope
 
 MICROSOFT = "com.microsoft"
 FILLED = 1 << 20                       # elements that a constant made of nothing may have

@@ -25,8 +25,9 @@ from .onnx import check_outputs, converted, finished, given_inputs, opsets_of
 from .onnx_file import Source, read
 from .onnx_inputs import Inputs, Settled
 from .onnx_ports import Given
-from .onnx_program import Program, Scope
+from .onnx_program import Program
 from .onnx_reading import Items
+from .onnx_scope import Scope
 from .onnx_segment import Known, Segment, Symbols, Unsettled
 
 SPARE = 1 << 20                 # bytes of constants that are kept a second time, so that what sizes an engine does not take can run by reference

@@ -19,8 +19,9 @@ from . import onnx_names, onnx_sizes
 from .imported import Range
 from .onnx_file import Source
 from .onnx_inputs import Settled, identifier, settle
-from .onnx_program import BROKEN, Program, Scope
+from .onnx_program import Program
 from .onnx_reading import Items
+from .onnx_scope import BROKEN, Scope
 
 FEW = 64                        # elements of an array that may be taken as sizes
 USUAL = 100                     # what programs are tuned for where the data decides a size
