@@ -3,7 +3,8 @@
 #include "recurrent.h"
 
 // <region>
-enum : long { TIME = 5, BATCH = 4, H = 19, REVERSE = 0, LINEAR_BEFORE_RESET = 0, GATES_T = 456, GATES_B = 114, B_D = 19, H_D = 76, H_B = 19,
+enum : long { TIME = 5, BATCH = 4, H = 19, REVERSE = 0, PACKED = 1, R_D = 1083, R_R = 19, LINEAR_BEFORE_RESET = 0,
+              GATES_T = 456, GATES_B = 114, B_D = 19, H_D = 76, H_B = 19,
               Y_T = 152, Y_D = 76, Y_B = 19, LAST_H_D = 76, LAST_H_B = 19 };
 #define CLIP 0.f
 #define HALF 0

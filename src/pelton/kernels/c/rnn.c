@@ -2,7 +2,7 @@
 #include "recurrent.h"
 
 // <region>
-enum : long { TIME = 5, BATCH = 4, H = 19, REVERSE = 0, GATES_T = 152, GATES_B = 38, H_D = 76, H_B = 19,
+enum : long { TIME = 5, BATCH = 4, H = 19, REVERSE = 0, PACKED = 1, R_D = 361, R_R = 19, GATES_T = 152, GATES_B = 38, H_D = 76, H_B = 19,
               Y_T = 152, Y_D = 76, Y_B = 19, LAST_H_D = 76, LAST_H_B = 19 };
 #define CLIP 0.f
 #define ACTIVE f32_tanh
