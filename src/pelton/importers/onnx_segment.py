@@ -193,7 +193,7 @@ class Segment:
                 for name in names:
                     t = self.known.types[name]
                     assert t is not None
-                    fresh = [self.symbols.fresh(f"{name}_{i}" if t.shape else name) for i in range(int(t.size))]
+                    fresh = [self.symbols.fresh(f"{name}_{i}" if t.shape else name, usual=1) for i in range(int(t.size))]        # as often a place as a size
                     self.known.sizes[name] = np.array(fresh, object).reshape(t.shape)
                 return True
         asks = [s for s in stuck if s.question is not None]

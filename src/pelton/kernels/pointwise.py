@@ -118,7 +118,7 @@ class Pointwise(Template):
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         grid, _ = flattened(region, layouts)
-        cols = grid.shape[-1]
+        cols = max(grid.shape[-1], 1)                      # nothing at the usual sizes may be something at others
         rows = 1
         for d in grid.shape[:-1]:
             rows *= d
