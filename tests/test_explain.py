@@ -4,7 +4,7 @@ import re
 import numpy as np
 import pytest
 from models import small_cnn, wide_cnn
-from onnx import helper
+from onnx import TensorProto, helper
 from onnx_models import model
 
 import pelton
@@ -94,11 +94,13 @@ def test_engines_of_open_sizes(cache):
 
 
 def test_host_steps_are_listed(cache):
-    nodes = [helper.make_node("Exp", ["x"], ["e"], "exp"), helper.make_node("Det", ["e"], ["d"], "det"), helper.make_node("Neg", ["d"], ["y"], "neg")]
-    found = errors(model(nodes, {"x": "f32[5, 4, 4]"}, ["y"]), level=0, cache_dir=cache)
-    assert [s.step.name for s in found.steps if s.step.host] == ["det"] and found.engine.meta["host_steps"] == ["det"]
-    (det,) = (s for s in found.steps if s.step.host)
-    assert not det.inexact and det.own == 0 < det.sofar < 1e-4
+    nodes = [helper.make_node("Exp", ["x"], ["e"], "exp"), helper.make_node("Cast", ["e"], ["d"], "wide", to=TensorProto.DOUBLE),
+             helper.make_node("RNN", ["d", "w", "r"], ["h"], "rnn", hidden_size=3), helper.make_node("Neg", ["h"], ["y"], "neg")]
+    weights = {"w": np.full((1, 3, 4), .1), "r": np.full((1, 3, 3), .2)}
+    found = errors(model(nodes, {"x": "f32[5, 2, 4]"}, ["y"], weights), level=0, cache_dir=cache)
+    assert [s.step.name for s in found.steps if s.step.host] == ["rnn"] and found.engine.meta["host_steps"] == ["rnn"]
+    (rnn,) = (s for s in found.steps if s.step.host)
+    assert not rnn.inexact and rnn.own == 0 < rnn.sofar < 1e-4
 
 
 def test_inputs_may_depend_on_the_engine_and_the_run_may_be_cancelled(cache):

@@ -367,7 +367,7 @@ class Program:
                 whole = v if v.type.dtype is I64 else Value(v.type.with_dtype(I64), v.name)
                 made.append(Node(get("sizes"), (), {"values": tuple(array.flat), "shape": array.shape}, (whole,), self.names.get(v, "")))
                 if whole is not v:
-                    made.append(Node(get("cast"), (whole,), {"to": v.type.dtype}, (v,), self.names.get(v, "")))
+                    made.append(Node(get("cast"), (whole,), get("cast").complete({"to": v.type.dtype}), (v,), self.names.get(v, "")))
         return made
 
     def _folded(self, op: Op, inputs: Sequence[Value], attrs: Mapping[str, Any], to: DType) -> np.ndarray | None:
