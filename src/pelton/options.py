@@ -25,7 +25,7 @@ class Options:
     strict: only arithmetic that differs from the model's by the order of sums (no Winograd, no recurrent weights in half).
     memory: bytes that a run may take, inputs, outputs and constants included (what the machine has, if not given); a model that takes more is refused.
     check: run every region beside its reference.
-    max_iterations: of one loop whose end depends on the data; a run that wants more is refused.
+    max_iterations: of all loops of a run together whose ends depend on the data; a run that wants more is refused.
     image, labels: how pictures become inputs and outputs become words, kept in the engine. cc: another clang than the ziglang wheel's.
     """
 

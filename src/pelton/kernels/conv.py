@@ -81,7 +81,7 @@ class ChannelsLast(Template):
         return channels_last(value.type.rank)
 
     def wanted(self, region: Region, value: Value, layouts: Layouts) -> Order:
-        if value in region.anchor.inputs[1:]:
+        if value in region.anchor.inputs[1:] and not any(value in n.inputs for n in region.tail):
             return row_major(value.type.rank)
         return last_of(channels_last(region.anchor.output.type.rank), value.type.rank)
 

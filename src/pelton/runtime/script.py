@@ -143,6 +143,7 @@ class ScriptContext(Context):
         self._room = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
         self._clock: dict[int, int] | None = None                    # in a profile: id of a script's step → nanoseconds
         self._times: list[list[tuple[Step, int]]] = []               # and per engine its steps and theirs
+        self._turns = 0                                              # of all loops of the run
         self._lock = threading.Lock()
         survives_fork(self)
 
@@ -181,6 +182,7 @@ class ScriptContext(Context):
         names = Names(self.owner.arrays)
         for port in ports:
             names[port.name] = fit(port, inputs[port.name])
+        self._turns = 0
         given = {id(v) for v in (*names.values(), *self.owner.arrays.values())}
         found = self._block(script.main, names)
         return {p.name: _result(p, value, id(value) in given, (out or {}).get(p.name)) for p, value in zip(script.outputs, found)}
@@ -234,9 +236,10 @@ class ScriptContext(Context):
         rows = _Rows(len(action.stacked), self._room)
         i = 0
         while go and (trips is None or i < trips):
-            if i >= most:
-                raise EngineError(f"a loop of {self.owner.name!r} has not ended after {most} iterations; if it should go on, "
-                                  f"build with a larger max_iterations= (it makes {', '.join(action.outputs)})")
+            if self._turns >= most:
+                raise EngineError(f"the loops of {self.owner.name!r} have not ended after {most} iterations; if they should go on, "
+                                  f"build with a larger max_iterations= (it was the one that makes {', '.join(action.outputs)})")
+            self._turns += 1
             inner = Names(names)
             inner.update(zip(action.body.inputs, (np.array(i, np.int64), np.array(go), *carried)))
             condition, *found = self._block(action.body, inner)
