@@ -13,7 +13,7 @@ from pelton.backends import cpu
 from pelton.backends.cpu.machine import target as runs_on
 from pelton import pictures
 from pelton.check import check
-from pelton.errors import BuildError, Cancelled
+from pelton.errors import BuildError, Cancelled, ModelError
 from pelton.ir.graph import Graph, Node
 from pelton.ir.types import STRING
 from pelton.kernels import library  # noqa: F401  (declares the templates)
@@ -65,7 +65,10 @@ def build(model: Any, shapes: Mapping[str, str | Sequence[int]] | None = None, *
 def built(model: Any, options: Options) -> Built:
     """As `build`, for those who want to know more of the engine than it knows itself; of models that are one straight line."""
     _progress(options)("import", 0, 1)
-    return compiled(_read(model, options), options)
+    try:
+        return compiled(_read(model, options), options)
+    except OnData as e:
+        raise ModelError(f"{e}: it becomes a script over several engines, which can be built, run and inspected, but not explained") from None
 
 
 def _read(model: Any, options: Options) -> Imported:
