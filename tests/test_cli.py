@@ -274,7 +274,7 @@ def test_an_interrupted_build_leaves_nothing(tmp_path, cnn):
     try:
         while "compiling" not in (line := process.stderr.readline()):
             assert line, "it ended before it could be interrupted"
-        time.sleep(.5)
+        time.sleep(.05)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
     finally:

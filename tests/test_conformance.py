@@ -13,7 +13,7 @@ from pelton.options import Options
 
 RANDOM = "test_bernoulli"                          # "the generator operator is non-deterministic", say these tests themselves: judged below
 SCALARS = "test_loop16_seq_none"                   # gives a sequence of scalars, which the package's runner cannot compare: judged below
-NATIVE = 0.95                                      # the least share of the node tests that runs without a host step
+NATIVE = 0.93                                      # the least share of the node tests that runs without a host step
 
 hosts: dict[str, bool] = {}                        # node tests that ran → whether a step of theirs ran on the host
 

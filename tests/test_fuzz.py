@@ -1,6 +1,7 @@
 """Damaged models, random graphs, damaged engine files: a right result or a pelton.Error, no crash, no hang, no memory out of proportion."""
 from __future__ import annotations
 
+import logging
 import os
 import random
 import signal
@@ -24,6 +25,13 @@ FRESH = random.SystemRandom().randrange(1 << 32)      # half of the seeds are ne
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory):
     return tmp_path_factory.mktemp("fuzz")
+
+
+@pytest.fixture(autouse=True)
+def loud():
+    """What cases say nothing of, other tests want to hear."""
+    yield
+    logging.disable(logging.NOTSET)
 
 
 def assert_all_well(case: pool.Case, count: int) -> dict[str, int]:

@@ -1,6 +1,7 @@
 """Models made to do harm: sizes beyond all memory, loops without end, nesting without bottom. Each is refused, or bounded, in a child that is watched."""
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 import numpy as np
@@ -139,6 +140,13 @@ FINE: dict[str, Callable[[], onnx.ModelProto]] = {
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory):
     return tmp_path_factory.mktemp("malice")
+
+
+@pytest.fixture(autouse=True)
+def loud():
+    """What cases say nothing of, other tests want to hear."""
+    yield
+    logging.disable(logging.NOTSET)
 
 
 def ending(made: Callable, cache, memory: int | None) -> pool.Ending:

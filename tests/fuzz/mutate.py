@@ -189,7 +189,11 @@ def _give_attribute(m: ModelProto, rng: random.Random) -> None:
     if rng.random() < 0.3 and node.attribute:
         del node.attribute[rng.randrange(len(node.attribute))]
         return
+    if not onnx.defs.has(node.op_type, node.domain):                      # an earlier change gave it another domain
+        return
     schema = onnx.defs.get_schema(node.op_type, domain=node.domain)
+    if not schema.attributes:
+        return
     name = rng.choice(sorted(schema.attributes))
     kind = schema.attributes[name].type.name
     given = {"INT": rng.choice(NUMBERS), "FLOAT": rng.choice(FLOATS), "STRING": rng.choice(WORDS), "INTS": rng.choices(NUMBERS[:8], k=rng.randrange(5)),
