@@ -47,7 +47,7 @@ class Options:
     image: str | None = None
     labels: tuple[str, ...] | None = None
     cc: str | None = None
-    max_iterations: int = 50_000
+    max_iterations: int = 20_000
 
     def __post_init__(self):
         if not isinstance(self.level, int) or not 0 <= self.level <= 5:

@@ -13,7 +13,7 @@ from .sizes import well_formed
 
 DEEPEST = 32                                   # blocks within blocks
 LARGEST = 1 << 46                              # bytes of a constant
-ITERATIONS = 50_000                     # of all loops of a run, unless a build says otherwise
+ITERATIONS = 20_000                     # of all loops of a run, unless a build says otherwise
 SOURCES = ("array", "axis", "value")
 
 
