@@ -11,7 +11,7 @@ from pelton.errors import EngineError
 PATH = Path(__file__).with_name("libpelton.so")
 
 _SIGNATURES = {
-    "pelton_program": (c_void_p, [c_void_p, c_long, c_void_p, c_long, c_void_p, c_long, c_long, c_long]),
+    "pelton_program": (c_void_p, [c_void_p, c_long, c_void_p, c_long, c_void_p, c_long, c_long, c_long, c_void_p]),
     "pelton_program_free": (None, [c_void_p]),
     "pelton_run": (None, [c_void_p, c_void_p]),
     "pelton_profile": (None, [c_void_p, c_void_p, c_void_p]),
