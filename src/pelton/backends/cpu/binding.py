@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import c_char_p, c_int64, c_long, c_size_t, c_uint32, c_uint64, c_void_p
+from ctypes import c_bool, c_char_p, c_float, c_int64, c_long, c_size_t, c_uint32, c_uint64, c_void_p
 from functools import lru_cache
 from pathlib import Path
 
@@ -16,6 +16,7 @@ _SIGNATURES = {
     "pelton_run": (None, [c_void_p, c_void_p]),
     "pelton_profile": (None, [c_void_p, c_void_p, c_void_p]),
     "pelton_time": (None, [c_void_p, c_void_p, c_long, c_void_p]),
+    "pelton_suppress": (c_int64, [c_void_p, c_void_p, c_int64, c_float, c_float, c_bool, c_int64, c_void_p, c_void_p, c_void_p]),
     "pelton_load": (c_void_p, [c_void_p, c_size_t, c_char_p, c_char_p, c_size_t]),
     "pelton_symbol": (c_void_p, [c_void_p, c_char_p]),
     "pelton_unload": (None, [c_void_p]),
