@@ -8,6 +8,7 @@ context takes, before it runs, for a shape that it meets for the first time, and
 from __future__ import annotations
 
 import argparse
+import math
 import pathlib
 import statistics
 import time
@@ -30,23 +31,18 @@ def around(engine: Engine) -> list[dict[str, tuple[int, ...]]]:
     return [shapes for i, shapes in enumerate(found) if shapes not in found[:i]]
 
 
-def zeros(engine: Engine, shapes: dict[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
-    return {p.name: np.zeros(shapes[p.name], p.numpy_dtype) for p in engine.inputs}
-
-
 def planning(engine: Engine, threads: int | None) -> tuple[list[float], list[float]]:
     """Milliseconds to find what is ready for a shape: (of new shapes, of the same once more)."""
     context = engine.context(threads=threads)
-    feeds = [zeros(engine, shapes) for shapes in around(engine)]
-    largest = max(feeds, key=lambda f: sum(a.nbytes for a in f.values()))
-    context.plan(largest)                                          # its memory will do for the others, as in a process that has been at work for a while
-    new, known = [], []
+    largest, *rest = sorted(around(engine), key=lambda shapes: -sum(map(math.prod, shapes.values())))
+    context.prepare(largest)                                       # its memory will do for the others, as in a process that has been at work for a while
+    new: list[float] = []
+    known: list[float] = []
     for times in (new, known):
-        for f in feeds:
-            if f is not largest:
-                start = time.perf_counter()
-                context.plan(f)
-                times.append(1e3 * (time.perf_counter() - start))
+        for shapes in rest:
+            start = time.perf_counter()
+            context.prepare(shapes)
+            times.append(1e3 * (time.perf_counter() - start))
     return new, known
 
 

@@ -203,3 +203,16 @@ def test_shapes_share_one_memory(built):
     for length in range(1, 30):
         context.run(drawn({"x": (2, length, 12), "z": (length, 12)}))
     assert context._arena is one and len(context._known) == 30 and all(p.arena is one for p in context._known.values())
+
+
+def test_a_context_prepares_for_shapes(built):
+    engine = built(text.parse(LINES))
+    context = engine.context()
+    context.prepare({"x": (2, 7, 12), "z": [7, 12]})
+    before = dict(context._known)
+    context.run(drawn({"x": (2, 7, 12), "z": (7, 12)}))
+    assert context._known == before and len(before) == 1
+    with pytest.raises(InputError, match="may have 1 to 32"):
+        context.prepare({"x": (40, 7, 12), "z": (7, 12)})
+    with pytest.raises(InputError, match="z"):
+        context.prepare({"x": (2, 7, 12)})

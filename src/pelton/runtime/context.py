@@ -6,7 +6,7 @@ import threading
 import time
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -125,6 +125,12 @@ class Context:
             raise InputError(f"the engine takes {len(ports)} arrays ({', '.join(f'{p.name}: {p}' for p in ports)}), given {len(arrays)}")
         results = tuple(self.run(dict(zip((p.name for p in ports), arrays))).values())
         return results[0] if len(results) == 1 else results
+
+    def prepare(self, shapes: Mapping[str, Sequence[int]]) -> None:
+        """Lays out memory and steps for inputs of these shapes, unless that has been done: the next run on such inputs finds all of it ready."""
+        check_names("input", self.engine.inputs, shapes, all_of_them=True)
+        with self._lock:
+            self._for({p.name: np.broadcast_to(np.zeros((), p.numpy_dtype), tuple(shapes[p.name])) for p in self.engine.inputs})
 
     def warmup(self) -> None:
         """Runs once on zeros of the usual shapes: memory is touched, threads are started, so that the next run takes what runs take."""

@@ -166,6 +166,9 @@ class ScriptContext(Context):
             finally:
                 self._clock = None
 
+    def prepare(self, shapes: Mapping[str, Sequence[int]]) -> None:
+        """Does nothing: which shapes the engines of a script meet, only the data says."""
+
     def watch(self, inputs: Mapping[str, np.ndarray], see: Callable[..., None]) -> dict[str, np.ndarray]:
         raise InputError("a script has no one memory to look into; watch the runs of its engines")
 
