@@ -55,7 +55,8 @@ def main() -> None:
     ask.add_argument("--turns", type=int, default=15)
     ask.add_argument("--cache-dir")
     a = ask.parse_args()
-    print("| model | open ms | fixed ms | open / fixed | off | new shape ms (median, most) | known shape µs |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
+    print("| model | open ms | fixed ms | open / fixed | off | new shape ms (median, most) | known shape µs |")
+    print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
     for model in a.models:
         ask_for = dict(s.split("=", 1) for s in a.shapes)
         common = {"level": a.level, "threads": a.threads, "cache_dir": a.cache_dir}

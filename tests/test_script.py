@@ -12,6 +12,7 @@ from onnx.reference import ReferenceEvaluator
 from script_models import MODELS, N, floats, graph, ints, model
 
 import pelton
+from pelton.cli import main
 from pelton.engine import file, script_file
 from pelton.engine.script import DEEPEST, Block, Constant, Feed, Host, If, Loop, Run, check
 from pelton.errors import EngineError, InputError, ModelError
@@ -247,3 +248,38 @@ def test_unique(axis, in_order):
     assert np.array_equal(of[back], flat) and np.array_equal(flat[first], of) and count.sum() == len(flat)
     assert in_order or list(first) == sorted(first)
     assert data.unique(np.empty((0, 2), np.float32), 0)[0].shape == (0, 2)
+
+
+def test_what_two_engines_read_is_kept_once(build, tmp_path):
+    """Both branches multiply by the same weights."""
+    w = np.random.default_rng(0).standard_normal((128, 96)).astype(np.float32)
+    sides = [graph([N("MatMul", ["x", "w"], ["a" + name]), N(op, ["a" + name], [name])], {}, {name: (T.FLOAT, ["n", 96])})
+             for name, op in (("t", "Relu"), ("e", "Tanh"))]
+    m = model([N("ReduceSum", ["x"], ["sum"], keepdims=0), N("Greater", ["sum", "zero"], ["c"]),
+               N("If", ["c"], ["y"], then_branch=sides[0], else_branch=sides[1])],
+              {"x": (T.FLOAT, ["n", 128])}, {"y": (T.FLOAT, ["n", 96])}, {"w": w, "zero": np.float32(0)})
+    engine = build(m)
+    assert len(engine.engines) >= 2 and sum(any(b.kind == "constant" and b.size >= w.nbytes for b in e.plain.buffers) for e in engine.engines) == 2
+    assert w.nbytes <= memoryview(engine.plain.constants).nbytes < 1.5 * w.nbytes
+    engine.save(tmp_path / "both.pelton")
+    assert (tmp_path / "both.pelton").stat().st_size < 2.5 * w.nbytes
+    for again in (engine, pelton.load(tmp_path / "both.pelton", verify=True), pelton.load(engine.tobytes())):
+        assert len({e.constants.ctypes.data for e in again.engines}) == 1
+        for x in (np.ones((3, 128), np.float32), -np.ones((2, 128), np.float32)):
+            same(again.run({"x": x}), m, {"x": x})
+
+
+def test_a_script_is_explained(tmp_path, capsys):
+    for name, shows in (("detector", ["script over 2 engines", "engine 0: x →", "non_max_suppression", "engine 1: ", "convolution"]),
+                        ("greedy_decoder", ["loop most times and while =yes → tokens, all", "\n    engine "]),
+                        ("branches_of_two_shapes", ["if c → y", "\n  else\n"]), ("scanned_rnn", ["scan x → last, all"])):
+        path = tmp_path / f"{name}.onnx"
+        onnx.save(MODELS[name]()[0], path)
+        main(["explain", str(path)])
+        said = capsys.readouterr().out
+        for line in shows:
+            assert line in said, (name, line, said)
+    main(["explain", str(path), "--why-not", "gemm"])
+    assert "engine 0\ngemm" in capsys.readouterr().out
+    assert main(["explain", str(path), "--error"]) == 2
+    assert "no step-by-step errors" in capsys.readouterr().err

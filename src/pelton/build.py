@@ -68,7 +68,7 @@ def built(model: Any, options: Options) -> Built:
     try:
         return compiled(_read(model, options), options)
     except OnData as e:
-        raise ModelError(f"{e}: it becomes a script over several engines, which can be built, run and inspected, but not explained") from None
+        raise ModelError(f"{e}: it becomes a script over several engines, of which no step-by-step errors are known") from None
 
 
 def _read(model: Any, options: Options) -> Imported:

@@ -52,11 +52,13 @@ class Formulas:
             self.numbers.append(n)
 
         def place(tree: Any) -> int:
-            parts = tree if isinstance(tree, (int, str)) else (tree[0], *map(place, tree[1:]))
-            if parts not in found:
-                found[parts] = len(symbols) + len(self.numbers) + len(self.lines)
-                self.lines.append((FUNCTIONS[parts[0]], parts[1:]))
-            return found[parts]
+            if isinstance(tree, (int, str)):
+                return found[tree]
+            function, operands = tree[0], tuple(map(place, tree[1:]))
+            if (function, operands) not in found:
+                found[function, operands] = len(symbols) + len(self.numbers) + len(self.lines)
+                self.lines.append((FUNCTIONS[function], operands))
+            return found[function, operands]
         self.places = {text: place(t) for text, t in trees.items()}      # text → where its number comes to stand
 
     def __call__(self, sizes: Mapping[str, int]) -> list[int]:
@@ -97,8 +99,8 @@ class Sheet:
 
         self.first = np.cumsum([0, *(len(s.args) + len(s.dims) for s in steps)])         # of each step, its first word; behind the last, their number
         self.grain, self.wave = np.array([s.grain for s in steps], np.int64), np.array([s.wave for s in steps], np.int64)
-        self.pointers = np.array([first + k for first, s in zip(self.first.tolist(), steps) for k in range(len(s.args))], np.intp)      # words that are operands
-        self.operands = np.array([a.buffer for s in steps for a in s.args], np.intp)      # their buffers
+        self.pointers = np.array([first + k for first, s in zip(self.first.tolist(), steps) for k in range(len(s.args))], np.intp)
+        self.operands = np.array([a.buffer for s in steps for a in s.args], np.intp)      # words that are operands, and their buffers
         self.in_arena = np.array([b.kind == "arena" for b in buffers], bool)
         self.constant = np.array([b.kind in ("constant", "table") for b in buffers], bool)
         lying = lives(steps, buffers)

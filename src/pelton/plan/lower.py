@@ -48,7 +48,7 @@ class Chosen:
     info: Mapping[str, object]
 
 
-class _Blob:
+class Blob:
     """Constants one after another, each at a multiple of 64 bytes; what is asked for twice is stored once."""
 
     def __init__(self) -> None:
@@ -78,9 +78,9 @@ class _Blob:
         return out
 
 
-def _text(strings: np.ndarray) -> np.ndarray:
+def strings(array: np.ndarray) -> np.ndarray:
     """Strings as the bytes of a JSON list."""
-    return np.frombuffer(json.dumps(strings.reshape(-1).tolist()).encode(), np.uint8)
+    return np.frombuffer(json.dumps(array.reshape(-1).tolist()).encode(), np.uint8)
 
 
 def lower(placed: Placed, chosen: Sequence[Chosen], code: bytes, *, name: str, target: Mapping[str, object], meta: Mapping[str, object],
@@ -131,7 +131,7 @@ def lower(placed: Placed, chosen: Sequence[Chosen], code: bytes, *, name: str, t
     for v, life in lives.items():
         number_of[v] = len(buffers)
         buffers.append(Buffer("arena", offsets[v], number(life.size)))
-    blob, base = _Blob(), len(buffers)
+    blob, base = Blob(), len(buffers)
     sources: dict[int, list[str]] = {}
 
     def operand(x) -> Slice:
@@ -140,7 +140,7 @@ def lower(placed: Placed, chosen: Sequence[Chosen], code: bytes, *, name: str, t
             if at.root in number_of:
                 return Slice(number_of[at.root], number(at.offset * x.type.dtype.size))
             array = placed.constants[at.root]
-            piece = blob.add(at.root, array) if x.type.dtype is not STRING else blob.add(at.root, _text(array), "text")
+            piece = blob.add(at.root, array) if x.type.dtype is not STRING else blob.add(at.root, strings(array), "text")
             sources.setdefault(piece, [at.root.name])
             return Slice(base + piece, number(at.offset * x.type.dtype.size))
         piece = blob.add((x.sources, x.form), x.make)
