@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import json
 
 import numpy as np
@@ -15,7 +16,8 @@ import pelton
 from pelton.cli import main
 from pelton.engine import file, script_file
 from pelton.engine.script import DEEPEST, Block, Constant, Feed, Host, If, Loop, Run, check
-from pelton.errors import EngineError, InputError, ModelError
+from pelton.errors import BuildError, EngineError, InputError, ModelError
+from pelton.ir import dims
 from pelton.ops import data
 from pelton.runtime import ScriptEngine
 
@@ -283,3 +285,25 @@ def test_a_script_is_explained(tmp_path, capsys):
     assert "engine 0\ngemm" in capsys.readouterr().out
     assert main(["explain", str(path), "--error"]) == 2
     assert "no step-by-step errors" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("part, name", [(".0", "greedy_decoder"), (".1", "greedy_decoder"), ("", "")])
+def test_what_cannot_be_planned_runs_by_reference_or_is_refused(monkeypatch, tmp_path, part, name):
+    """As if the compiler would have to know a size, of one program of a script, or of one that is no script."""
+    builder = importlib.import_module("pelton.build")
+    compiled = builder.compiled
+
+    def undecided(imported, options):
+        if imported.graph.name.endswith(part):
+            raise dims.Undecided("whether this can be depends on sizes")
+        return compiled(imported, options)
+    monkeypatch.setattr(builder, "compiled", undecided)
+    if not name:
+        with pytest.raises(BuildError, match="whether this can be.*shapes="):
+            pelton.build(model([N("Relu", ["x"], ["y"])], {"x": (T.FLOAT, ["n"])}, {"y": (T.FLOAT, ["n"])}), level=0, cache_dir=tmp_path)
+        return
+    m, every = MODELS[name]()
+    engine = pelton.build(m, level=0, cache_dir=tmp_path)
+    assert len(engine.engines) == 1
+    for feeds in every:
+        same(pelton.load(engine.tobytes()).run(feeds), m, feeds)

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
@@ -9,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pelton.engine.engine import Buffer, Engine, Port, Symbol
-from pelton.engine.script import Constant, Script
+from pelton.engine.script import Action, Block, Constant, Host, If, Loop, Run, Scan, Script
+from pelton.errors import BuildError
 from pelton.ir import dims
-from pelton.ir.dims import Dim
+from pelton.ir.dims import Dim, Undecided
 from pelton.ir.graph import Value
 from pelton.ir.types import DType
 
@@ -21,11 +23,14 @@ if TYPE_CHECKING:
     from pelton.importers.onnx_script import Scripted
     from pelton.options import Options
 
+log = logging.getLogger("pelton.build")
 LYING = ("constant", "table", "text")          # the kinds of buffers that lie in the constants
 
 
-def assemble(parts: Scripted, engines: Sequence[Engine], options: Options, target: Mapping[str, Any]) -> Script:
-    """The script over these engines, one per program."""
+def assemble(parts: Scripted, made: Sequence[Engine | Undecided], options: Options, target: Mapping[str, Any]) -> Script:
+    """The script over these engines, one per program, or what could not be decided of it: then its nodes run by reference. BuildError where they cannot."""
+    engines = [e for e in made if isinstance(e, Engine)]
+    main = _numbered(parts.main, made)
     trees: dict[str, Any] = {}
 
     def port(v: Value) -> Port:
@@ -41,8 +46,31 @@ def assemble(parts: Scripted, engines: Sequence[Engine], options: Options, targe
             "chains": [c for e in engines for c in e.meta["chains"]], "checked": [c for e in engines for c in e.meta["checked"]],
             "model": {k: v for k, v in asdict(parts.info).items() if k != "path"}, "image": options.image,
             "labels": list(options.labels) if options.labels else None}
-    return Script(parts.name, inputs, parts.outputs, parts.main, tuple(engines), arrays, constants, dict(target), meta,
+    return Script(parts.name, inputs, parts.outputs, main, tuple(engines), arrays, constants, dict(target), meta,
                   tuple(Symbol(s.name, s.least, s.usual, s.most) for s in symbols), trees, options.max_iterations)
+
+
+def _numbered(block: Block, made: Sequence[Engine | Undecided]) -> Block:
+    """The steps with the engines that there are, counted anew, and what runs instead of the others."""
+    steps: list[Action] = []
+    for a in block.steps:
+        match a:
+            case Run():
+                why = made[a.engine]
+                if isinstance(why, Engine):
+                    steps.append(replace(a, engine=sum(isinstance(e, Engine) for e in made[:a.engine])))
+                elif a.otherwise is None or a.otherwise.outputs != a.outputs:
+                    raise BuildError(f"what makes {', '.join(a.outputs)}: {why}; give the sizes that this depends on as numbers with shapes=") from why
+                else:
+                    log.warning("what makes %s runs by reference: %s", ", ".join(a.outputs), why)
+                    steps += a.otherwise.steps
+            case If():
+                steps.append(replace(a, then=_numbered(a.then, made), other=_numbered(a.other, made)))
+            case Loop() | Scan():
+                steps.append(replace(a, body=_numbered(a.body, made)))
+            case Host():
+                steps.append(a)
+    return replace(block, steps=tuple(steps))
 
 
 def _kept(engines: Sequence[Engine], arrays: Mapping[str, np.ndarray]) -> tuple[list[Engine], dict[str, Constant], np.ndarray]:
