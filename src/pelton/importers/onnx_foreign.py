@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
-from onnx.reference import ReferenceEvaluator
 
 from pelton.errors import ModelError
 from pelton.ir.graph import Value
@@ -19,6 +18,8 @@ from .imported import OnData
 from .onnx_reading import Items, Reading
 
 if TYPE_CHECKING:
+    from onnx.reference import ReferenceEvaluator
+
     from .onnx_program import Program
 
 _BAKED = 64                 # constants up to this many elements go into the model of the step: shapes may depend on them
