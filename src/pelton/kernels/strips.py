@@ -144,7 +144,7 @@ def panels(region: Region, node: Node, nr: int) -> Packed:
     w = node.inputs[1]
     array = region.body.constants[w]
     oc, c = array.shape[:2]
-    return Packed((w,), f"panels{nr}t", (divide(oc, nr), c, nr), lambda: pack_panels(array.reshape(oc, c).T, nr))
+    return Packed((w,), f"panels{nr}t", (divide(oc, nr), c, nr), lambda out: pack_panels(array.reshape(oc, c).T, out))
 
 
 def scratch(s: Window, tactic: Tactic, lanes: int, project: bool) -> int:
