@@ -6,16 +6,15 @@ import threading
 import time
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pelton.backends.cpu import MAX_THREADS, Program, allocate, default_threads
-from pelton.backends.cpu.memory import addresses
+from pelton.backends.cpu import MAX_THREADS, Program, allocate, cores, default_threads
+from pelton.backends.cpu.memory import address, addresses
 from pelton.backends.cpu.program import check_threads
 from pelton.engine import sizes
-from pelton.engine.check import check
 from pelton.engine.engine import Step
 from pelton.errors import InputError
 
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from .engine import Engine
 
 REMEMBERED = 32                                                  # shapes that a context keeps ready
+PAGE = 4096
 
 _alive: weakref.WeakSet[Context] = weakref.WeakSet()
 
@@ -56,6 +56,7 @@ class Context:
         self.threads = min(default_threads(), plain.meta.get("threads") or MAX_THREADS) if threads is None else check_threads(threads)
         self.remembered = REMEMBERED
         self._arena = allocate(0)
+        self._cores = cores()
         self._names, self._output_names = ({p.name for p in ports} for ports in (plain.inputs, plain.outputs))
         self._known: OrderedDict[tuple, Prepared] = OrderedDict()
         self._only = None if plain.symbols else self._prepare({})
@@ -65,15 +66,16 @@ class Context:
     def _prepare(self, values: Mapping[str, int]) -> Prepared:
         """The engine for these values of its symbols."""
         engine = self.engine
-        plain = sizes.at(engine.plain, values)
-        if plain is not engine.plain:
-            check(plain)
-        made = sum(b.size for b in plain.buffers if b.kind in ("strings", "sizes", "iota")) + sum(p.nbytes for p in plain.outputs)
-        check_memory(plain.name, plain.arena + made, max((s.scratch for s in plain.steps), default=0), self.threads)
-        if plain.arena > self._arena.nbytes:
+        filled = engine.sheet.fill(values)
+        scratch = -(-filled.most_scratch // PAGE) * PAGE
+        made = int(filled.bytes[engine.made].sum()) + sum(p.nbytes for p in filled.outputs)
+        check_memory(engine.name, filled.arena + made, scratch, self.threads)
+        arena = -(-filled.arena // PAGE) * PAGE
+        need = arena + scratch * self.threads                    # one memory for both, whatever the shape
+        if need > self._arena.nbytes:
             self._known.clear()                                  # they point into the old one
-            self._arena = allocate(max(plain.arena, 2 * self._arena.nbytes))     # what grows step by step should not come here at each
-        return Prepared(engine, plain, self._arena, self.threads, engine.host_steps(plain, values) if values else engine.host)
+            self._arena = allocate(max(need, 2 * self._arena.nbytes))       # what grows step by step should not come here at each
+        return Prepared(engine, values, filled, self._arena, address(self._arena) + arena, self.threads, self._cores)
 
     def _for(self, inputs: Mapping[str, Any]) -> Prepared:
         """What is ready for the shapes of these inputs, or is made so now."""
@@ -123,6 +125,12 @@ class Context:
             raise InputError(f"the engine takes {len(ports)} arrays ({', '.join(f'{p.name}: {p}' for p in ports)}), given {len(arrays)}")
         results = tuple(self.run(dict(zip((p.name for p in ports), arrays))).values())
         return results[0] if len(results) == 1 else results
+
+    def prepare(self, shapes: Mapping[str, Sequence[int]]) -> None:
+        """Lays out memory and steps for inputs of these shapes, unless that has been done: the next run on such inputs finds all of it ready."""
+        check_names("input", self.engine.inputs, shapes, all_of_them=True)
+        with self._lock:
+            self._for({p.name: np.broadcast_to(np.zeros((), p.numpy_dtype), tuple(shapes[p.name])) for p in self.engine.inputs})
 
     def warmup(self) -> None:
         """Runs once on zeros of the usual shapes: memory is touched, threads are started, so that the next run takes what runs take."""

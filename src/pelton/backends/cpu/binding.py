@@ -2,8 +2,8 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import c_char_p, c_int64, c_long, c_size_t, c_uint32, c_uint64, c_void_p, py_object
 from collections.abc import Mapping
+from ctypes import c_bool, c_char_p, c_float, c_int64, c_long, c_size_t, c_uint32, c_uint64, c_void_p, py_object
 from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
@@ -14,11 +14,12 @@ PATH = Path(__file__).with_name("libpelton.so")
 
 _Library = TypeVar("_Library", bound=ctypes.CDLL)
 _SIGNATURES = {
-    "pelton_program": (c_void_p, [c_void_p, c_long, c_void_p, c_long, c_void_p, c_long, c_long, c_long]),
+    "pelton_program": (c_void_p, [c_void_p, c_long, c_void_p, c_long, c_void_p, c_long, c_long, c_long, c_void_p]),
     "pelton_program_free": (None, [c_void_p]),
     "pelton_run": (None, [c_void_p, c_void_p]),
     "pelton_profile": (None, [c_void_p, c_void_p, c_void_p]),
     "pelton_time": (None, [c_void_p, c_void_p, c_long, c_void_p]),
+    "pelton_suppress": (c_int64, [c_void_p, c_void_p, c_int64, c_float, c_float, c_bool, c_int64, c_void_p, c_void_p, c_void_p]),
     "pelton_load": (c_void_p, [c_void_p, c_size_t, c_char_p, c_char_p, c_size_t]),
     "pelton_symbol": (c_void_p, [c_void_p, c_char_p]),
     "pelton_unload": (None, [c_void_p]),
