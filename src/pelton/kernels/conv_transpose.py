@@ -15,7 +15,7 @@ from .template import Kernel, Layouts, Packed, Tactic, Target, template
 class DepthwiseTranspose(ChannelsLast):
     name = "depthwise_transpose"
     dynamic = True
-    anchor = "conv_transpose"
+    anchors = ("conv_transpose",)
 
     def refuses_sizes(self, region: Region) -> str | None:
         x, w = (v.type.shape for v in region.anchor.inputs[:2])
@@ -45,7 +45,7 @@ class ConvTranspose(ChannelsLast):
     name = "conv_transpose"
     dynamic = True
     packs = False
-    anchor = "conv_transpose"
+    anchors = ("conv_transpose",)
 
     def form(self, tactic: Tactic) -> tuple[int, ...]:
         return tactic["MR"], tactic["NV"]
