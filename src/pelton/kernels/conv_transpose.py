@@ -5,7 +5,7 @@ import numpy as np
 
 from pelton.plan.region import Region
 
-from .conv import ChannelsLast, filters_lie, window
+from .conv import ChannelsLast, filters_lie, pack_taps, window
 from .emit import constants, grid_of, kernel, tail
 from .grid import divide
 from .template import Kernel, Layouts, Packed, Tactic, Target, template
@@ -30,14 +30,8 @@ class DepthwiseTranspose(ChannelsLast):
         node, s = region.anchor, window(region)
         x, w, bias = node.inputs
         end = tail(region, layouts, grid_of(node.output.type.shape, "pixels"), (node.output,), first=2, add=bias, unit=target.lanes)
-        array, padded = region.body.constants[w], divide(s.c, target.lanes) * target.lanes
-
-        def pack() -> np.ndarray:
-            out = np.zeros((s.kh * s.kw, padded), np.float32)
-            out[:, :s.c] = array.reshape(s.c, -1).T
-            return out
         return kernel("depthwise_transpose.c", region, tactic, constants(C=s.c, **s.sizes(layouts[x])) + end.text,
-                      (x, Packed((w,), f"taps{target.lanes}", (s.kh * s.kw, padded), pack), *end.operands), s.n * divide(s.oh, tactic["RB"]))
+                      (x, pack_taps(w, region.body.constants[w], target.lanes), *end.operands), s.n * divide(s.oh, tactic["RB"]))
 
 
 @template

@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from pelton.ir.graph import Value
-from pelton.plan.layout import Order, Strides, broadcast, far, order_of
+from pelton.plan.layout import Order, Strides, broadcast, far, last_of, order_of
 from pelton.plan.region import Region
 
 from .emit import Grid, computable, scalar_constant
@@ -79,10 +79,7 @@ class Sweep(Template):
         return lying(x.type.shape, layouts[x])
 
     def wanted(self, region: Region, value: Value, layouts: Layouts) -> Order:
-        rank = value.type.rank
-        order = lying(region.output.type.shape, layouts[region.output])
-        lead = len(order) - rank
-        return tuple(a - lead for a in order if a >= lead)
+        return last_of(lying(region.output.type.shape, layouts[region.output]), value.type.rank)
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
         grid = self.grid(region, layouts)
