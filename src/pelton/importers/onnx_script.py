@@ -27,7 +27,7 @@ from .onnx_inputs import Inputs, Settled
 from .onnx_ports import Given
 from .onnx_program import Program
 from .onnx_reading import Items
-from .onnx_scope import Scope
+from .onnx_scope import Met, Scope
 from .onnx_segment import Known, Segment, Symbols, Unsettled
 
 SPARE = 1 << 20                 # bytes of constants that are kept a second time, so that what sizes an engine does not take can run by reference
@@ -44,6 +44,7 @@ class Scripted:
     programs: tuple[Imported, ...]
     constants: Mapping[str, np.ndarray]
     host: tuple[str, ...]                      # what runs by reference: "onnx::StringSplit (node 'split')"
+    met: tuple[Met, ...]
     info: Info
 
 
@@ -89,7 +90,7 @@ def _read(program: Program, given: Given, settled: Mapping[str, Settled], asked:
     info = Info(str(found.path or ""), f"{found.model.producer_name} {found.model.producer_version}".strip(), found.model.ir_version, scope.opsets, sizes,
                 tuple(inputs.defaulted), tuple(cut.host), (), given.told(), tuple(dict.fromkeys(told)))
     ports = tuple(_port(name, known.type(name), graph) for name in names)
-    return Scripted(graph.name or "main", tuple(inputs.values), ports, main, tuple(cut.programs), cut.arrays, tuple(cut.host), info)
+    return Scripted(graph.name or "main", tuple(inputs.values), ports, main, tuple(cut.programs), cut.arrays, tuple(cut.host), tuple(cut.met), info)
 
 
 def _port(name: str, found: TensorType | None, graph: onnx.GraphProto) -> Port:
@@ -114,6 +115,7 @@ class Cut:
         self.programs: list[Imported] = []
         self.arrays: dict[str, np.ndarray] = {}
         self.host: list[str] = []
+        self.met: list[Met] = []                           # nodes of the main graph
         self.warnings: list[str] = []
         self._named: dict[int, str] = {}                   # id of a constant → its name in the script
         self._depth = 0
@@ -204,6 +206,8 @@ class Cut:
         """A node that no program can hold."""
         nested = onnx_nested.READERS.get((node.domain, node.op_type))
         found = nested(self, node, known) if nested is not None else None
+        if not self._depth:
+            self.met.append(Met(node, (), (), (), "decomposed" if found else "host"))
         if found is None:
             found = self.hosted(node, known, reason)
             for name, t in zip(node.output, onnx_hosted.types(self, node, known)):
@@ -228,6 +232,7 @@ class Cut:
         tensors: dict[str, Value] = {}
         lists = False
         program = segment.program
+        self.met += program.met if not self._depth else ()
         for name, thing in segment.results(needed).items():
             if isinstance(thing, Value) and thing in program.constants and not segment.settled:       # what is assumed is checked where the engine runs
                 known.types.pop(name, None)

@@ -21,7 +21,7 @@ from .onnx_file import Source
 from .onnx_inputs import Settled, identifier, settle
 from .onnx_program import Program
 from .onnx_reading import Items
-from .onnx_scope import BROKEN, Scope
+from .onnx_scope import BROKEN, Met, Scope
 
 FEW = 64                        # elements of an array that may be taken as sizes
 USUAL = 100                     # what programs are tuned for where the data decides a size
@@ -94,6 +94,7 @@ class Segment:
         broken = {name for name, t in self.known.types.items() if t is None}
         for i, (node, reads) in enumerate(zip(self.nodes, self._reads)):
             things: Sequence[object] = (BROKEN,)
+            made = len(program.nodes)
             if not reads & broken:
                 before = len(program.problems), len(program.asked), len(program.stuck)
                 things = program.node(node, scope)
@@ -113,6 +114,7 @@ class Segment:
                 (self.hard if all(name in self.known for name in reads) else self.rest).append(node)
                 continue
             self.taken.append(node)
+            program.met.append(Met(node, (), program.nodes[made:], ()))
             for name, thing in zip(node.output, things):
                 if name:
                     program.bind(scope, name, thing)       # type: ignore[arg-type]

@@ -50,13 +50,11 @@ def window(region: Region) -> Window:
 class ChannelsLast(Template):
     """What all templates over pictures share: channels-last operands, the pixel grid, a pointwise tail."""
 
-    anchor = "convolution"
+    anchors: tuple[str, ...] = ("convolution",)
     packs = True                                # whether filters have to be constants, packed when the engine is built
 
-    def refuses(self, region: Region) -> str | None:
+    def refuses_node(self, region: Region) -> str | None:
         node = region.anchor
-        if node is None or len(region.anchors) != 1 or node.op.name != self.anchor:
-            return f"no single {self.anchor}"
         if node.inputs[0].type.rank not in (3, 4):
             return "not one or two spatial axes"
         if not all_f32(*node.inputs, node.output):
@@ -67,8 +65,6 @@ class ChannelsLast(Template):
             return "the picture is its own filter"
         if not is_known(*(d for v in node.inputs[1:] for d in v.type.shape)):
             return "the sizes of the filters vary"
-        if 0 in node.inputs[0].type.shape or 0 in node.output.type.shape:
-            return "nothing to compute"
         return self.refuses_sizes(region) or tail_refusal(region, node.output.type.shape, 1)
 
     def refuses_sizes(self, region: Region) -> str | None:
@@ -88,8 +84,7 @@ class ChannelsLast(Template):
             return False
         if value in node.inputs[2:] and value.type.size != 1 and strides != (1,):
             return False
-        read = any(value in n.inputs for n in region.tail) or value in region.body.outputs
-        return not read or fits_grid(region, grid_of(node.output.type.shape, "pixels"), value, strides)
+        return fits_grid(region, grid_of(node.output.type.shape, "pixels"), value, strides)
 
     def lies(self, shape: tuple[int, ...], strides: Strides) -> bool:
         """Whether the pictures can be read from where they are."""

@@ -5,7 +5,7 @@ import numpy as np
 
 from pelton.plan.region import Region
 
-from .conv import ChannelsLast, filters_lie, window
+from .conv import ChannelsLast, filters_lie, pack_taps, window
 from .emit import constants, grid_of, kernel, tail
 from .gemm import pack_panels
 from .grid import divide
@@ -16,7 +16,7 @@ from .template import Kernel, Layouts, Packed, Tactic, Target, template
 class DepthwiseTranspose(ChannelsLast):
     name = "depthwise_transpose"
     dynamic = True
-    anchor = "conv_transpose"
+    anchors = ("conv_transpose",)
 
     def refuses_sizes(self, region: Region) -> str | None:
         x, w = (v.type.shape for v in region.anchor.inputs[:2])
@@ -31,12 +31,8 @@ class DepthwiseTranspose(ChannelsLast):
         node, s = region.anchor, window(region)
         x, w, bias = node.inputs
         end = tail(region, layouts, grid_of(node.output.type.shape, "pixels"), (node.output,), first=2, add=bias, unit=target.lanes)
-        array, padded = region.body.constants[w], divide(s.c, target.lanes) * target.lanes
-
-        def pack(out: np.ndarray) -> None:
-            out[:, :s.c] = array.reshape(s.c, -1).T
         return kernel("depthwise_transpose.c", region, tactic, constants(C=s.c, **s.sizes(layouts[x])) + end.text,
-                      (x, Packed((w,), f"taps{target.lanes}", (s.kh * s.kw, padded), pack), *end.operands), s.n * divide(s.oh, tactic["RB"]))
+                      (x, pack_taps(w, region.body.constants[w], target.lanes), *end.operands), s.n * divide(s.oh, tactic["RB"]))
 
 
 @template
@@ -44,7 +40,7 @@ class ConvTranspose(ChannelsLast):
     name = "conv_transpose"
     dynamic = True
     packs = False
-    anchor = "conv_transpose"
+    anchors = ("conv_transpose",)
 
     def form(self, tactic: Tactic) -> tuple[int, ...]:
         return tactic["MR"], tactic["NV"]

@@ -34,12 +34,11 @@ def is_product(node: Node) -> bool:
 @template
 class Gemm(Template):
     name = "gemm"
+    anchors = ("matmul", "convolution")
     dynamic = True
 
-    def refuses(self, region: Region) -> str | None:
+    def refuses_node(self, region: Region) -> str | None:
         node = region.anchor
-        if node is None or len(region.anchors) != 1 or node.op.name not in ("matmul", "convolution"):
-            return "no single matmul or convolution"
         if not all_f32(*node.inputs, node.output):
             return "not f32"
         if node.op.name == "convolution":
@@ -49,8 +48,6 @@ class Gemm(Template):
                 return "the filters are not constant"
         elif min(len(v.type.shape) for v in node.inputs) < 2:
             return "an operand is a vector"
-        if 0 in node.output.type.shape or 0 in node.inputs[0].type.shape:
-            return "nothing to compute"
         return tail_refusal(region, node.output.type.shape, 1 if node.op.name == "convolution" else node.output.type.rank - 1)
 
     def order(self, region: Region, value: Value, layouts: Layouts) -> Order:
@@ -71,8 +68,7 @@ class Gemm(Template):
             return False
         if value is p.b and not constant(region, value) and 1 not in [s for s, d in zip(strides[-2:], shape[-2:]) if d != 1] and shape[-2:] != (1, 1):
             return False
-        in_tail = any(value in n.inputs for n in region.tail) or value in region.body.outputs
-        return not in_tail or fits_grid(region, p.grid, value, strides)
+        return fits_grid(region, p.grid, value, strides)
 
     def form(self, tactic: Tactic) -> tuple[int, ...]:
         return tactic["MR"], tactic["NV"]

@@ -28,21 +28,15 @@ class Recurrent(Template):
     before the first step; states and outputs of any outer strides."""
 
     dynamic = True                              # the time and the batch; hidden units are as many as the weights have
-    anchor = ""
+    alone = True
     weights = F32
 
-    def refuses(self, region: Region) -> str | None:
+    def refuses_node(self, region: Region) -> str | None:
         node = region.anchor
-        if node is None or len(region.anchors) != 1 or node.op.name != self.anchor:
-            return f"no single {self.anchor}"
-        if region.tail or region.pieces:
-            return "no pointwise operations and no slices after a recurrence"
         if not all_f32(*node.inputs, *node.outputs):
             return "not f32"
         if not is_known(*node.inputs[1].type.shape):
             return "the number of hidden units varies"
-        if 0 in node.outputs[0].type.shape:
-            return "nothing to compute"
         return None
 
     def order(self, region: Region, value: Value, layouts: Layouts) -> Order:
@@ -106,9 +100,9 @@ class Half(Recurrent):
     def margin(self, tactic: Tactic) -> float:
         return 0.1                              # its error is a hundred times that of Winograd
 
-    def refuses(self, region: Region) -> str | None:
+    def refuses_node(self, region: Region) -> str | None:
         """Also for weights without a large one: below 2⁻¹⁴ the steps of a half no longer shrink."""
-        reason = super().refuses(region)
+        reason = super().refuses_node(region)
         if reason is not None:
             return reason
         if not constant(region, region.anchor.inputs[1]):
@@ -120,7 +114,7 @@ class Half(Recurrent):
 @template
 class Lstm(Recurrent):
     name = "lstm"
-    anchor = "lstm_steps"
+    anchors = ("lstm_steps",)
 
     def registers(self, region: Region, rows: int) -> tuple[tuple[int, int], ...]:
         return ((1, 2), (1, 3), (1, 1)) if rows == 1 else ((2, 1),) if rows == 2 else ((3, 1), (2, 1))
@@ -149,7 +143,7 @@ class LstmHalf(Half, Lstm):
 @template
 class Gru(Recurrent):
     name = "gru"
-    anchor = "gru_steps"
+    anchors = ("gru_steps",)
 
     def registers(self, region: Region, rows: int) -> tuple[tuple[int, int], ...]:
         if region.anchor.attrs["linear_before_reset"]:
@@ -186,7 +180,7 @@ class GruHalf(Half, Gru):
 @template
 class Rnn(Recurrent):
     name = "rnn"
-    anchor = "rnn_steps"
+    anchors = ("rnn_steps",)
 
     def registers(self, region: Region, rows: int) -> tuple[tuple[int, int], ...]:
         return ((1, 8), (1, 12), (1, 4)) if rows == 1 else ((2, 6), (2, 4)) if rows == 2 else ((3, 4), (6, 2))

@@ -27,18 +27,16 @@ def pack_nodes(threshold: np.ndarray, feature: np.ndarray, child: np.ndarray, ou
 @template
 class Trees(Template):
     name = "trees"
+    anchors = ("trees",)
+    alone = True
     dynamic = True
 
-    def refuses(self, region: Region) -> str | None:
+    def refuses_node(self, region: Region) -> str | None:
         node = region.anchor
-        if node is None or node.op.name != "trees" or len(region.body.nodes) != 1:
-            return "no trees alone"
         if not all(constant(region, v) for v in node.inputs[1:]):
             return "the trees are not constant"
         if node.inputs[0].type.dtype not in (F32, F64) or node.inputs[-1].type.dtype not in (F32, F64):
             return "not f32 or f64"
-        if 0 in node.output.type.shape or node.inputs[4].type.size == 0:
-            return "nothing to compute"
         tables = [region.body.constants[v] for v in node.inputs[1:]]
         return None if sound(*tables, features=node.inputs[0].type.shape[1], targets=node.attrs["targets"]) else "its tables lead out of themselves"
 
