@@ -8,6 +8,7 @@ import json
 import os
 import random
 import resource
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -313,3 +314,14 @@ def test_a_link_is_written_through(tmp_path):
     (tmp_path / "link.pelton").symlink_to("real.pelton")
     file.write(chain(16), tmp_path / "link.pelton")
     assert (tmp_path / "link.pelton").is_symlink() and file.read(tmp_path / "real.pelton").name == "handmade"
+
+
+def test_a_pipe_is_written_to_and_stays_one(tmp_path):
+    """As /dev/null is, and /dev/stdout."""
+    os.mkfifo(tmp_path / "pipe")
+    read = []
+    reader = threading.Thread(target=lambda: read.append((tmp_path / "pipe").read_bytes()))
+    reader.start()
+    file.write(chain(5000), tmp_path / "pipe")
+    reader.join()
+    assert read == [file.to_bytes(chain(5000))] and (tmp_path / "pipe").is_fifo() and os.listdir(tmp_path) == ["pipe"]

@@ -162,7 +162,8 @@ class Placer:
             layouts[v] = self.places[swap[v]].strides
         for v in region.body.outputs:
             at = self.slot(v, order_of(v.type.shape, layouts[v]))
-            if at is not None and chosen.fits(region, v, {**layouts, v: at.strides}):
+            moved = layouts if at is None else {**layouts, v: at.strides}
+            if at is not None and all(chosen.fits(region, one, moved) for one in moved):       # operands follow the order that the output had before
                 layouts[v] = at.strides
                 self.places[v] = at
                 self.joined.add(v)
