@@ -33,7 +33,7 @@ from pelton.tune import search
 
 from . import graphs, mutate, seeds
 
-BUILT = 16                      # of so many damaged models that can be planned, one is built and run
+BUILT = 20                      # of so many damaged models that can be planned, one is built and run
 RUNS = 1 << 22                  # elements of a program up to which it is run
 TURNS = 1000                    # of all loops of a damaged model
 META = {"threads": 2, "host_steps": [], "weights": {"own": 0, "packed": 0, "saved_ns": 0}, "copies": [], "layouts": [], "chains": [], "checked": []}
@@ -52,11 +52,11 @@ def damaged(seed: int, corpus: tuple[bytes, ...]) -> bytes:
     return mutate.mutated(rng.choice(corpus), rng)
 
 
-def model_case(corpus: tuple[bytes, ...], cache: Path, built_one_in: int = BUILT):
+def model_case(corpus: tuple[bytes, ...], cache: Path):
     """The case of damaged models: "planned", or "right" where one was also built, run and compared with its meaning; for scripts "script", or "script run"."""
     def case(seed: int) -> str:
         data = damaged(seed, corpus)
-        whole = not random.Random(~seed).randrange(built_one_in)
+        whole = not random.Random(~seed).randrange(BUILT)
         try:
             imported = importer.load(data)
         except OnData:

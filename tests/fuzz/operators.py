@@ -1,11 +1,11 @@
 """The operators that random graphs are made of: each proposal picks operands that fit and gives a node, as onnx.helper.make_node takes it."""
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
-from onnx import TensorProto
+from onnx import GraphProto, NodeProto, TensorProto
 
 FLOATS = ("float32", "float32", "float32", "float32", "float64", "float16", "bfloat16")
 INTEGERS = ("int64", "int32", "int8", "uint8", "int16", "uint16", "uint32", "uint64")
@@ -26,15 +26,25 @@ class Graph(Protocol):
     def array(self, name: str) -> np.ndarray: ...
     def random(self, dtype: str, *shape: int) -> str: ...
     def either(self, *choices): ...
+    def input(self, dtype: str, shape: Sequence[int]) -> str: ...
+    def some(self, dtype: str, test: Callable[[np.ndarray], bool]) -> str: ...
+    # graphs within graphs
+    def inner(self, count: int, given: Mapping[str, np.ndarray]) -> Graph: ...
+    def called(self, name: str) -> str: ...
+    def fresh(self) -> str: ...
+    def take(self, node: NodeProto) -> bool: ...
+    def made(self) -> list[str]: ...
+    def body(self, given: Sequence[str], outputs: Sequence[str]) -> GraphProto: ...
 
 
 Proposal = Callable[[Graph], Proposed]
 PROPOSALS: list[Proposal] = []
+DECIDED: list[Proposal] = []                        # those that make a script of a model
 
 
-def proposes(weight: int = 1) -> Callable[[Proposal], Proposal]:
+def proposes(weight: int = 1, into: list[Proposal] = PROPOSALS) -> Callable[[Proposal], Proposal]:
     def declare(proposal: Proposal) -> Proposal:
-        PROPOSALS.extend([proposal] * weight)
+        into.extend([proposal] * weight)
         return proposal
     return declare
 
