@@ -114,6 +114,8 @@ REFUSED: dict[str, tuple[Callable[[], onnx.ModelProto | bytes], str]] = {
     "blocks of words": (lambda: one_node("Col2Im", "string[2, 12, 12]", i64(5, 5), i64(2, 3), opset=18), "needs numbers"),
     "a loop that carries nothing on": (lambda: model([helper.make_node("Loop", ["", "c", ""], ["y"], body=body(
         [node("IsNaN", "x", "on"), node("Identity", "a", "b")], "i go a", "on b"))], {"x": "f32[]", "c": "bool[]"}, ["y"]), ""),
+    "a norm along an axis far away": (lambda: one_node("LayerNormalization", "f32[2, 3, 4, 5]", "f32[3, 4, 5]", "u32[3, 4, 5]", outputs=3,
+                                                       axis=1 << 31), "axis"),
     "a loop without end": (lambda: endless("always"), "iterations"),
     "a loop that the data does not end": (lambda: endless("data"), "iterations"),
     "loops in loops": (lambda: loops_in_loops(4), ""),

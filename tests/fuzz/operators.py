@@ -157,7 +157,7 @@ def gemm(g: Graph) -> Proposed:
 def conv(g: Graph) -> Proposed:
     x = g.pick("float32", rank=g.either(3, 4))
     _, c, *space = _shape(g, x)
-    group = g.either(1, 1, c)
+    group = g.either(1, 1, max(c, 1))
     kernel = [int(g.rng.integers(1, min(3, s) + 1)) for s in space]
     attrs = {"strides": [g.either(1, 1, 2)] * len(space), "pads": [g.either(0, 1)] * 2 * len(space), "group": group}
     out = group * int(g.rng.integers(1, 4))
@@ -345,7 +345,12 @@ def triangle(g: Graph) -> Proposed:
 
 @proposes()
 def blocks(g: Graph) -> Proposed:
-    return g.either("DepthToSpace", "SpaceToDepth"), [g.pick("float32", rank=4)], 1, {"blocksize": 2}
+    x = g.pick("float32", rank=4)
+    op = g.either("DepthToSpace", "SpaceToDepth")
+    _, c, h, w = _shape(g, x)
+    if c % 4 if op == "DepthToSpace" else h % 2 or w % 2:
+        raise LookupError
+    return op, [x], 1, {"blocksize": 2}
 
 
 @proposes()

@@ -87,7 +87,7 @@ def picked_as_computed(g: Graph) -> Proposed:
 def either_branch(g: Graph) -> Proposed:
     condition = g.pick("bool", rank=0)
     then, other = (g.inner(int(g.rng.integers(1, 5)), {}) for _ in range(2))
-    made = [(a, b) for a in then.made() for b in other.made() if then.array(a).dtype == other.array(b).dtype]
+    made = [(a, b) for a in then.made() for b in other.made() if then.array(a).dtype == other.array(b).dtype and then.array(a).ndim == other.array(b).ndim]
     if not made:
         raise LookupError
     a, b = g.either(*made)

@@ -53,7 +53,10 @@ def per_axis(g: Graph) -> Proposed:
 
 @proposes()
 def dynamic(g: Graph) -> Proposed:
-    return "DynamicQuantizeLinear", [g.pick("float32")], 3, {}
+    x = g.pick("float32")
+    if not g.array(x).any():                            # of a range of nothing everybody makes another scale
+        raise LookupError
+    return "DynamicQuantizeLinear", [x], 3, {}
 
 
 @proposes(2)

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -72,6 +72,8 @@ def step(program: Program, n: Reading, types: Mapping[int, TensorType]) -> tuple
             raise OnData(f"{n.op} takes a sequence, which only exists while importing; it cannot become a step ({n.where})")
         if isinstance(thing, Value):
             given[name] = thing
+    if astray(node, (v.type.rank for v in given.values())):
+        raise n.refuse(f"{n.op} names an axis that none of its inputs has: {', '.join(map(str, (v.type for v in given.values()))) or 'there are none'}")
     for i, name in enumerate(node.input):
         if name not in given:
             node.input[i] = ""
@@ -102,6 +104,13 @@ def step(program: Program, n: Reading, types: Mapping[int, TensorType]) -> tuple
     for i, value in zip(wanted, values):
         out[i] = value
     return tuple(out)
+
+
+def astray(node: onnx.NodeProto, ranks: Iterable[int]) -> bool:
+    """Whether a node names an axis far outside of its inputs: the onnx package's inference of shapes would look there."""
+    named = [i for a in node.attribute if a.name in ("axis", "axes") for i in (a.i, *a.ints)]
+    most = max(ranks, default=0) + len(named)
+    return any(not -most <= i <= most for i in named)
 
 
 def _evaluated(n: Reading, run: ReferenceEvaluator, model: onnx.ModelProto) -> list[np.ndarray]:

@@ -214,7 +214,8 @@ class Segment:
         while open_values:
             v = open_values.pop()
             if v in self.inputs:
-                if not v.type.dtype.is_integer or not v.type.known or v.type.size > FEW:
+                outside = self.known.types[self.inputs[v]]         # of which nothing is assumed
+                if not v.type.dtype.is_integer or outside is None or not outside.known or v.type.size > FEW:
                     return []
                 found[self.inputs[v]] = None
             elif v in self.program.makers and self.program.numbers(v) is None:
