@@ -96,8 +96,11 @@ class Program:
         return np.asarray(self.rng.uniform(-1.5, 2, shape)).astype(_numpy(dtype))
 
     def random(self, dtype: str, *shape: int) -> str:
-        """A constant."""
-        return self.constant(self.drawn(dtype, shape))
+        """A constant that is data: sums of it may cancel out, so it is shaken like what is computed."""
+        array = self.drawn(dtype, shape)
+        name = self.constant(array)
+        self.hold(name, array, [self.shake(array) for _ in range(SHAKES)])
+        return name
 
     def constant(self, array) -> str:
         name = f"{self.prefix}c{len(self.constants)}"
@@ -110,7 +113,7 @@ class Program:
             return self.random(dtype, *shape)
         name, array = f"x{len(self.inputs)}", self.drawn(dtype, shape)
         self.inputs.append(name)
-        self.hold(name, array, [array] * SHAKES)
+        self.hold(name, array, [self.shake(array) for _ in range(SHAKES)])
         return name
 
     def hold(self, name: str, array: np.ndarray, shaken: list[np.ndarray]) -> None:

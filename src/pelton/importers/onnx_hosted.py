@@ -44,7 +44,7 @@ def call(source: Source, opsets: Mapping[str, int], node: onnx.NodeProto, reason
     model = _model(opsets, node, {}, {})
     try:
         foreign.bounded(model)
-    except (NotImplementedError, RuntimeError, TypeError, ValueError, KeyError) as e:
+    except foreign.RAISED as e:
         raise ModelError(f"{reason or node.op_type}; the reference evaluator of the onnx package cannot run it either: {e} ({source.name})") from None
     return "onnx", foreign.packed(model), [i.name for i in model.graph.input]
 
