@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -73,6 +73,8 @@ def step(program: Program, n: Reading, types: Mapping[int, TensorType]) -> tuple
             raise OnData(f"{n.op} takes a sequence, which only exists while importing; it cannot become a step ({n.where})")
         if isinstance(thing, Value):
             given[name] = thing
+    if astray(node, (v.type.rank for v in given.values())):
+        raise n.refuse(f"{n.op} names an axis that none of its inputs has: {', '.join(map(str, (v.type for v in given.values()))) or 'there are none'}")
     for i, name in enumerate(node.input):
         if name not in given:
             node.input[i] = ""
@@ -87,7 +89,7 @@ def step(program: Program, n: Reading, types: Mapping[int, TensorType]) -> tuple
 
     try:
         run = ops_foreign.bounded(model({}))
-    except (NotImplementedError, RuntimeError, TypeError, ValueError, KeyError) as e:
+    except ops_foreign.RAISED as e:
         raise n.refuse(f"{n.op} of opset {n.opset} is known to onnx, but its reference evaluator cannot run it: {e}") from None
     if all_known:
         values = tuple(program.constant(a) for a in _evaluated(n, run, model({})))
@@ -103,6 +105,13 @@ def step(program: Program, n: Reading, types: Mapping[int, TensorType]) -> tuple
     for i, value in zip(wanted, values):
         out[i] = value
     return tuple(out)
+
+
+def astray(node: onnx.NodeProto, ranks: Iterable[int]) -> bool:
+    """Whether a node names an axis far outside of its inputs: the onnx package's inference of shapes would look there."""
+    named = [i for a in node.attribute if a.name in ("axis", "axes") for i in (a.i, *a.ints)]
+    most = max(ranks, default=0) + len(named)
+    return any(not -most <= i <= most for i in named)
 
 
 def _evaluated(n: Reading, run: ReferenceEvaluator, model: onnx.ModelProto) -> list[np.ndarray]:

@@ -13,7 +13,7 @@ from pelton.ir.dims import Dim, Size
 from pelton.ir.types import I64, TensorType
 from pelton.ops import foreign
 
-from . import onnx_names
+from . import onnx_foreign, onnx_names
 from .onnx_file import Source
 from .onnx_reading import attribute
 
@@ -44,7 +44,7 @@ def call(source: Source, opsets: Mapping[str, int], node: onnx.NodeProto, reason
     model = _model(opsets, node, {}, {})
     try:
         foreign.bounded(model)
-    except (NotImplementedError, RuntimeError, TypeError, ValueError, KeyError) as e:
+    except foreign.RAISED as e:
         raise ModelError(f"{reason or node.op_type}; the reference evaluator of the onnx package cannot run it either: {e} ({source.name})") from None
     return "onnx", foreign.packed(model), [i.name for i in model.graph.input]
 
@@ -79,10 +79,12 @@ def types(cut: Cut, node: onnx.NodeProto, known: Known) -> list[TensorType | Non
         elif t is not None:
             spelled[name] = onnx.helper.make_tensor_type_proto(foreign.CODES[t.dtype.value], foreign.spelled(t.shape))
     named = {str(d): d for t in given if t is not None for d in t.shape if isinstance(d, Dim)}
+    inferred = onnx.ModelProto()
     try:
-        inferred = onnx.shape_inference.infer_shapes(_model(cut.opsets, node, spelled, arrays), data_prop=True)
+        if not onnx_foreign.astray(node, (t.rank for name in onnx_names.read_by(node) if (t := known.type(name)) is not None)):
+            inferred = onnx.shape_inference.infer_shapes(_model(cut.opsets, node, spelled, arrays), data_prop=True)
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError):
-        inferred = onnx.ModelProto()
+        pass
     found = {v.name: v.type for v in inferred.graph.output}
 
     def read(i: int, name: str) -> TensorType | None:
@@ -103,7 +105,7 @@ def _own_types(node: onnx.NodeProto, x: TensorType, count: Size, known: Known) -
     vector = TensorType(I64, (count,))
     match node.op_type:
         case "NonZero":
-            return [TensorType(I64, (max(x.rank, 1), count))]
+            return [TensorType(I64, (x.rank, count))]
         case "NonMaxSuppression":
             return [TensorType(I64, (count, 3))]
         case "Compress":

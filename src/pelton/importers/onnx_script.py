@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -226,7 +226,7 @@ class Cut:
         known.sizes.pop(name, None)
         known.types[name] = t
 
-    def _run(self, segment: Segment, known: Known, needed: Iterable[str]) -> list[Action]:
+    def _run(self, segment: Segment, known: Known, needed: Collection[str]) -> list[Action]:
         """A segment as a program of its own, and what it gives that is no tensor."""
         after: list[Action] = []
         tensors: dict[str, Value] = {}

@@ -47,7 +47,7 @@ class Transpose(Template):
         return None
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
-        return True
+        return self._axes(region, layouts) is not None         # of sizes that vary it may be one at the usual ones alone
 
     def _axes(self, region: Region, layouts: Layouts) -> tuple[list[int], list[int], list[int]] | None:
         (x,), y = region.body.inputs, region.output

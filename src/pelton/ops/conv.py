@@ -148,7 +148,7 @@ class convolution:
     """Y[n, m, o] = B[m] + Σ_{c, k} X[n, c, o·stride + k·dilation − pad] · W[m, c, k], channels in groups of their own."""
 
     def infer(x: TensorType, w: TensorType, b: TensorType, *, strides: Ints, pads: Ints, dilations: Ints, group: int = 1) -> TensorType:
-        expect(x.dtype is w.dtype is b.dtype, "needs operands of one element type")
+        expect(x.dtype is w.dtype is b.dtype and (x.dtype.is_float or x.dtype.is_integer), "needs numbers of one element type")
         expect(w.rank == x.rank, "needs weights of the rank of the input")
         check_window(x, w.shape[2:], strides, pads, dilations)
         expect(group >= 1 and w.shape[1] >= 1, f"needs groups and channels, got {group} groups of {w.shape[1]}")
@@ -236,7 +236,7 @@ class conv_transpose:
 
     def infer(x: TensorType, w: TensorType, b: TensorType, *, strides: Ints, pads: Ints, dilations: Ints, group: int = 1,
               output_padding: Ints) -> TensorType:
-        expect(x.dtype is w.dtype is b.dtype, "needs operands of one element type")
+        expect(x.dtype is w.dtype is b.dtype and (x.dtype.is_float or x.dtype.is_integer), "needs numbers of one element type")
         expect(w.rank == x.rank, "needs weights of the rank of the input")
         check_window(x, w.shape[2:], strides, pads, dilations)
         spatial = x.rank - 2

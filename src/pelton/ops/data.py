@@ -11,8 +11,8 @@ Found = tuple[np.ndarray, ...]
 
 
 def nonzero(x: np.ndarray) -> Found:
-    """The indices of what is not zero, [rank, count], in row-major order; a scalar counts as [1]."""
-    return (np.array(np.nonzero(np.atleast_1d(x)), np.int64).reshape(max(x.ndim, 1), -1),)
+    """The indices of what is not zero, [rank, count], in row-major order; of a scalar as many as it is not zero, without numbers: [0, count]."""
+    return (np.array(np.nonzero(np.atleast_1d(x)), np.int64)[:x.ndim],)
 
 
 def compress(x: np.ndarray, condition: np.ndarray, axis: int | None = None) -> Found:
