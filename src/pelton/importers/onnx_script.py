@@ -1,6 +1,7 @@
 """Models of which the data decides what runs or how large it is: cut into programs, and a script that runs these and what cannot be part of one."""
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ from .onnx_file import Source, read
 from .onnx_inputs import Inputs, Settled
 from .onnx_ports import Given
 from .onnx_program import Program
-from .onnx_reading import Items
+from .onnx_reading import Items, Rows
 from .onnx_scope import Scope
 from .onnx_segment import Known, Segment, Symbols, Unsettled
 
@@ -53,7 +54,7 @@ def load(source: str | os.PathLike | bytes | onnx.ModelProto | Source, shapes: M
     found = converted(read(source))
     if found.model.functions:
         try:
-            found = Source(onnx.inliner.inline_local_functions(found.model), found.path, found.opset)
+            found = Source(onnx.inliner.inline_local_functions(found.model, convert_version=True), found.path, found.opset)
         except (RuntimeError, ValueError, TypeError) as e:
             raise ModelError(f"the functions of {found.name} cannot be written in place of their calls: {e}") from None
     arrays: dict[str, np.ndarray] = {}
@@ -98,8 +99,9 @@ def _port(name: str, found: TensorType | None, graph: onnx.GraphProto) -> Port:
         return Port(name, found.dtype.value, tuple(str(d) if isinstance(d, Dim) else int(d) for d in found.shape))      # type: ignore[misc]
     for v in (*graph.output, *graph.value_info):
         type = v.type
-        while type.WhichOneof("value") in ("optional_type", "sequence_type"):
-            type = (type.optional_type if type.HasField("optional_type") else type.sequence_type).elem_type
+        while type.WhichOneof("value") not in ("tensor_type", "sparse_tensor_type", None):
+            type = type.map_type.value_type if type.HasField("map_type") else (type.optional_type if type.HasField("optional_type") else
+                                                                               type.sequence_type).elem_type
         if v.name == name and type.tensor_type.elem_type in DTYPES:
             return Port(name, DTYPES[type.tensor_type.elem_type].value, ("...",))                                       # type: ignore[arg-type]
     raise ModelError(f"what type output {name!r} has is not known before a run; the model should declare it")
@@ -234,6 +236,11 @@ class Cut:
                 known.constants[name] = program.constants[thing]
             elif isinstance(thing, Value):
                 tensors[name] = thing
+            elif isinstance(thing, Rows):
+                tensors[f"{name}.rows"] = thing.matrix
+                after.append(Host(name, "rows", json.dumps({"keys": list(thing.keys)}), (f"{name}.rows",), (name,)))
+                self.know(known, name, None)
+                lists = True
             else:
                 parts = thing.values if isinstance(thing, Items) else ()
                 inside = {f"{name}[{i}]": v for i, v in enumerate(parts) if v is not None}

@@ -1,0 +1,63 @@
+"""Models as exporters write them: sessions give what the frameworks give that they come from, and `pelton check` foresees what becomes of them."""
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pelton
+
+FOLDER = Path(__file__).parent / "data" / "exports"
+MODELS = sorted(p.stem for p in FOLDER.glob("*.onnx"))
+CLOSE = 1e-5                                               # of the largest number: what f32 loses in a few dozen steps
+LOOSE: dict[str, float] = {}
+
+
+def cases(name: str) -> list[tuple[dict[str, Any], list[np.ndarray]]]:
+    """(what is fed, what the framework gives), several times."""
+    with np.load(FOLDER / f"{name}.npz") as kept:
+        arrays = dict(kept)
+    found: list[tuple[dict[str, Any], dict[int, np.ndarray]]] = []
+    for key, array in arrays.items():
+        side, _, rest = key.partition(":")
+        k = int(side.lstrip("inout"))
+        while len(found) <= k:
+            found.append(({}, {}))
+        array = array.astype(object) if array.dtype.kind == "U" else array
+        if side.startswith("out"):
+            found[k][1][int(rest)] = array
+        elif rest.endswith("#keys"):
+            found[k][0][rest.removesuffix("#keys")] = dict(zip(array.tolist(), arrays[key.replace("#keys", "#values")].tolist()))
+        elif not rest.endswith("#values"):
+            found[k][0][rest] = array
+    return [(feeds, [outputs[i] for i in sorted(outputs)]) for feeds, outputs in found]
+
+
+def same(found: Any, expected: np.ndarray, close: float) -> bool:
+    if isinstance(found, list):                            # a dict per row
+        assert len({tuple(row) for row in found}) == 1
+        found = np.array([[*row.values()] for row in found])
+    if found.dtype.hasobject or expected.dtype.hasobject:
+        return found.shape == expected.shape and bool((found == expected).all())
+    if found.size != expected.size:
+        return False
+    found, expected = found.reshape(-1).astype(np.float64), expected.reshape(-1).astype(np.float64)
+    return np.allclose(found, expected, rtol=0, atol=close * max(np.nanmax(np.abs(expected), initial=0), 1e-30), equal_nan=True)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("PELTON_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("PELTON_LEVEL", "0")
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_sessions_give_what_the_framework_gives(name):
+    session = pelton.InferenceSession(FOLDER / f"{name}.onnx", providers=["CPUExecutionProvider"])
+    for feeds, expected in cases(name):
+        found = session.run(None, feeds)
+        assert len(found) == len(expected) == len(session.get_outputs())
+        for out, a, b in zip(session.get_outputs(), found, expected):
+            assert same(a, b, LOOSE.get(name, CLOSE)), f"{out.name}: got\n{a}\nexpected\n{b}"
