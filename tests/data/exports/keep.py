@@ -30,7 +30,8 @@ def main(arguments: Sequence[str]) -> None:
         for k, (feeds, expected) in enumerate(zip(inputs, outputs, strict=True)):
             for name_of, a in feeds.items():
                 arrays.update(spread(f"in{k}:{name_of}", a))
-            arrays.update({f"out{k}:{i}": plain(a) for i, a in enumerate(expected)})
+            for i, a in enumerate(expected):
+                arrays.update(spread(f"out{k}:{i}", a))
         (HERE / f"{name}.onnx").write_bytes(data)
         np.savez_compressed(HERE / f"{name}.npz", **arrays)              # type: ignore[arg-type]
         size = (HERE / f"{name}.npz").stat().st_size
@@ -44,13 +45,17 @@ def checked(data: bytes, inputs: Sequence[Arrays], outputs: Sequence[Sequence[An
         found = [session.run(None, dict(feeds)) for feeds in inputs]
     except Exception as e:                             # one of many, which have no class of their own
         return f"onnxruntime does not run it: {str(e).splitlines()[0][:200]}"
-    off = [difference(plain(a), b) for expected, given in zip(outputs, found) for a, b in zip(expected, given, strict=True)]
+    off = [difference(a, b) for expected, given in zip(outputs, found) for a, b in zip(expected, given, strict=True)]
     return f"onnxruntime is off by {max(off):.1e}"
 
 
-def spread(name: str, fed: Any) -> dict[str, np.ndarray]:
-    """What is fed under a name, as arrays; a dict as its keys and its values."""
-    return {f"{name}#keys": plain([*fed]), f"{name}#values": plain([*fed.values()])} if isinstance(fed, dict) else {name: plain(fed)}
+def spread(name: str, given: Any) -> dict[str, np.ndarray]:
+    """What is fed or given under a name, as arrays; a dict as its keys and its values, a list of dicts that have the same keys likewise."""
+    rows = given if isinstance(given, list) and isinstance(given[0], dict) else [given] if isinstance(given, dict) else None
+    if rows is None:
+        return {name: plain(given)}
+    values = plain([[*row.values()] for row in rows])
+    return {f"{name}#keys": plain([*rows[0]]), f"{name}#{'rows' if rows is given else 'values'}": values if rows is given else values[0]}
 
 
 def plain(a: Any) -> np.ndarray:
@@ -59,11 +64,13 @@ def plain(a: Any) -> np.ndarray:
     return a.astype(str) if a.dtype.hasobject else a
 
 
-def difference(expected: np.ndarray, found: Any) -> float:
+def difference(expected: Any, found: Any) -> float:
     """Relative to the largest number; of what is no number, the share that is another."""
     if isinstance(found, list):                        # a dict per row
-        found = np.array([[*row.values()] for row in found])
-    found = plain(found)
+        if [[*row] for row in found] != [[*row] for row in expected]:
+            return float("inf")
+        expected, found = ([[*row.values()] for row in rows] for rows in (expected, found))
+    expected, found = plain(expected), plain(found)
     if expected.size != found.size:
         return float("inf")
     expected, found = expected.reshape(-1), found.reshape(-1)

@@ -82,7 +82,12 @@ def classifier(model: Any, count: int = 3, zipmap: Any = False, labels: Any = No
     y = classes(x, count)
     model.fit(x, y if labels is None else np.array(labels)[y])
     chosen = {} if zipmap is None else {"zipmap": zipmap}
-    return made(model, fresh(features), lambda x: (model.predict(x), getattr(model, method)(x)), options={id(model): {**chosen, **options}})
+    return made(model, fresh(features), lambda x: (model.predict(x), zipped(model, getattr(model, method)(x), zipmap)), options={id(model): {**chosen, **options}})
+
+
+def zipped(model: Any, scores: np.ndarray, zipmap: Any = True) -> Any:
+    """What ZipMap makes of scores: a dict per row."""
+    return [dict(zip(model.classes_.tolist(), row)) for row in scores.tolist()] if zipmap else scores
 
 
 def regressor(model: Any, features: int = 5) -> Made:
@@ -441,7 +446,7 @@ def columns() -> Made:
     feeds = [people(rows, 100 + rows) for rows in ROWS]
     feeds[1]["colour"][2] = "never seen"
     return (to_onnx(model, initial_types=PEOPLE, target_opset={"": 18, "ai.onnx.ml": 3}, options={id(model): {"zipmap": True}}), feeds,
-            [(model.predict(frame(f)).astype(np.int64), model.predict_proba(frame(f))) for f in feeds])
+            [(model.predict(frame(f)).astype(np.int64), zipped(model, model.predict_proba(frame(f)))) for f in feeds])
 
 
 @export
@@ -518,7 +523,7 @@ def word_weights() -> Made:
 def text_classes() -> Made:
     known = texts(60, 1)[:, 0]
     model = make_pipeline(TfidfVectorizer(sublinear_tf=False), MultinomialNB()).fit(known, ["wheel" in t for t in known])
-    return of_texts(model, lambda x: (model.predict(x).astype(np.int64), model.predict_proba(x)), options={id(model): {"zipmap": True}, TfidfVectorizer: {"locale": "C"}})
+    return of_texts(model, lambda x: (model.predict(x).astype(np.int64), zipped(model, model.predict_proba(x))), options={id(model): {"zipmap": True}, TfidfVectorizer: {"locale": "C"}})
 
 
 @export
