@@ -31,8 +31,9 @@ def classes(count: int) -> np.ndarray:
 
 def of_lightgbm(model: Any, probabilities: bool, **more: Any) -> Made:
     proto = convert_lightgbm(model, initial_types=TYPES, target_opset=15, **more)
-    return proto, FRESH, [(model.predict(f["X"]).reshape(-1, *([] if probabilities else [1])), *([zipped(model.predict_proba(f["X"]), **more)] if probabilities else []))
-                          for f in FRESH]
+    if probabilities:
+        return proto, FRESH, [(model.predict(f["X"]), zipped(model.predict_proba(f["X"]), **more)) for f in FRESH]
+    return proto, FRESH, [(model.predict(f["X"]).reshape(-1, 1),) for f in FRESH]
 
 
 def zipped(scores: np.ndarray, zipmap: bool) -> Any:

@@ -13,11 +13,11 @@ import tf2onnx  # noqa: E402
 from keep import Made, export, run  # noqa: E402
 from keras import layers  # noqa: E402
 
-ROWS = (1, 3)
+ROWS = (1, 2)
 
 
 def made(model: Any, *shapes: tuple, dtype: Any = np.float32, high: int = 0) -> Made:
-    """The model's form in ONNX, with weights that are not what they begin as: batch norms and biases say something. Sizes are the inputs', the batch is open."""
+    """The model's form in ONNX, with weights that are not what they begin as: batch norms and biases say something. The batch is open."""
     r = np.random.default_rng(7)
     model.set_weights([np.abs(w) * 0.5 + 0.5 if w.ndim == 1 and i % 2 else r.normal(0, 0.3, w.shape).astype(w.dtype) + (w if w.ndim == 1 else 0)
                        for i, w in enumerate(model.get_weights())])
@@ -45,14 +45,14 @@ def conv(channels: int, size: int = 3, **more: Any) -> Any:
 @export
 def keras_conv() -> Made:
     """Pictures with their channels last, pads of TensorFlow, a head that flattens."""
-    return made(stacked(keras.Input((16, 16, 3)), conv(6, strides=2), layers.BatchNormalization(), layers.MaxPooling2D(3, 2, padding="same"), conv(8),
-                        layers.AveragePooling2D(2), layers.Flatten(), layers.Dense(5, activation="softmax")), (16, 16, 3))
+    return made(stacked(keras.Input((12, 12, 3)), conv(6, strides=2), layers.BatchNormalization(), layers.MaxPooling2D(3, 2, padding="same"), conv(8),
+                        layers.AveragePooling2D(2), layers.Flatten(), layers.Dense(5, activation="softmax")), (12, 12, 3))
 
 
 @export
 def keras_mobile() -> Made:
     """Depthwise convolutions, swish and hard sigmoid, squeeze and excitation."""
-    x = inputs = keras.Input((12, 12, 4))
+    x = inputs = keras.Input((8, 8, 4))
     y = layers.Conv2D(12, 1, use_bias=False)(x)
     y = layers.Activation("swish")(layers.BatchNormalization()(y))
     y = layers.DepthwiseConv2D(3, padding="same", strides=1)(y)
@@ -62,14 +62,14 @@ def keras_mobile() -> Made:
     y = layers.Conv2D(4, 1)(layers.Multiply()([y, s]))
     y = layers.Add()([x, y])
     y = layers.SeparableConv2D(6, 5, strides=2, padding="same")(y)
-    return made(keras.Model(inputs, layers.Dense(3)(layers.GlobalMaxPooling2D()(y))), (12, 12, 4))
+    return made(keras.Model(inputs, layers.Dense(3)(layers.GlobalMaxPooling2D()(y))), (8, 8, 4))
 
 
 @export
 def keras_dilated() -> Made:
     """Dilations (which TensorFlow may write as space to batch and back), asymmetric pads, crops."""
-    return made(stacked(keras.Input((15, 15, 2)), layers.ZeroPadding2D(((0, 1), (2, 1))), conv(4, dilation_rate=2), conv(4, dilation_rate=3, padding="valid"),
-                        layers.Cropping2D(((1, 0), (0, 2))), layers.LayerNormalization(), conv(3, 1)), (15, 15, 2))
+    return made(stacked(keras.Input((11, 11, 2)), layers.ZeroPadding2D(((0, 1), (2, 1))), conv(4, dilation_rate=2),
+                        layers.Cropping2D(((1, 0), (0, 2))), layers.LayerNormalization(), conv(3, 1)), (11, 11, 2))
 
 
 @export
@@ -101,8 +101,8 @@ def keras_conv1d() -> Made:
 
 @export
 def keras_conv3d() -> Made:
-    return made(stacked(keras.Input((6, 8, 8, 2)), layers.Conv3D(3, 3, padding="same", activation="relu"), layers.MaxPooling3D(2), layers.Conv3D(2, 2)),
-                (6, 8, 8, 2))
+    return made(stacked(keras.Input((4, 6, 6, 2)), layers.Conv3D(3, 3, padding="same", activation="relu"), layers.MaxPooling3D(2), layers.Conv3D(2, 2)),
+                (4, 6, 6, 2))
 
 
 @export
