@@ -3,9 +3,10 @@
 
     python benchmarks/session.py MODEL_OR_FOLDER … [--peers-python PYTHON] [--threads N] [--level N] [--runs N] [--cold N] [--shapes x=1x3x224x224]
 
-The script is the same for both, but for the name of the module. Cold is the first session of a model, which builds its engine into an empty cache; warm are all
-later ones, which find it there. Measurements take turns, and medians are shown, in milliseconds since the process was started; files are in memory by then
-for both. ONNX Runtime may live in a venv of its own, of which --peers-python names the Python. `benchmarks/models.py` writes models to measure.
+The script is the same for both, but for the name of the module. Cold is the first session of a model, which builds its engine into an empty cache; warm are
+all later ones, which find it there. Measurements take turns, and medians are shown, in milliseconds since the process was started; files are in memory, and
+Python's modules compiled, by then for both. ONNX Runtime may live in a venv of its own, of which --peers-python names the Python. `benchmarks/models.py`
+writes models to measure.
 """
 from __future__ import annotations
 
@@ -88,22 +89,27 @@ def measure(model: str, shapes: Mapping[str, str], a: argparse.Namespace, thread
     times: dict[str, list[list[float]]] = {kind: [] for kind in KINDS}
     outputs = {kind: str(folder / f"{i}.npz") for i, kind in enumerate(KINDS)}
 
+    # as with installed packages: Python keeps what it made of the modules
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"} | {"PYTHONPYCACHEPREFIX": str(folder / "bytecode")}
+
     def start(kind: str, cache: Path) -> None:
         ours = kind != KINDS[2]
         python, module = (sys.executable, "pelton") if ours else (a.peers_python, "onnxruntime")
         own = {"PELTON_CACHE_DIR": str(cache), "PELTON_LEVEL": str(a.level)} if ours else {}
         done = subprocess.run([python, "-c", SCRIPT.replace("MODULE", module), str(time.time()), model, feeds, str(threads), outputs[kind]],
-                              env={**os.environ, **own}, capture_output=True, text=True)
+                              env={**environment, **own}, capture_output=True, text=True)
         if done.returncode:
             said = [line for line in done.stderr.splitlines() if line.strip()] or [f"status {done.returncode}"]
             raise RuntimeError(said[-1])
         times[kind].append(json.loads(done.stdout.splitlines()[-1]))
     for i in range(a.cold):
         attempt(KINDS[0], start, folder / f"cache{i}", times)
-    for i in range(a.runs):
+    for i in range(a.runs + 1):
         for kind in KINDS[1:] if i % 2 else KINDS[:0:-1]:
             if i == 0 or times[kind]:
                 attempt(kind, start, folder / "cache0", times)
+    for kind in KINDS[1:]:
+        del times[kind][:1]                                # which compiled Python's modules
     off = f"{difference(outputs[KINDS[2]], outputs[KINDS[1]]):.1e}" if times[KINDS[1]] and times[KINDS[2]] else ""
     return times, {KINDS[2]: off}
 

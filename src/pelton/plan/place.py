@@ -162,7 +162,8 @@ class Placer:
             layouts[v] = self.places[swap[v]].strides
         for v in region.body.outputs:
             at = self.slot(v, order_of(v.type.shape, layouts[v]))
-            if at is not None and chosen.fits(region, v, {**layouts, v: at.strides}):
+            there = layouts if at is None else {**layouts, v: at.strides}
+            if at is not None and all(chosen.fits(region, u, there) for u in (v, *region.body.inputs, *region.body.constants)):
                 layouts[v] = at.strides
                 self.places[v] = at
                 self.joined.add(v)

@@ -66,9 +66,9 @@ def keras_mobile() -> Made:
 
 
 @export
-def keras_dilated() -> Made:
-    """Dilations (which TensorFlow may write as space to batch and back), asymmetric pads, crops."""
-    return made(stacked(keras.Input((11, 11, 2)), layers.ZeroPadding2D(((0, 1), (2, 1))), conv(4, dilation_rate=2),
+def keras_pads() -> Made:
+    """Asymmetric pads, crops, a norm over channels."""
+    return made(stacked(keras.Input((11, 11, 2)), layers.ZeroPadding2D(((0, 1), (2, 1))), conv(4),
                         layers.Cropping2D(((1, 0), (0, 2))), layers.LayerNormalization(), conv(3, 1)), (11, 11, 2))
 
 

@@ -100,7 +100,7 @@ class Decoder(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.words, self.places = nn.Embedding(40, 16), nn.Embedding(32, 16)
+        self.words, self.places = nn.Embedding(40, 16), nn.Embedding(16, 16)
         self.layers, self.norm = nn.ModuleList([Layer(16, 2) for _ in range(2)]), nn.LayerNorm(16)
 
     def forward(self, ids: Tensor, k0: Tensor, v0: Tensor, k1: Tensor, v1: Tensor) -> tuple[Tensor, ...]:
