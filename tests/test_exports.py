@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 
 import pelton
+from pelton import coverage
 
 FOLDER = Path(__file__).parent / "data" / "exports"
 MODELS = sorted(p.stem for p in FOLDER.glob("*.npz"))
 CLOSE = 1e-5                                               # of the largest number: what f32 loses in a few dozen steps
-# What is rounded to few bits: quantized networks differ in where sums are rounded, by a step of the last layers; halves are only rounded between regions.
-LOOSE = {"quantized": 2e-2, "torch_half": 1e-3}
+# What is rounded to few bits: quantized networks differ in where sums are rounded, by a step of the last layers, and in whether what goes into a recurrent
+# layer is rounded at all; halves are only rounded between regions.
+LOOSE = {"quantized_speech": 5e-2, "quantized": 2e-2, "torch_half": 1e-3}
 ON_HOST = {"LabelEncoder", "OneHotEncoder", "DictVectorizer", "ArrayFeatureExtractor", "StringNormalizer", "Tokenizer", "TfIdfVectorizer", "SVMClassifier",
            "NonZero", "Compress"}
 
@@ -84,6 +86,6 @@ def test_sessions_give_what_the_framework_gives(name):
 @pytest.mark.parametrize("name", MODELS)
 def test_what_check_foresees_is_what_happens(name):
     """No problems, and texts and what the data decides apart nothing on the host."""
-    coverage = pelton.check(model(name))
-    assert coverage.ok, coverage.problems
-    assert {o.operator for o in coverage.operators if o.host} <= ON_HOST
+    found = coverage.check(model(name))
+    assert found.ok, found.problems
+    assert {o.operator for o in found.operators if o.host} <= ON_HOST

@@ -66,7 +66,7 @@ class Finder(nn.Layer):
         self.up, self.norm, self.last = nn.Conv2DTranspose(12, 4, 2, 2), nn.BatchNorm2D(4), nn.Conv2D(4, 1, 3, 1, 1)
 
     def forward(self, x: Any) -> Any:
-        a = f.leaky_relu(self.a(x), 0.1)
+        a = f.elu(self.a(x))
         b = f.swish(self.b(a))
         y = paddle.concat([a, f.interpolate(self.c(b), size=a.shape[2:], mode="nearest")], 1)
         y = f.sigmoid(self.last(f.relu(self.norm(self.up(y)))))
