@@ -65,7 +65,7 @@ static void *call(void *seed) {
             words[2 * i + 1] = i;
             rows[i] = (step_row){(int64_t)touch, 2 * i, w->cells[i].tiles, 1 + rand_r(&random) % 6, wave, 64};
         }
-        program *p = pelton_program(rows, STEPS, words, STEPS * 2, NULL, 0, 1 + rand_r(&random) % threads, milli_cores);
+        program *p = pelton_program(rows, STEPS, words, STEPS * 2, NULL, 0, 1 + rand_r(&random) % threads, milli_cores, NULL);
         if (!p)
             fail("no memory");
         int64_t stamps[2 * STEPS];

@@ -11,6 +11,7 @@ from test_kernels_together import Layers
 import pelton
 from pelton.engine import sizes
 from pelton.engine.check import check
+from pelton.engine.sheet import Sheet
 from pelton.errors import EngineError, InputError
 from pelton.importers.imported import Imported, Info
 from pelton.ir import text
@@ -101,8 +102,8 @@ def test_what_does_not_fit_is_refused(built):
 def test_shapes_met_before_are_ready_and_the_oldest_go(built, monkeypatch):
     monkeypatch.setattr(runtime_context, "REMEMBERED", 3)
     made = []
-    plan = sizes.at
-    monkeypatch.setattr(runtime_context.sizes, "at", lambda e, values: made.append(dict(values)) or plan(e, values))
+    fill = Sheet.fill
+    monkeypatch.setattr(Sheet, "fill", lambda sheet, values: made.append(dict(values)) or fill(sheet, values))
     graph = text.parse(LINES)
     context = built(graph).context()
     def run(length: int) -> int:
@@ -162,3 +163,56 @@ def test_random_layers_at_many_shapes(built, seed):
     for turn in range(4):
         values = {s.name: int(rng.integers(s.least, 2 * s.usual + 12)) for s in engine.symbols} if turn else {}
         agree(engine, graph, drawn(engine.shapes(values), turn))
+
+
+def test_a_sheet_has_the_numbers_of_the_plan(built):
+    """What contexts use is what `sizes.at` says: of every step its operands' places, sizes, tiles and scratch, and the arena."""
+    engine = built(text.parse(LINES))
+    for batch, length in ((4, 50), (1, 1), (3, 17), (32, 400)):
+        values = {"batch": batch, "length": length}
+        plain, filled, sheet = sizes.at(engine.plain, values), engine.sheet.fill(values), engine.sheet
+        assert [b.size for b in plain.buffers] == filled.bytes.tolist() and plain.arena == filled.arena
+        assert [b.offset for b in plain.buffers if b.kind == "arena"] == filled.starts[sheet.in_arena].tolist()
+        assert [n for s in plain.steps for n in (*(a.offset for a in s.args), *s.dims)] == filled.words.tolist()
+        assert [(s.tiles, s.scratch) for s in plain.steps] == list(zip(filled.tiles.tolist(), filled.scratch.tolist()))
+        assert (plain.inputs, plain.outputs) == (filled.inputs, filled.outputs)
+        assert {i: tuple(v) for i, v in filled.values.items()} == {i: b.values for i, b in enumerate(plain.buffers) if b.kind == "sizes"}
+
+
+def test_sizes_for_which_a_plan_falls_apart_are_refused(built):
+    engine = built(text.parse(LINES))
+    for damage, why in ((["-", 1, 2], "does not say"), (["*", -1, "batch", "length", 12], "the size of buffer"), (["*", 1 << 62, "batch", 12], "damaged")):
+        broken = dataclasses.replace(engine.plain, sizes={**engine.plain.sizes, "48*batch*length": damage})
+        with pytest.raises(EngineError, match=why):
+            pelton.Engine(broken).run(drawn({"x": (1, 3, 12), "z": (3, 12)}))
+    grows = dataclasses.replace(engine.plain, sizes={**engine.plain.sizes, "48*batch*length": [
+        "+", ["*", 48, "batch", "length"], ["*", 1 << 60, ["max", 0, ["+", "batch", -4]]]]})     # in order at the usual sizes, which loading looks at
+    fine = pelton.Engine(grows)
+    fine.run(drawn({"x": (1, 3, 12), "z": (3, 12)}))
+    for batch in (5, 30):
+        with pytest.raises(EngineError, match="is damaged: "):
+            fine.run(drawn({"x": (batch, 3, 12), "z": (3, 12)}))
+
+
+def test_shapes_share_one_memory(built):
+    """Arena and scratch of all shapes are one piece, which grows: what is remembered of a shape is its table."""
+    engine = built(text.parse(LINES))
+    context = engine.context()
+    context.run(drawn({"x": (4, 50, 12), "z": (50, 12)}))
+    one = context._arena
+    for length in range(1, 30):
+        context.run(drawn({"x": (2, length, 12), "z": (length, 12)}))
+    assert context._arena is one and len(context._known) == 30 and all(p.arena is one for p in context._known.values())
+
+
+def test_a_context_prepares_for_shapes(built):
+    engine = built(text.parse(LINES))
+    context = engine.context()
+    context.prepare({"x": (2, 7, 12), "z": [7, 12]})
+    before = dict(context._known)
+    context.run(drawn({"x": (2, 7, 12), "z": (7, 12)}))
+    assert context._known == before and len(before) == 1
+    with pytest.raises(InputError, match="may have 1 to 32"):
+        context.prepare({"x": (40, 7, 12), "z": (7, 12)})
+    with pytest.raises(InputError, match="z"):
+        context.prepare({"x": (2, 7, 12)})

@@ -1,7 +1,7 @@
 """Where buffers lie in the arena: lifetimes over waves, largest first into the lowest gap."""
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -20,20 +20,39 @@ class Lifetime:
 
 def assign(lifetimes: Mapping[K, Lifetime]) -> tuple[dict[K, int], int]:
     """An offset for every buffer such that no two that live at once overlap: (offsets, size of the arena)."""
-    placed: list[tuple[int, int, Lifetime]] = []
-    offsets: dict[K, int] = {}
-    names = sorted(lifetimes, key=lambda k: (-lifetimes[k].size, lifetimes[k].first))
+    lives = [(life.first, life.last) for life in lifetimes.values()]
+    offsets, total = lay_out([life.size for life in lifetimes.values()], lives, together(lives))
+    return dict(zip(lifetimes, offsets)), total
+
+
+def together(lives: Sequence[tuple[int, int]]) -> list[list[int]]:
+    """Of each (first, last), which others live at some time when it does."""
+    found: list[list[int]] = [[] for _ in lives]
+    alive: list[int] = []
+    for i in sorted(range(len(lives)), key=lambda i: lives[i][0]):
+        alive = [k for k in alive if lives[k][1] >= lives[i][0]]
+        for k in alive:
+            found[i].append(k)
+            found[k].append(i)
+        alive.append(i)
+    return found
+
+
+def lay_out(sizes: Sequence[int], lives: Sequence[tuple[int, int]], beside: Sequence[Sequence[int]]) -> tuple[list[int], int]:
+    """Offsets in bytes and the size of the arena, for buffers of these sizes; `beside` is what `together` says of their lives. Contexts ask anew for every
+    shape, of the same lives."""
+    starts = [-1] * len(sizes)
+    ends = [0] * len(sizes)
     total = 0
-    for name in names:
-        want = lifetimes[name]
-        size = -(-max(want.size, 1) // ALIGN) * ALIGN
-        at, best, gap = 0, None, None
-        for start, end in sorted((s, e) for s, e, other in placed if other.first <= want.last and want.first <= other.last):
-            if start - at >= size and (gap is None or start - at < gap):
+    for i in sorted(range(len(sizes)), key=lambda i: (-sizes[i], lives[i][0])):
+        size = -(-max(sizes[i], 1) // ALIGN) * ALIGN
+        at, best, gap = 0, -1, 0
+        for start, end in sorted([(starts[k], ends[k]) for k in beside[i] if starts[k] >= 0]):
+            if start - at >= size and (best < 0 or start - at < gap):
                 best, gap = at, start - at                           # the tightest gap that holds it
-            at = max(at, end)
-        offset = best if best is not None else at
-        placed.append((offset, offset + size, want))
-        offsets[name] = offset
-        total = max(total, offset + size)
-    return offsets, total
+            if end > at:
+                at = end
+        starts[i] = at if best < 0 else best
+        ends[i] = starts[i] + size
+        total = max(total, ends[i])
+    return starts, total

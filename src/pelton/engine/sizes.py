@@ -6,7 +6,7 @@ numbers, names of symbols, and ["+", …], ["*", …], ["//", a, b], ["%", a, b]
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -15,7 +15,7 @@ from pelton.errors import InputError
 from .engine import Buffer, Engine, Number, Port, Slice, Step, Symbol, Tensor
 from .memory import Lifetime, assign
 
-_FUNCTIONS: dict[str, Callable[[list[int]], int]] = {
+FUNCTIONS: dict[str, Callable[[list[int]], int]] = {
     "+": sum, "*": math.prod, "max": max, "min": min, "//": lambda ab: ab[0] // ab[1], "%": lambda ab: ab[0] % ab[1]}
 DEEPEST = 200                                      # levels of a tree
 
@@ -26,7 +26,7 @@ def evaluate(tree: Any, sizes: Mapping[str, int]) -> int:
         return tree
     if isinstance(tree, str):
         return sizes[tree]
-    return _FUNCTIONS[tree[0]]([evaluate(t, sizes) for t in tree[1:]])
+    return FUNCTIONS[tree[0]]([evaluate(t, sizes) for t in tree[1:]])
 
 
 def well_formed(tree: Any, names: set[str], depth: int = 0) -> bool:
@@ -35,7 +35,7 @@ def well_formed(tree: Any, names: set[str], depth: int = 0) -> bool:
         return True
     if isinstance(tree, str):
         return tree in names
-    if not isinstance(tree, (list, tuple)) or len(tree) < 2 or not isinstance(tree[0], str) or tree[0] not in _FUNCTIONS or depth > DEEPEST:
+    if not isinstance(tree, (list, tuple)) or len(tree) < 2 or not isinstance(tree[0], str) or tree[0] not in FUNCTIONS or depth > DEEPEST:
         return False
     if tree[0] in ("//", "%") and len(tree) != 3:
         return False
@@ -110,7 +110,7 @@ def at(engine: Engine, sizes: Mapping[str, int]) -> Engine:
 
     steps = tuple(map(step, engine.steps))
     buffers = list(map(buffer, engine.buffers))
-    offsets, arena = assign(lifetimes(steps, buffers))
+    offsets, arena = assign({i: Lifetime(int(buffers[i].size), *waves) for i, waves in lives(steps, buffers).items()})
     for i, offset in offsets.items():
         b = buffers[i]
         buffers[i] = Buffer(b.kind, offset, b.size, b.values, b.dtype)
@@ -118,11 +118,11 @@ def at(engine: Engine, sizes: Mapping[str, int]) -> Engine:
                    symbols=(), sizes={})
 
 
-def lifetimes(steps: tuple[Step, ...], buffers: list[Buffer]) -> dict[int, Lifetime]:
-    """Buffer in the arena → bytes, and the waves from the first step that names it to the last."""
-    lives: dict[int, Lifetime] = {}
+def lives(steps: Sequence[Step], buffers: Sequence[Buffer]) -> dict[int, tuple[int, int]]:
+    """Buffer in the arena → the waves of the first step that names it and of the last."""
+    found: dict[int, tuple[int, int]] = {}
     for s in steps:
         for i in {*(a.buffer for a in s.args), *(t.slice.buffer for t in (*s.inputs, *s.outputs))}:
             if buffers[i].kind == "arena":
-                lives[i] = Lifetime(int(buffers[i].size), lives[i].first if i in lives else s.wave, s.wave)
-    return lives
+                found[i] = (found[i][0] if i in found else s.wave, s.wave)
+    return found

@@ -58,12 +58,13 @@ def run_text(text: str, sizes: Mapping[str, int] | None = None) -> Callable[...,
     return run
 
 
-def function(name: str, call: str, text: str) -> Callable[..., Sequence[Any]]:
-    """What a step of a script calls, of arrays, lists and None: one of `ops.data` with its attributes, or "onnx", a one-node model (as `ops.foreign`)."""
+def function(name: str, call: str, text: str, native: Mapping[str, Callable[..., Any]]) -> Callable[..., Sequence[Any]]:
+    """What a step of a script calls, of arrays, lists and None: one of `ops.data` with its attributes, or what the back end has for it; or "onnx", a one-node
+    model (as `ops.foreign`)."""
     if call == "onnx":
         return lambda *given: _evaluated(name, text, given)
     try:
-        found = data.prepared(call, json.loads(text))
+        found = data.prepared(call, json.loads(text), native)
     except (ValueError, RecursionError) as e:
         raise EngineError(f"step {name!r} of this engine cannot be read: {e}; it is damaged or made by another version, build it again") from None
 

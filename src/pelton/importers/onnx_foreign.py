@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
-from onnx.reference import ReferenceEvaluator
 
 from pelton.errors import ModelError
 from pelton.ir.graph import Value
@@ -20,6 +19,8 @@ from .onnx_reading import Reading, kind_of
 from .onnx_scope import Broken
 
 if TYPE_CHECKING:
+    from onnx.reference import ReferenceEvaluator
+
     from .onnx_program import Program
 
 _BAKED = 64                 # constants up to this many elements go into the model of the step: shapes may depend on them

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
-from onnx.reference import ReferenceEvaluator
 
 from pelton.errors import ModelError
 from pelton.ir.dims import Dim, Size
@@ -49,7 +48,7 @@ def call(source: Source, opsets: Mapping[str, int], node: onnx.NodeProto, reason
         return name, json.dumps(attributes(_attributes(node))), list(node.input)
     model = _model(opsets, node, {}, {})
     try:
-        ReferenceEvaluator(model)
+        foreign.bounded(model)
     except (NotImplementedError, RuntimeError, TypeError, ValueError, KeyError) as e:
         raise ModelError(f"{reason or node.op_type}; the reference evaluator of the onnx package cannot run it either: {e} ({source.name})") from None
     return "onnx", foreign.packed(model), [i.name for i in model.graph.input]

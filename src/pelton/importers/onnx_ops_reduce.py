@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from pelton.ir.dims import Dim, minimum
 from pelton.ir.graph import Value
 from pelton.ir.types import BOOL, DType
 
@@ -57,7 +58,10 @@ def cumulative(n: Reading) -> Thing:
 
 @reads("TopK")
 def top_k(n: Reading) -> tuple[Thing, ...]:
-    """k is an attribute before opset 10, an input since."""
+    """k is an attribute before opset 10, an input since. One that a run computes is no more than there are elements."""
     x = n.input(0)
+    axis = n.axis(n.attr("axis", -1), x.type.rank)
     (k,) = (n.attr("k"),) if n.opset < 10 else n.integers(1, "k")
-    return n.emit_all("top_k", x, k=k, axis=n.axis(n.attr("axis", -1), x.type.rank), largest=n.flag("largest", 1), sorted=n.flag("sorted", 1))
+    if isinstance(k, Dim):
+        k = minimum(k, x.type.shape[axis])
+    return n.emit_all("top_k", x, k=k, axis=axis, largest=n.flag("largest", 1), sorted=n.flag("sorted", 1))

@@ -4,7 +4,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -293,18 +293,19 @@ def constants(**sizes: Size) -> str:
 
 
 def kernel(file: str, region: Region, tactic: Tactic, block: str, operands: Sequence[Value | Packed], tiles: Size, *, grain: int = 1,
-           scratch: Size = 0) -> Kernel:
+           scratch: Size = 0, told: Mapping[str, int] | None = None) -> Kernel:
     """The kernel file with its region and tactic blocks replaced. Sizes in the block that a run decides become arguments behind the pointers: code that
-    uses them needs `const args *a` in scope."""
+    uses them needs `const args *a` in scope. So do the numbers `told` to it by name, for all values of which it is one kernel."""
     marked = list(dict.fromkeys(re.findall("⟨.*?⟩", block)))
     sizes = [_size(mark) for mark in marked]
     for i, mark in enumerate(marked):
         block = block.replace(mark, f"SIZE{i}")
     if sizes:
         named = "".join(f"#define SIZE{i} (a[{len(operands) + i}].d)  // {size}\n" for i, size in enumerate(sizes))
-        block = f"#undef ARGS\n#define ARGS {len(operands) + len(sizes)}\n{named}{block}"
+        block = f"#undef ARGS\n#define ARGS {len(operands) + len(sizes) + len(told or ())}\n{named}{block}"
+    block = "".join(f"#define {name} (a[{len(operands) + len(sizes) + i}].d)\n" for i, name in enumerate(told or ())) + block
     source, symbol = _filled(file, region, tactic, block)
-    return Kernel(source, symbol, tuple(operands), tiles, tuple(sizes), grain, scratch)
+    return Kernel(source, symbol, tuple(operands), tiles, (*sizes, *(told or {}).values()), grain, scratch)
 
 
 def _size(mark: str) -> Size:

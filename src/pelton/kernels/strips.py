@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from pelton.ir.dims import Size
 from pelton.ir.graph import Node, Value
 from pelton.plan.layout import Order, channels_last
 from pelton.plan.region import Region, cut
@@ -61,6 +62,7 @@ class Strips(Template):
     """
 
     name = "strips"
+    dynamic = True
 
     def refuses(self, region: Region) -> str | None:
         if len(region.anchors) not in (2, 3) or any(a.op.name != "convolution" for a in region.anchors):
@@ -133,10 +135,10 @@ class Strips(Template):
             text, operands = text + own.text, [*operands, *own.operands]
         sizes = s.sizes(layouts[x])
         block = constants(EXPAND=it.expand is not None, PROJECT=it.project is not None, C=s.c, IN=x.type.shape[1], OUT=region.anchors[-1].output.type.shape[1],
-                          **{k: v for k, v in sizes.items() if k not in ("DH", "DW")}) + f"#define RB (a[{len(operands)}].d)\n" + text
+                          **{k: v for k, v in sizes.items() if k not in ("DH", "DW")}) + text
         common = replace(tactic, params=tuple(p for p in tactic.params if p[0] != "RB"))                 # of all heights, which are compiled once
-        one = kernel("strips.c", region, common, block, operands, s.n * divide(s.oh, tactic["RB"]), scratch=scratch(s, tactic, lanes, it.project is not None))
-        return replace(one, dims=(tactic["RB"],))
+        return kernel("strips.c", region, common, block, operands, s.n * divide(s.oh, tactic["RB"]),
+                      scratch=scratch(s, tactic, lanes, it.project is not None), told={"RB": tactic["RB"]})
 
 
 def panels(region: Region, node: Node, nr: int) -> Packed:
@@ -144,10 +146,10 @@ def panels(region: Region, node: Node, nr: int) -> Packed:
     w = node.inputs[1]
     array = region.body.constants[w]
     oc, c = array.shape[:2]
-    return Packed((w,), f"panels{nr}t", (divide(oc, nr), c, nr), lambda: pack_panels(array.reshape(oc, c).T, nr))
+    return Packed((w,), f"panels{nr}t", (divide(oc, nr), c, nr), lambda out: pack_panels(array.reshape(oc, c).T, out))
 
 
-def scratch(s: Window, tactic: Tactic, lanes: int, project: bool) -> int:
+def scratch(s: Window, tactic: Tactic, lanes: int, project: bool) -> Size:
     """Bytes that a worker holds: the rings, and the rows for the last product."""
     nr, g = tactic["NV"] * lanes, tactic["G"]
     ring = ((g - 1) * s.sh + s.kh) * ((s.ow - 1) * s.sw + s.kw) * nr

@@ -58,8 +58,8 @@ class Packed:
 
     sources: tuple[Value, ...]
     form: str                                   # names the packing; equal sources and forms are packed once
-    shape: tuple[int, ...]                      # of what `make` gives, so that timing need not make it
-    make: Callable[[], np.ndarray]
+    shape: tuple[int, ...]
+    fill: Callable[[np.ndarray], object]        # puts it into an array of this shape and type that is zero everywhere; timing need not
     dtype: DType = F32
 
     @property

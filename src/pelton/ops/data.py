@@ -1,7 +1,8 @@
 """Operators whose results have whatever shape the data gives: functions of arrays, which scripts call by name."""
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -96,9 +97,10 @@ ATTRIBUTES: dict[str, dict[str, tuple[type, ...]]] = {
     "tokens": {"pad": (str,), "mark": (bool,), "separators": (list,), "expression": (str,), "shortest": (int,)}}
 
 
-def prepared(name: str, attributes: Any) -> Callable[..., Found]:
-    """The function of a name with these attributes; ValueError where there is none, or they are not its own."""
+def prepared(name: str, attributes: Any, instead: Mapping[str, Callable[..., Found]] = MappingProxyType({})) -> Callable[..., Found]:
+    """The function of a name with these attributes, one of `instead` if there is; ValueError where there is none, or they are not its own."""
     known = ATTRIBUTES.get(name)
     if known is None or not isinstance(attributes, dict) or any(k not in known or type(v) not in known[k] for k, v in attributes.items()):
         raise ValueError(f"there is no function {name!r} with attributes {attributes!r:.100}")
-    return lambda *arrays: FUNCTIONS[name](*arrays, **attributes)
+    found = instead.get(name, FUNCTIONS[name])
+    return lambda *arrays: found(*arrays, **attributes)

@@ -2,7 +2,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -14,7 +17,7 @@ from pelton.engine.memory import ALIGN, Lifetime, assign
 from pelton.ir.dims import Dim, Size, maximum, tree
 from pelton.ir.text import node_text
 from pelton.ir.graph import Value, symbols
-from pelton.ir.types import STRING
+from pelton.ir.types import STRING, DType
 
 from .layout import span
 from .place import Placed, Task
@@ -52,30 +55,41 @@ class _Blob:
     """Constants one after another, each at a multiple of 64 bytes; what is asked for twice is stored once."""
 
     def __init__(self) -> None:
-        self.pieces: list[np.ndarray] = []
+        self.fillers: list[Callable[[np.ndarray], None]] = []
         self.index: dict[object, int] = {}
         self.offsets: list[tuple[int, int]] = []
         self.kinds: list[str] = []
         self.size = 0
 
-    def add(self, key: object, array, kind: str = "") -> int:
+    def add(self, key: object, kind: str, dtype: np.dtype, shape: Sequence[int], fill: Callable[[np.ndarray], None]) -> int:
+        """The number of a piece, which `fill` puts into an array of zeros of this type and shape when all are put down."""
         if key not in self.index:
-            data = np.ascontiguousarray(array() if callable(array) else array)
-            self.index[key] = len(self.pieces)
-            self.offsets.append((self.size, data.nbytes))
-            self.pieces.append(data)
-            self.kinds.append(kind or ("table" if data.dtype.kind in "iub" else "constant"))
-            self.size += -(-data.nbytes // ALIGN) * ALIGN
+            nbytes = math.prod(shape) * dtype.itemsize
+            self.index[key] = len(self.fillers)
+            self.fillers.append(lambda room: fill(room.view(dtype).reshape(shape)))
+            self.offsets.append((self.size, nbytes))
+            self.kinds.append(kind)
+            self.size += -(-nbytes // ALIGN) * ALIGN
         return self.index[key]
 
     def bytes(self) -> np.ndarray:
-        """All of it, at a multiple of 64 bytes in memory, so that the engine can use it as it lies."""
+        """All of it, at a multiple of 64 bytes in memory, so that the engine can use it as it lies. Made on all cores, the largest pieces first."""
         room = np.zeros(self.size + ALIGN, np.uint8)
         start = -room.ctypes.data % ALIGN
         out = room[start:start + self.size]
-        for (at, size), piece in zip(self.offsets, self.pieces):
-            out[at:at + size] = piece.reshape(-1).view(np.uint8) if piece.size else []
+
+        def put(i: int) -> None:
+            at, nbytes = self.offsets[i]
+            self.fillers[i](out[at:at + nbytes])
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+            for _ in pool.map(put, sorted(range(len(self.fillers)), key=lambda i: -self.offsets[i][1])):
+                pass
         return out
+
+
+def _kind(dtype: DType) -> str:
+    """What an engine calls constants of this type: integers may be addresses, which are verified at every load."""
+    return "table" if dtype.numpy.kind in "iub" else "constant"
 
 
 def _text(strings: np.ndarray) -> np.ndarray:
@@ -139,11 +153,13 @@ def lower(placed: Placed, chosen: Sequence[Chosen], code: bytes, *, name: str, t
             at = places[x]
             if at.root in number_of:
                 return Slice(number_of[at.root], number(at.offset * x.type.dtype.size))
-            array = placed.constants[at.root]
-            piece = blob.add(at.root, array) if x.type.dtype is not STRING else blob.add(at.root, _text(array), "text")
+            array, kind = placed.constants[at.root], _kind(at.root.type.dtype)
+            if x.type.dtype is STRING:
+                array, kind = _text(array), "text"
+            piece = blob.add(at.root, kind, array.dtype, array.shape, lambda out: np.copyto(out, array))
             sources.setdefault(piece, [at.root.name])
             return Slice(base + piece, number(at.offset * x.type.dtype.size))
-        piece = blob.add((x.sources, x.form), x.make)
+        piece = blob.add((x.sources, x.form), _kind(x.dtype), x.dtype.numpy, x.shape, x.fill)
         sources.setdefault(piece, [v.name for v in x.sources] + [x.form])
         return Slice(base + piece, 0)
 
@@ -165,7 +181,7 @@ def lower(placed: Placed, chosen: Sequence[Chosen], code: bytes, *, name: str, t
     def port(v: Value, label: str) -> Port:
         return Port(label, v.type.dtype.value, shape(v.type.shape))
 
-    meta = {**meta, "constants": [sources[i] for i in range(len(blob.pieces))]}
+    meta = {**meta, "constants": [sources[i] for i in range(len(blob.fillers))]}
     ports = tuple(port(v, v.name) for v in graph.inputs), tuple(port(v, n) for v, n in zip(graph.outputs, output_names))
     engine = Engine(name=name, inputs=ports[0], outputs=ports[1], buffers=tuple(buffers), steps=tuple(steps), arena=arena, constants=blob.bytes(), code=code,
                     target=dict(target), meta=meta, symbols=tuple(Symbol(s.name, s.least, s.usual, s.most) for s in varying), sizes=trees)

@@ -6,16 +6,15 @@ import threading
 import time
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pelton.backends.cpu import MAX_THREADS, Program, allocate, default_threads
-from pelton.backends.cpu.memory import address
+from pelton.backends.cpu import MAX_THREADS, Program, allocate, cores, default_threads
+from pelton.backends.cpu.memory import address, addresses
 from pelton.backends.cpu.program import check_threads
 from pelton.engine import sizes
-from pelton.engine.check import check
 from pelton.engine.engine import Step
 from pelton.errors import InputError
 
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from .engine import Engine
 
 REMEMBERED = 32                                                  # shapes that a context keeps ready
+PAGE = 4096
 
 _alive: weakref.WeakSet[Context] = weakref.WeakSet()
 
@@ -56,6 +56,7 @@ class Context:
         self.threads = min(default_threads(), plain.meta.get("threads") or MAX_THREADS) if threads is None else check_threads(threads)
         self.remembered = REMEMBERED
         self._arena = allocate(0)
+        self._cores = cores()
         self._names, self._output_names = ({p.name for p in ports} for ports in (plain.inputs, plain.outputs))
         self._known: OrderedDict[tuple, Prepared] = OrderedDict()
         self._only = None if plain.symbols else self._prepare({})
@@ -65,15 +66,16 @@ class Context:
     def _prepare(self, values: Mapping[str, int]) -> Prepared:
         """The engine for these values of its symbols."""
         engine = self.engine
-        plain = sizes.at(engine.plain, values)
-        if plain is not engine.plain:
-            check(plain)
-        made = sum(b.size for b in plain.buffers if b.kind in ("strings", "sizes", "iota")) + sum(p.nbytes for p in plain.outputs)
-        check_memory(plain.name, plain.arena + made, max((s.scratch for s in plain.steps), default=0), self.threads)
-        if plain.arena > self._arena.nbytes:
+        filled = engine.sheet.fill(values)
+        scratch = -(-filled.most_scratch // PAGE) * PAGE
+        made = int(filled.bytes[engine.made].sum()) + sum(p.nbytes for p in filled.outputs)
+        check_memory(engine.name, filled.arena + made, scratch, self.threads)
+        arena = -(-filled.arena // PAGE) * PAGE
+        need = arena + scratch * self.threads                    # one memory for both, whatever the shape
+        if need > self._arena.nbytes:
             self._known.clear()                                  # they point into the old one
-            self._arena = allocate(max(plain.arena, 2 * self._arena.nbytes))     # what grows step by step should not come here at each
-        return Prepared(engine, plain, self._arena, self.threads, engine.host_steps(plain, values) if values else engine.host)
+            self._arena = allocate(max(need, 2 * self._arena.nbytes))       # what grows step by step should not come here at each
+        return Prepared(engine, values, filled, self._arena, address(self._arena) + arena, self.threads, self._cores)
 
     def _for(self, inputs: Mapping[str, Any]) -> Prepared:
         """What is ready for the shapes of these inputs, or is made so now."""
@@ -104,7 +106,7 @@ class Context:
     def run(self, inputs: Mapping[str, np.ndarray], out: Mapping[str, np.ndarray] | None = None) -> dict[str, np.ndarray]:
         """Outputs by name, in fresh arrays, or in those that `out` gives for some or all of them.
 
-        With contiguous inputs and all outputs given, nothing is allocated. Strided, unaligned and byte-swapped inputs are copied; whatever
+        With contiguous inputs and all outputs given, no memory is taken for arrays. Strided, unaligned and byte-swapped inputs are copied; whatever
         else does not fit, other types included, is an InputError.
         """
         with self._lock:
@@ -123,6 +125,12 @@ class Context:
             raise InputError(f"the engine takes {len(ports)} arrays ({', '.join(f'{p.name}: {p}' for p in ports)}), given {len(arrays)}")
         results = tuple(self.run(dict(zip((p.name for p in ports), arrays))).values())
         return results[0] if len(results) == 1 else results
+
+    def prepare(self, shapes: Mapping[str, Sequence[int]]) -> None:
+        """Lays out memory and steps for inputs of these shapes, unless that has been done: the next run on such inputs finds all of it ready."""
+        check_names("input", self.engine.inputs, shapes, all_of_them=True)
+        with self._lock:
+            self._for({p.name: np.broadcast_to(np.zeros((), p.numpy_dtype), tuple(shapes[p.name])) for p in self.engine.inputs})
 
     def warmup(self) -> None:
         """Runs once on zeros of the usual shapes: memory is touched, threads are started, so that the next run takes what runs take."""
@@ -164,43 +172,38 @@ class Context:
 
     def _bind(self, ready: Prepared, inputs: Mapping[str, Any], out: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
         """Puts the addresses of all arrays into the table of ports, and gives the outputs. The common case is one pass without a call per check."""
-        bound = ready.bound
-        places = []
-        for port, name, dtype, shape, alignment in ready.inputs:
+        bound = ready.bound = []                                 # a new one: a fork may have ended a run that left arrays in the old one
+        for port, name, dtype, shape in ready.inputs:
             array = inputs[name]
             if type(array) is not np.ndarray or array.dtype != dtype or array.shape != shape or dtype.hasobject:
                 array = fit(port, array)                         # strings are looked at one by one
-            interface = array.__array_interface__                # in one look: the address, and no strides if contiguous
-            place = interface["data"][0]
-            if place % alignment or interface["strides"] is not None:
-                array = fit(port, array)
-                place = address(array)
             bound.append(array)
-            places.append(place)
         if out is not None and (not isinstance(out, Mapping) or not out.keys() <= self._output_names):
             check_out(self.engine.outputs, out)
-        results, own = {}, []
-        for port, name, dtype, shape, alignment in ready.outputs:
+        results = {}
+        for port, name, dtype, shape in ready.outputs:
             if out is None or name not in out:
                 array = np.empty(shape, dtype)
-                place = array.__array_interface__["data"][0]
             else:
                 array = out[name]
                 if type(array) is not np.ndarray or array.dtype != dtype or array.shape != shape:
                     refuse_out(port, array)
-                interface = array.__array_interface__
-                place, read_only = interface["data"]
-                if read_only or place % alignment or interface["strides"] is not None:
-                    refuse_out(port, array)
-                own.append(len(places))
             results[name] = array
             bound.append(array)
-            places.append(place)
-        nbytes = ready.sizes
-        for one in own:                                          # its memory may be that of no input and of no other output
-            start, end = places[one], places[one] + nbytes[one]
-            for other, place in enumerate(places):
-                if place < end and start < place + nbytes[other] and other != one and start < end:
-                    refuse_shared(self.engine.inputs, self.engine.outputs, one, other)
-        ready.ports[:] = places
+        count = len(ready.inputs)
+        while (unfit := addresses(bound, count, ready.ports)) < len(bound):
+            if unfit >= count:
+                refuse_out(ready.outputs[unfit - count][0], bound[unfit])
+            bound[unfit] = fit(ready.inputs[unfit][0], bound[unfit])
+        if out:
+            self._refuse_shared(ready, out)
         return results
+
+    def _refuse_shared(self, ready: Prepared, out: Mapping[str, np.ndarray]) -> None:
+        """InputError where the memory of an array in `out` is also that of an input or of another output."""
+        spans = [(place or 0, (place or 0) + nbytes) for place, nbytes in zip(ready.ports, ready.sizes)]
+        for one, port in enumerate(ready.plain.outputs, len(ready.plain.inputs)):
+            start, end = spans[one]
+            for other, (begin, last) in enumerate(spans):
+                if port.name in out and begin < end and start < last and other != one and start < end:
+                    refuse_shared(self.engine.inputs, self.engine.outputs, one, other)

@@ -16,6 +16,7 @@ from pelton.engine import engine as plain_engine
 from pelton.engine import file, script_file, sizes
 from pelton.engine.check import check
 from pelton.engine.engine import Port, Step, Symbol, strings_in
+from pelton.engine.sheet import Sheet
 
 from .context import Context
 from .forms import gathered, spread
@@ -43,7 +44,11 @@ class Engine:
             weakref.finalize(self, code.close).atexit = False        # at exit a thread may still be running it
             self.addresses = {s.symbol: 0 for s in plain.steps if s.symbol}
             self.addresses = {name: code.symbol(name) for name in self.addresses}
-        self.host = self.host_steps(sizes.at(plain, sizes.usual(plain)), sizes.usual(plain))
+        self.functions = np.array([self.addresses.get(s.symbol, 0) for s in plain.steps], np.int64)
+        self.made = [i for i, b in enumerate(plain.buffers) if b.kind in ("strings", "sizes", "iota")]
+        self.sheet = Sheet(plain)
+        hosted = any(s.host for s in plain.steps)
+        self.host = self.host_steps(sizes.at(plain, sizes.usual(plain)), sizes.usual(plain)) if hosted else {}
         if self.host:
             log.warning("engine %r runs %d of its %d steps on the host, by their reference: %s", plain.name, len(self.host), len(plain.steps),
                         ", ".join(plain.steps[i].name for i in self.host))

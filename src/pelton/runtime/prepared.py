@@ -2,79 +2,89 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pelton.backends.cpu import Program
 from pelton.backends.cpu.memory import address
-from pelton.backends.cpu.program import Row
 from pelton.engine import engine as plain_engine
+from pelton.engine import sizes
+from pelton.engine.check import check
 from pelton.engine.engine import SIZES, Port, numpy_dtype
+from pelton.engine.sheet import Filled
 
 from .host import HostStep
 
 if TYPE_CHECKING:
     from .engine import Engine
 
-Look = tuple[Port, str, np.dtype, tuple[int, ...], int]        # a port and what every run asks of it: name, dtype, shape, alignment
+Look = tuple[Port, str, np.dtype, tuple[int, ...]]             # a port and what every run asks of it: name, dtype, shape
 
 
 class Prepared:
-    """The programs and host steps of an engine for one set of sizes, over an arena that the maker keeps alive. `plain` has numbers everywhere."""
+    """The programs and host steps of an engine for one set of sizes, over memory that the maker keeps alive: an arena, and `scratch`, the address of pages
+    for all threads. `available`: CPUs that this process may use."""
 
-    def __init__(self, engine: Engine, plain: plain_engine.Engine, arena: np.ndarray, threads: int, host: dict[int, HostStep]):
-        self.engine, self.plain, self.arena, self.threads, self.host = engine, plain, arena, threads, host
-        self.made: dict[int, np.ndarray] = {}                    # buffers that are no part of the arena, the constants or the ports
-        for i, b in enumerate(plain.buffers):
+    def __init__(self, engine: Engine, values: Mapping[str, int], filled: Filled, arena: np.ndarray, scratch: int, threads: int, available: float):
+        self.engine, self.values, self.filled, self.arena = engine, values, filled, arena
+        self.scratch, self.threads, self.available = scratch, threads, available
+        self.host = engine.host_steps(self.plain, values) if engine.host and values else engine.host
+        self.made: dict[int, np.ndarray] = {**engine.texts}      # buffers that are no part of the arena, the constants or the ports
+        for i in engine.made:
+            b, size = engine.plain.buffers[i], int(filled.bytes[i])
             if b.kind == "strings":
-                self.made[i] = np.full(b.size // SIZES["string"], "", object)
+                self.made[i] = np.full(size // SIZES["string"], "", object)
             elif b.kind == "sizes":
-                self.made[i] = np.array(b.values, np.int64)
-            elif b.kind == "iota":
-                self.made[i] = np.arange(b.size // SIZES[b.dtype]).astype(numpy_dtype(b.dtype))
-            elif b.kind == "text":
-                self.made[i] = engine.texts[i]
-        self.ports = (ctypes.c_void_p * (len(plain.inputs) + len(plain.outputs)))()
+                self.made[i] = filled.values[i]
+            else:
+                self.made[i] = np.arange(size // SIZES[b.dtype]).astype(numpy_dtype(b.dtype))
+        self.ports = (ctypes.c_void_p * (len(filled.inputs) + len(filled.outputs)))()
         self.bound: list[np.ndarray] = []                        # the arrays of the run in progress, inputs then outputs
         self.parts = list(self.cut())
-        self.natives = [p.native for p in self.parts if isinstance(p, Program)] if not host else None
-        self.inputs, self.outputs = map(_looks, (plain.inputs, plain.outputs))
-        self.sizes = [p.nbytes for p in plain.inputs + plain.outputs]
+        self.natives = [p.native for p in self.parts if isinstance(p, Program)] if not self.host else None
+        self.inputs, self.outputs = map(_looks, (filled.inputs, filled.outputs))
+        self.sizes = [p.nbytes for p in filled.inputs + filled.outputs]
+
+    @cached_property
+    def plain(self) -> plain_engine.Engine:
+        """The engine with numbers everywhere. Most runs never ask for it."""
+        plain = sizes.at(self.engine.plain, self.values)
+        if plain is not self.engine.plain:
+            check(plain)
+        return plain
 
     def cut(self, apart: bool = False) -> Iterator[Program | HostStep]:
         """The steps as native programs, each as long as no host step comes between; `apart`: each step by itself."""
-        plain = self.plain
-        rows: list[Row] = []
-        patches: list[tuple[int, int, int, int]] = []
-        bases = {"arena": address(self.arena), "constant": address(self.engine.constants), "table": address(self.engine.constants)}
-        starts = [address(self.made[i]) if b.kind in ("sizes", "iota") else bases.get(b.kind, 0) + b.offset for i, b in enumerate(plain.buffers)]
-        first_port = {"input": 0, "output": len(plain.inputs)}
+        engine, filled, sheet = self.engine, self.filled, self.engine.sheet
+        starts = filled.starts + np.where(sheet.in_arena, address(self.arena), np.where(sheet.constant, address(engine.constants), 0))
+        for i, array in self.made.items():
+            if not array.dtype.hasobject:
+                starts[i] = address(array)
+        words = filled.words.copy()
+        patches = np.stack([sheet.ported, sheet.ports, words[sheet.ported]], axis=1)
+        words[sheet.pointers] += starts[sheet.operands]
+        table = np.stack([engine.functions, sheet.first[:-1], filled.tiles, sheet.grain, sheet.wave, filled.scratch], axis=1)
 
-        def finished() -> Iterator[Program]:
-            if rows:
-                yield Program(rows, self.threads, patches)
-                rows.clear()
-                patches.clear()
+        def program(begin: int, end: int) -> Program:
+            first, last = sheet.first[begin], sheet.first[end]
+            own = patches[(sheet.ported >= first) & (sheet.ported < last)]
+            return Program.of(table[begin:end] - (0, first, 0, 0, 0, 0), words[first:last], own - (first, 0, 0), self.threads, self.available, self.scratch)
 
-        for i, step in enumerate(plain.steps):
-            if step.host:
-                yield from finished()
+        begin = 0
+        for i in range(len(table)):
+            if i in self.host:
+                if begin < i:
+                    yield program(begin, i)
                 yield self.host[i]
-                continue
-            words: list[int] = []
-            for s in step.args:
-                b = plain.buffers[s.buffer]
-                if b.kind in first_port:
-                    patches.append((len(rows), len(words), first_port[b.kind] + b.offset, s.offset))
-                    words.append(0)
-                else:
-                    words.append(starts[s.buffer] + s.offset)
-            rows.append((self.engine.addresses[step.symbol], [*words, *step.dims], len(words), step.tiles, step.grain, step.wave, step.scratch))
-            if apart:
-                yield from finished()
-        yield from finished()
+                begin = i + 1
+            elif apart:
+                yield program(i, i + 1)
+                begin = i + 1
+        if begin < len(table):
+            yield program(begin, len(table))
 
     def run(self) -> None:
         """All steps, on the arrays that are bound."""
@@ -103,4 +113,4 @@ class Prepared:
 
 
 def _looks(ports: Sequence[Port]) -> list[Look]:
-    return [(p, p.name, p.numpy_dtype, p.shape, p.numpy_dtype.alignment) for p in ports]
+    return [(p, p.name, p.numpy_dtype, p.shape) for p in ports]

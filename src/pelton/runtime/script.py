@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from pelton.backends.cpu.boxes import non_max_suppression
 from pelton.backends.cpu.memory import aligned
 from pelton.engine import script_file, sizes
 from pelton.engine.engine import Port, Step, Symbol, numpy_dtype, strings_in
@@ -25,6 +26,7 @@ from .machine import check_machine
 log = logging.getLogger("pelton.runtime")
 REMEMBERED = 1024                                                # shapes that an engine in a loop keeps ready
 Call = Callable[..., Sequence[Any]]
+NATIVE: dict[str, Call] = {"non_max_suppression": non_max_suppression}      # instead of the functions of `ops.data`
 
 
 class ScriptEngine(Engine):
@@ -114,7 +116,7 @@ def step_of(action: Action) -> Step:
 def _function(action: Host) -> Call:
     try:
         from pelton import host  # only scripts with such steps need what it imports
-        return host.function(action.name, action.call, action.text)
+        return host.function(action.name, action.call, action.text, NATIVE)
     except ImportError as e:
         raise EngineError(f'step {action.name!r} runs on the host, which needs {e.name or "more packages"}: pip install "pelton[build]"') from e
 
@@ -163,6 +165,9 @@ class ScriptContext(Context):
                 return [*(t for times in self._times for t in times), *outside]
             finally:
                 self._clock = None
+
+    def prepare(self, shapes: Mapping[str, Sequence[int]]) -> None:
+        """Does nothing: which shapes the engines of a script meet, only the data says."""
 
     def watch(self, inputs: Mapping[str, np.ndarray], see: Callable[..., None]) -> dict[str, np.ndarray]:
         raise InputError("a script has no one memory to look into; watch the runs of its engines")

@@ -4,7 +4,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from pelton.ir.graph import Graph, Value, symbols
+from pelton.ir.dims import usual
+from pelton.ir.graph import Graph, Value
 from pelton.kernels.template import Target
 from pelton.plan.fuse import Fused
 from pelton.plan.layout import Strides, channels_last, dense
@@ -77,8 +78,8 @@ def found(fused: Fused, target: Target, strict: bool) -> list[Chain]:
 
 
 def _only_reader(graph: Graph, region: Region, home: Mapping) -> Region | None:
-    """The region that alone reads a convolution's only value; sizes that vary are none of a chain's."""
-    if len(region.anchors) != 1 or region.anchors[0].op.name != "convolution" or len(region.body.outputs) != 1 or symbols(region.body):
+    """The region that alone reads a convolution's only value."""
+    if len(region.anchors) != 1 or region.anchors[0].op.name != "convolution" or len(region.body.outputs) != 1:
         return None
     readers = {home.get(n) for n in graph.users.get(region.output, ())}
     return readers.pop() if len(readers) == 1 and region.output not in graph.outputs else None
@@ -89,8 +90,8 @@ def joined(graph: Graph, run: Sequence[Region]) -> Region:
 
 
 def most_between(run: Chain) -> int:
-    """Bytes of the largest value that the parts hand on."""
-    return max(r.output.type.bytes for r in run[:-1])
+    """Bytes of the largest value that the parts hand on, at the usual sizes."""
+    return max(usual(r.output.type.bytes) for r in run[:-1])
 
 
 def lying(region: Region) -> dict[Value, Strides]:

@@ -185,8 +185,11 @@ class Timing:
         if any(name not in self.cache.get(digest) for name in programs) and not self.late():
             code = self.compiler.link(self.compiler.objects({k.symbol: k.source for kernels in programs.values() for k in kernels}))
             self.watch = self.watch or Stopwatch(self.target.threads, self.l3)
+            sizes, to = {name: n for t in tasks for name, n in t.region.usual_sizes(t.layouts).items()}, dict[Value, Value]()
+            usual = [t.sized(sizes, to) for t in tasks]
+            timed = [[k.sized(sizes, to) for k in kernels] for kernels in programs.values()]
             with load_code(code) as loaded:
-                self.cache.put(digest, dict(zip(programs, self.watch.race(tasks, list(programs.values()), loaded, self.rounds, self.deadline))))
+                self.cache.put(digest, dict(zip(programs, self.watch.race(usual, timed, loaded, self.rounds, self.deadline))))
         known = self.cache.get(digest)
         return {name: known[name] for name in programs if name in known}
 

@@ -25,30 +25,46 @@ class Program:
     Whoever makes a program keeps everything alive that its words point to, and runs it from one thread at a time.
     """
 
+    _handle: int | None = None
+
     def __init__(self, steps: Iterable[Row], threads: int | None = None, patches: Iterable[tuple[int, int, int, int]] = ()):
-        self._handle: int | None = None
         rows: list[tuple[int, ...]] = []
         words: list[int] = []
         starts: list[int] = []
         for function, own, pointers, tiles, grain, wave, scratch in steps:
-            if not (function and 0 <= pointers <= len(own) and 0 <= tiles < 1 << 31 and 1 <= grain < 1 << 31 and scratch >= 0):
-                raise InputError(f"a step needs a kernel, tiles and grain below 2**31 and no negative scratch, got kernel {function:#x}, {pointers} pointers "
-                                 f"of {len(own)} words, {tiles} tiles by {grain}, {scratch} bytes")
+            if not 0 <= pointers <= len(own):
+                raise InputError(f"a step needs a kernel and no more pointers than words, got {pointers} of {len(own)}")
             starts.append(len(words))
             rows.append((function, len(words), tiles, grain, wave, scratch))
             words.extend(own)
-        available = cores()
+        self._make(np.array(rows, np.int64).reshape(-1, 6), np.array([w if w < 1 << 63 else w - (1 << 64) for w in words], np.int64),
+                   np.array([(starts[s] + w, port, offset) for s, w, port, offset in patches], np.int64).reshape(-1, 3),
+                   threads, cores())
+
+    @classmethod
+    def of(cls, table: np.ndarray, words: np.ndarray, patches: np.ndarray, threads: int, available: float, scratch: int = 0) -> Program:
+        """The same of arrays of i64: `table` has per step its kernel, first word, tiles, grain, wave and scratch, `patches` per row a word, port and offset.
+        `available`: CPUs that this process may use. `scratch`: the address of pages for all threads, each the most that a step asks for; 0: of its own."""
+        program = cls.__new__(cls)
+        program._make(table, words, patches, threads, available, scratch)
+        return program
+
+    def _make(self, table: np.ndarray, words: np.ndarray, patches: np.ndarray, threads: int | None, available: float, scratch: int = 0) -> None:
+        function, _, tiles, grain, _, bytes_of_scratch = table.T
+        wrong = (function == 0) | (tiles < 0) | (tiles >= 1 << 31) | (grain < 1) | (grain >= 1 << 31) | (bytes_of_scratch < 0)
+        if wrong.any():
+            at = int(wrong.argmax())
+            raise InputError(f"a step needs a kernel, tiles and grain below 2**31 and no negative scratch, got kernel {function[at]:#x}, "
+                             f"{tiles[at]} tiles by {grain[at]}, {bytes_of_scratch[at]} bytes")
         self.threads = check_threads(threads) if threads is not None else max(1, math.ceil(available))
-        table = np.array(rows, np.int64).reshape(-1, 6)
-        values = np.array([w if w < 1 << 63 else w - (1 << 64) for w in words], np.int64)
-        changes = np.array([(starts[s] + w, port, offset) for s, w, port, offset in patches], np.int64).reshape(-1, 3)
-        self._count = len(rows)
+        table, words, patches = (np.ascontiguousarray(a, np.int64) for a in (table, words, patches))
+        self._count = len(table)
         self._library = library()
-        self._handle = self._library.pelton_program(address(table), len(table), address(values), len(values), address(changes), len(changes), self.threads,
-                                                    int(min(available, MAX_THREADS) * 1000))
+        self._handle = self._library.pelton_program(address(table), len(table), address(words), len(words), address(patches), len(patches), self.threads,
+                                                    int(min(available, MAX_THREADS) * 1000), scratch or None)
         if not self._handle:
-            scratch = max((row[5] for row in rows), default=0)
-            raise EngineError(f"there is no memory for the engine's step table and scratch ({self.threads} × {scratch / 1e6:.1f} MB)")
+            raise EngineError("there is no memory for the engine's step table and scratch "
+                              f"({self.threads} × {bytes_of_scratch.max(initial=0) / 1e6:.1f} MB)")
 
     @property
     def native(self) -> tuple:

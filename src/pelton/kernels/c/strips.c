@@ -21,15 +21,15 @@ AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t
 enum : long { MR = 4, NV = 3, TW = 6, PM = 6, PV = 2, G = 2 };
 // </tactic>
 
-enum : long { NR = NV * VL, PR = PV * VL, CV = (C + VL - 1) / VL, BLOCKS = (C + NR - 1) / NR,
-              ROWS = (G - 1) * SH + KH,                                   // of a ring: what G output rows see
-              WP = (OW - 1) * SW + KW,                                    // columns that filters see, from PL left of the picture on
-              WN = W < WP - PL ? W : WP - PL,                             // … that the picture has
-              RING = ROWS * WP * NR, CS = CV * VL };
+enum : long { NR = NV * VL, PR = PV * VL, CV = (C + VL - 1) / VL, BLOCKS = (C + NR - 1) / NR, CS = CV * VL,
+              ROWS = (G - 1) * SH + KH };                                 // of a ring: what G output rows see
+#define WP ((OW - 1) * SW + KW)                                           // columns that filters see, from PL left of the picture on
+#define WN (W < WP - PL ? W : WP - PL)                                    // … that the picture has
+#define RING (ROWS * WP * NR)
 typedef struct { expanded_tail wide; filtered_tail narrow; tail end; } tails;
 
 // Columns m … m + rows of one row of the picture, NR channels from c on.
-AI void expand_tile(int rows, bool edge, const tails *t, const float *x, const float *panel, float *to, long b, long r, long c) {
+AI void expand_tile(int rows, bool edge, const args *a, const tails *t, const float *x, const float *panel, float *to, long b, long r, long c) {
     vf32 acc[rows * NV];
     unroll (int i = 0; i < rows * NV; i++) acc[i] = bc_f32(0);
     if (IN <= CHAIN) product(rows, NV, x, XW, panel, IN, acc);
@@ -41,10 +41,10 @@ AI void expand_tile(int rows, bool edge, const tails *t, const float *x, const f
         }
 }
 
-AI void expand_row(bool edge, const tails *t, const float *x, const float *panel, float *to, long b, long y, long c) {
+AI void expand_row(bool edge, const args *a, const tails *t, const float *x, const float *panel, float *to, long b, long y, long c) {
     long m = 0;
-    for (; m + MR <= WN; m += MR) expand_tile(MR, edge, t, x + m * XW, panel, to + m * NR, b, y * W + m, c);
-    COUNTED(WN % MR, MR, expand_tile(COUNT, edge, t, x + m * XW, panel, to + m * NR, b, y * W + m, c));
+    for (; m + MR <= WN; m += MR) expand_tile(MR, edge, a, t, x + m * XW, panel, to + m * NR, b, y * W + m, c);
+    COUNTED(WN % MR, MR, expand_tile(COUNT, edge, a, t, x + m * XW, panel, to + m * NR, b, y * W + m, c));
 }
 
 // One row of a ring: of the product, of the picture itself, or of zeros above and below it.
@@ -52,7 +52,7 @@ AI void fill_row(bool edge, const args *a, const tails *t, float *to, long b, lo
     if ((unsigned long)y >= H) {
         for (long i = 0; i < WN * NR; i += VL) st_f32(to + i, bc_f32(0));
     } else if (EXPAND) {
-        expand_row(edge, t, (const float *)a[0].p + b * XN + y * XH, (const float *)a[1].p + c * IN, to, b, y, c);
+        expand_row(edge, a, t, (const float *)a[0].p + b * XN + y * XH, (const float *)a[1].p + c * IN, to, b, y, c);
     } else {
         const float *x = (const float *)a[0].p + b * XN + y * XH + c;
         for (long m = 0; m < WN; m++)
@@ -61,7 +61,7 @@ AI void fill_row(bool edge, const args *a, const tails *t, float *to, long b, lo
 }
 
 // Pixels q … q + count of an output row, VL channels: `row` are the rows of the ring that the filters see.
-AI void filter_tile(int count, const tails *t, const float *const *row, const float *w, float *to, long b, long p, long q, long c, int lanes) {
+AI void filter_tile(int count, const args *a, const tails *t, const float *const *row, const float *w, float *to, long b, long p, long q, long c, int lanes) {
     vf32 acc[count];
     unroll (int i = 0; i < count; i++) acc[i] = bc_f32(0);
     unroll (int kh = 0; kh < KH; kh++)
@@ -76,14 +76,14 @@ AI void filter_tile(int count, const tails *t, const float *const *row, const fl
 }
 
 // Output rows p … p + g.
-AI void filter_rows(const tails *t, const float *ring, const float *w, float *held, long b, long p, long g, long c, int lanes) {
+AI void filter_rows(const args *a, const tails *t, const float *ring, const float *w, float *held, long b, long p, long g, long c, int lanes) {
     for (long i = p; i < p + g; i++) {
         const float *row[KH];
         unroll (int kh = 0; kh < KH; kh++) row[kh] = ring + (i * SH + kh) % ROWS * (WP * NR);
         float *to = held + (i - p) * (OW * CS);
         long q = 0;
-        for (; q + TW <= OW; q += TW) filter_tile(TW, t, row, w, to, b, i, q, c, lanes);
-        COUNTED(OW % TW, TW, filter_tile(COUNT, t, row, w, to, b, i, q, c, lanes));
+        for (; q + TW <= OW; q += TW) filter_tile(TW, a, t, row, w, to, b, i, q, c, lanes);
+        COUNTED(OW % TW, TW, filter_tile(COUNT, a, t, row, w, to, b, i, q, c, lanes));
     }
 }
 
@@ -92,8 +92,8 @@ AI void block(bool edge, const args *a, const tails *t, float *ring, float *held
     for (; y <= (p + g - 1) * SH - PT + KH - 1; y++) fill_row(edge, a, t, ring + (y + PT) % ROWS * (WP * NR) + PL * NR, b, y, c);
     const float *w = (const float *)a[1 + EXPAND].p + c;
     const long whole = edge ? C % NR / VL * VL : NR;
-    rolled for (long j = 0; j < whole; j += VL) filter_rows(t, ring + j, w + j, held, b, p, g, c + j, VL);
-    if (edge && C % VL) filter_rows(t, ring + whole, w + whole, held, b, p, g, c + whole, C % VL);
+    rolled for (long j = 0; j < whole; j += VL) filter_rows(a, t, ring + j, w + j, held, b, p, g, c + j, VL);
+    if (edge && C % VL) filter_rows(a, t, ring + whole, w + whole, held, b, p, g, c + whole, C % VL);
 }
 
 AI void project_tile(int rows, bool edge, const tails *t, const float *x, const float *panel, long b, long r, long c) {

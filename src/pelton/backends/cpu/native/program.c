@@ -41,7 +41,7 @@ struct program {
     patch_row *patches;
     long count, n_patches, threads;
     char *scratch;
-    size_t stride, scratch_bytes;           /* per participant; in all */
+    size_t stride, scratch_bytes;           /* per participant; in all, where it is the program's own */
     schedule schedules[2];                  /* as planned; every step a wave of its own, for time stamps */
     const schedule *last;                   /* the one of the latest shared run */
     _Atomic int64_t *stamps;                /* while profiling: per step when it began and ended; written by whoever works on it */
@@ -100,7 +100,7 @@ static bool arrange(schedule *s, const program *p, const step_row *rows, bool st
 }
 
 program *pelton_program(const step_row *rows, long n, const int64_t *words, long n_words,
-                        const patch_row *patches, long n_patches, long threads, long milli_cores) {
+                        const patch_row *patches, long n_patches, long threads, long milli_cores, void *scratch) {
     pool_cores(milli_cores);
     program *p = lines(1, sizeof *p);
     if (!p)
@@ -118,14 +118,15 @@ program *pelton_program(const step_row *rows, long n, const int64_t *words, long
     memcpy(p->patches, patches, n_patches * sizeof *patches);
     for (long i = 0; i < n; i++) {
         p->steps[i] = (step){(kernel *)rows[i].function, p->words + rows[i].word, rows[i].tiles, rows[i].grain};
-        size_t scratch = (rows[i].scratch + PAGE - 1) / PAGE * PAGE;
-        p->stride = scratch > p->stride ? scratch : p->stride;
+        size_t pages = (rows[i].scratch + PAGE - 1) / PAGE * PAGE;
+        p->stride = pages > p->stride ? pages : p->stride;
     }
-    if (p->stride) {
+    p->scratch = scratch;
+    if (p->stride && !scratch) {
         p->scratch_bytes = p->stride * p->threads;
         p->scratch = mmap(NULL, p->scratch_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (p->scratch == MAP_FAILED) {
-            p->scratch = NULL;
+            p->scratch_bytes = 0;
             goto no_memory;
         }
         if (p->scratch_bytes >= HUGE_PAGE)
@@ -141,7 +142,7 @@ no_memory:
 void pelton_program_free(program *p) {
     if (p->seat)
         seat_give(p->seat);
-    if (p->scratch)
+    if (p->scratch_bytes)
         munmap(p->scratch, p->scratch_bytes);
     for (int i = 0; i < 2; i++) {
         free(p->schedules[i].waves);

@@ -24,7 +24,8 @@ typedef struct {
 #define EXPORT __attribute__((visibility("default")))
 
 EXPORT program *pelton_program(const step_row *steps, long n, const int64_t *words, long n_words,
-                               const patch_row *patches, long n_patches, long threads, long milli_cores);   /* NULL: no memory */
+                               const patch_row *patches, long n_patches, long threads, long milli_cores,
+                               void *scratch);   /* NULL: no memory. scratch: pages for all participants, each the most that a step asks for; NULL: its own */
 EXPORT void pelton_program_free(program *p);
 EXPORT void pelton_run(program *p, char *const *ports);
 EXPORT void pelton_profile(program *p, char *const *ports, int64_t *stamps);           /* begin and end of every step, in ns */

@@ -1,0 +1,155 @@
+"""An engine's numbers in arrays, for any sizes of its inputs: what a context makes its table of steps from, one shape after the other.
+
+`sizes.at` says what they are; here, what is the same for all shapes is done once. Of all numbers of the plan, those of the steps come in the order in which
+kernels find them (the offsets of a step's operands, then its sizes), so that addresses and a table are a few additions of arrays away.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from pelton.errors import EngineError
+
+from .check import LARGEST, MOST_TILES, check
+from .engine import SIZES, Engine, Port
+from .memory import lay_out, together
+from .sizes import FUNCTIONS, at, lives
+
+
+@dataclass(frozen=True)
+class Filled:
+    """The numbers for one set of sizes. Per buffer: `bytes`, and `starts`, its place in the arena or the constants. `words`: the arguments of all kernels one
+    after the other, where operands stand as offsets in their buffers. Per step: `tiles` and `scratch`. `values`: of the buffers that hold sizes."""
+
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    bytes: np.ndarray
+    starts: np.ndarray
+    words: np.ndarray
+    tiles: np.ndarray
+    scratch: np.ndarray
+    values: dict[int, np.ndarray]
+    arena: int
+
+    @property
+    def most_scratch(self) -> int:
+        return int(self.scratch.max(initial=0))
+
+
+class Formulas:
+    """Trees of `Engine.sizes` as one straight line: each part of any of them once, after those that it needs."""
+
+    def __init__(self, symbols: Sequence[str], trees: Mapping[str, Any]):
+        self.symbols = symbols
+        self.numbers: list[int] = []
+        self.lines: list[tuple[Callable[[list[int]], int], tuple[int, ...]]] = []
+        found: dict[object, int] = {s: i for i, s in enumerate(symbols)}
+        for n in sorted({n for t in trees.values() for n in _numbers(t)}):
+            found[n] = len(symbols) + len(self.numbers)
+            self.numbers.append(n)
+
+        def place(tree: Any) -> int:
+            if isinstance(tree, (int, str)):
+                return found[tree]
+            function, operands = tree[0], tuple(map(place, tree[1:]))
+            if (function, operands) not in found:
+                found[function, operands] = len(symbols) + len(self.numbers) + len(self.lines)
+                self.lines.append((FUNCTIONS[function], operands))
+            return found[function, operands]
+        self.places = {text: place(t) for text, t in trees.items()}      # text → where its number comes to stand
+
+    def __call__(self, sizes: Mapping[str, int]) -> list[int]:
+        """All numbers for these sizes."""
+        known = [sizes[s] for s in self.symbols] + self.numbers
+        for function, operands in self.lines:
+            known.append(function([known[i] for i in operands]))
+        return known
+
+
+def _numbers(tree: Any) -> set[int]:
+    return {tree} if isinstance(tree, int) else set() if isinstance(tree, str) else set().union(*map(_numbers, tree[1:]))
+
+
+class Sheet:
+    """The numbers of an engine that has been checked, in which those that depend on sizes are gaps."""
+
+    def __init__(self, engine: Engine):
+        self.engine = engine
+        self.formulas = Formulas([s.name for s in engine.symbols], engine.sizes)
+        cells: list[int] = []
+        gaps: dict[int, str] = {}
+
+        def lay(numbers: Sequence[Any]) -> slice:
+            for n in numbers:
+                if isinstance(n, str):
+                    gaps[len(cells)] = n
+                cells.append(0 if isinstance(n, str) else n)
+            return slice(len(cells) - len(numbers), len(cells))
+        steps, buffers = engine.steps, engine.buffers
+        self._bytes = lay([b.size for b in buffers])
+        self._tiles, self._scratch = lay([s.tiles for s in steps]), lay([s.scratch for s in steps])
+        self._words = lay([n for s in steps for n in (*(a.offset for a in s.args), *s.dims)])
+        self._values = {i: lay(b.values) for i, b in enumerate(buffers) if b.kind == "sizes"}
+        self._cells, self._where = np.array(cells, np.int64), np.fromiter(gaps, np.intp)
+        used = sorted({self.formulas.places[text] for text in gaps.values()})
+        self._used, self._which = used, np.array([used.index(self.formulas.places[text]) for text in gaps.values()], np.intp)
+
+        self.first = np.cumsum([0, *(len(s.args) + len(s.dims) for s in steps)])         # of each step, its first word; behind the last, their number
+        self.grain, self.wave = np.array([s.grain for s in steps], np.int64), np.array([s.wave for s in steps], np.int64)
+        self.pointers = np.array([at + k for at, s in zip(self.first.tolist(), steps) for k in range(len(s.args))], np.intp)      # words that are operands
+        self.operands = np.array([a.buffer for s in steps for a in s.args], np.intp)      # their buffers
+        self.in_arena = np.array([b.kind == "arena" for b in buffers], bool)
+        self.constant = np.array([b.kind in ("constant", "table") for b in buffers], bool)
+        lying = lives(steps, buffers)
+        self._lying, self._lives = np.array(list(lying), np.intp), list(lying.values())
+        self._beside = together(self._lives)
+        self._starts = np.array([b.offset if b.kind in ("arena", "constant", "table") else 0 for b in buffers], np.int64)
+        self._ports = [(i, b.kind == "output", b.offset) for i, b in enumerate(buffers) if b.kind in ("input", "output")]
+        port = {i: k + (len(engine.inputs) if out else 0) for i, out, k in self._ports}
+        reads = [(w, port[i]) for w, i in zip(self.pointers.tolist(), self.operands.tolist()) if i in port]
+        self.ported, self.ports = np.array(reads, np.int64).reshape(-1, 2).T             # words that are places in arrays of the caller; whose, inputs first
+        self._made = {k for _, out, k in self._ports if out}
+        self._counted = np.array([i for i, b in enumerate(buffers) if b.kind in ("sizes", "iota")], np.intp)
+        self._element = np.array([SIZES[buffers[i].dtype] for i in self._counted], np.int64)
+
+    def fill(self, sizes: Mapping[str, int]) -> Filled:
+        """For these values of the symbols. EngineError where the plan's numbers do not fit together then."""
+        try:
+            filled = self._filled(sizes)
+        except OverflowError:                                        # what takes more than 64 bits is beyond every bound
+            filled = None
+        if filled is None:
+            check(at(self.engine, sizes))                            # says what is wrong
+            raise EngineError(f"engine {self.engine.name!r} cannot be laid out for {dict(sizes)}; build it again")
+        return filled
+
+    def _filled(self, sizes: Mapping[str, int]) -> Filled | None:
+        """None where `check` would refuse it."""
+        cells, known = self._cells.copy(), self.formulas(sizes)
+        cells[self._where] = np.array([known[i] for i in self._used], np.int64)[self._which]
+        nbytes, words, tiles, scratch = cells[self._bytes], cells[self._words], cells[self._tiles], cells[self._scratch]
+
+        def sized(port: Port) -> Port:
+            return replace(port, shape=tuple(known[self.formulas.places[d]] if isinstance(d, str) else d for d in port.shape))
+        starts, arena = self._starts, self.engine.arena
+        if self.engine.symbols:
+            offsets, arena = lay_out(nbytes[self._lying].tolist(), self._lives, self._beside)
+            starts = starts.copy()
+            starts[self._lying] = offsets
+        inputs, outputs = (tuple(map(sized, ports)) for ports in (self.engine.inputs, self.engine.outputs))
+        values = {i: cells[where] for i, where in self._values.items()}
+        if not (_within(nbytes, LARGEST) and _within(tiles, MOST_TILES + 1) and _within(scratch, LARGEST) and arena < LARGEST
+                and bool(((0 <= words[self.pointers]) & (words[self.pointers] <= nbytes[self.operands])).all())
+                and not (nbytes[self._counted] % self._element).any() and all(v.nbytes == nbytes[i] for i, v in values.items())
+                and all(0 <= d < LARGEST for p in (*inputs, *outputs) for d in p.shape)
+                and all((outputs if out else inputs)[k].nbytes == nbytes[i] for i, out, k in self._ports)
+                and all(p.nbytes == 0 for k, p in enumerate(outputs) if k not in self._made)):
+            return None
+        return Filled(inputs, outputs, nbytes, starts, words, tiles, scratch, values, int(arena))
+
+
+def _within(numbers: np.ndarray, limit: int) -> bool:
+    return not numbers.size or bool(0 <= numbers.min() and numbers.max() < limit)
