@@ -14,7 +14,7 @@ from pelton.importers.imported import Imported, Info, OnData, Shape
 from pelton.importers.onnx_file import Source, read
 from pelton.importers.onnx_inputs import USUAL
 from pelton.importers.onnx_program import Program
-from pelton.importers.onnx_reading import Items
+from pelton.importers.onnx_reading import kind_of
 from pelton.importers.onnx_scope import Broken, Met, Scope, called, domain_of
 from pelton.ir.graph import Value
 from pelton.options import Options
@@ -137,7 +137,7 @@ def _usual(source: Source, shapes: Mapping[str, Shape]) -> dict[str, tuple[int, 
 
 def _problem(program: Program, met: Met, text: str, opsets: Mapping[str, int]) -> Problem:
     node, domain, where = met.node, domain_of(met.node.domain), program.where(met.node, Scope(opsets))
-    inputs = tuple(str(x.type) if isinstance(x, Value) else "a sequence" if isinstance(x, Items) else "unknown" if isinstance(x, Broken) else "absent"
+    inputs = tuple(str(x.type) if isinstance(x, Value) else "unknown" if isinstance(x, Broken) else "absent" if x is None else kind_of(x)
                    for x in met.inputs)
     return Problem(*_apart(text, f" ({where})"), called(node), node.op_type, domain or "ai.onnx", opsets.get(domain, 0), inputs)
 

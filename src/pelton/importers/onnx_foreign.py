@@ -15,7 +15,8 @@ from pelton.ops import foreign as ops_foreign
 
 from . import onnx_names
 from .imported import OnData
-from .onnx_reading import Items, Reading
+from .onnx_reading import Reading, kind_of
+from .onnx_scope import Broken
 
 if TYPE_CHECKING:
     from onnx.reference import ReferenceEvaluator
@@ -41,7 +42,7 @@ def schema_body(n: Reading) -> onnx.FunctionProto | None:
     plain, contextual = schema.function_opset_versions, schema.context_dependent_function_opset_versions
     if plain:
         return onnx.FunctionProto.FromString(schema.get_function_with_opset_version(_nearest(plain, n.opset)))
-    if contextual and not any(isinstance(t, Items) for t in n.things):
+    if contextual and all(t is None or isinstance(t, Value) for t in n.things):
         types = [_type(t.type) if isinstance(t, Value) else onnx.TypeProto() for t in n.things]
         body = schema.get_context_dependent_function_with_opset_version(
             _nearest(contextual, n.opset), n.node.SerializeToString(), [t.SerializeToString() for t in types])
@@ -69,8 +70,8 @@ def step(program: Program, n: Reading, types: Mapping[int, TensorType]) -> tuple
     given: dict[str, Value] = {}
     for name in [*node.input, *sorted(onnx_names.read_by(n.node) - set(node.input))]:
         thing = n.scope.find(name) if name and n.scope.sees(name) else None
-        if isinstance(thing, Items):
-            raise OnData(f"{n.op} takes a sequence, which only exists while importing; it cannot become a step ({n.where})")
+        if thing is not None and not isinstance(thing, (Value, Broken)):
+            raise OnData(f"{n.op} takes {kind_of(thing)}, which only exists while importing; it cannot become a step ({n.where})")
         if isinstance(thing, Value):
             given[name] = thing
     if astray(node, (v.type.rank for v in given.values())):

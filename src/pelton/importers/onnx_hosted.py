@@ -15,7 +15,8 @@ from pelton.ops import foreign
 
 from . import onnx_foreign, onnx_names
 from .onnx_file import Source
-from .onnx_reading import attribute
+from .onnx_reading import MICROSOFT, attribute
+from .onnx_scope import domain_of
 
 if TYPE_CHECKING:
     from .onnx_script import Cut
@@ -28,18 +29,22 @@ def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
     return {a.name: attribute(a) for a in node.attribute}
 
 
-# op → its name in ops.data, and its attributes there
-_OWN: dict[str, tuple[str, Callable[[dict[str, Any]], dict[str, Any]]]] = {
-    "NonZero": ("nonzero", lambda a: {}),
-    "Compress": ("compress", lambda a: {"axis": a.get("axis")}),
-    "Unique": ("unique", lambda a: {"axis": a.get("axis"), "sorted": bool(a.get("sorted", 1))}),
-    "NonMaxSuppression": ("non_max_suppression", lambda a: {"center": bool(a.get("center_point_box", 0))})}
+# (domain, op) → its name in ops.data, and its attributes there
+OWN: dict[tuple[str, str], tuple[str, Callable[[dict[str, Any]], dict[str, Any]]]] = {
+    ("", "NonZero"): ("nonzero", lambda a: {}),
+    ("", "Compress"): ("compress", lambda a: {"axis": a.get("axis")}),
+    ("", "Unique"): ("unique", lambda a: {"axis": a.get("axis"), "sorted": bool(a.get("sorted", 1))}),
+    ("", "NonMaxSuppression"): ("non_max_suppression", lambda a: {"center": bool(a.get("center_point_box", 0))}),
+    ("", "StringNormalizer"): ("normalized", lambda a: {"case": a.get("case_change_action", "NONE"), "sensitive": bool(a.get("is_case_sensitive", 0)),
+                                                        "stopwords": list(a.get("stopwords", ()))}),
+    (MICROSOFT, "Tokenizer"): ("tokens", lambda a: {"pad": a.get("pad_value", "#"), "mark": bool(a.get("mark", 0)), "separators": list(a.get("separators", ())),
+                                                    "expression": a.get("tokenexp", ""), "shortest": int(a.get("mincharnum", 1))})}
 
 
 def call(source: Source, opsets: Mapping[str, int], node: onnx.NodeProto, reason: str) -> tuple[str, str, list[str]]:
     """(what the host calls, with what text, on which names). ModelError, for that reason, where nothing can run the node."""
-    if not node.domain and node.op_type in _OWN:
-        name, attributes = _OWN[node.op_type]
+    if (domain_of(node.domain), node.op_type) in OWN:
+        name, attributes = OWN[domain_of(node.domain), node.op_type]
         return name, json.dumps(attributes(_attributes(node))), list(node.input)
     model = _model(opsets, node, {}, {})
     try:
@@ -69,8 +74,8 @@ def types(cut: Cut, node: onnx.NodeProto, known: Known) -> list[TensorType | Non
         return cut.symbols.fresh(f"{node.output[i] or node.op_type}_{axis}")
 
     given = [known.type(name) if name else None for name in node.input]
-    if not node.domain and node.op_type in _OWN and given[0] is not None:
-        return _own_types(node, given[0], fresh(0, 0), known)[:len(node.output)]
+    if (domain_of(node.domain), node.op_type) in OWN and given[0] is not None:
+        return _own_types(node, given[0], fresh(0, 0))[:len(node.output)]
     spelled, arrays = {}, {}
     for name in onnx_names.read_by(node):
         t = known.type(name)
@@ -97,7 +102,7 @@ def types(cut: Cut, node: onnx.NodeProto, known: Known) -> list[TensorType | Non
     return [read(i, name) for i, name in enumerate(node.output)]
 
 
-def _own_types(node: onnx.NodeProto, x: TensorType, count: Size, known: Known) -> list[TensorType | None]:
+def _own_types(node: onnx.NodeProto, x: TensorType, count: Size) -> list[TensorType | None]:
     attributes = _attributes(node)
     axis = attributes.get("axis")
     axis = None if axis is None else axis % max(x.rank, 1)
@@ -110,5 +115,9 @@ def _own_types(node: onnx.NodeProto, x: TensorType, count: Size, known: Known) -
             return [TensorType(I64, (count, 3))]
         case "Compress":
             return [cut]
+        case "StringNormalizer":
+            return [x.with_shape((*x.shape[:-1], count)) if attributes.get("stopwords") else x]
+        case "Tokenizer":
+            return [x.with_shape((*x.shape, count))]
     return [cut, vector, TensorType(I64, (x.size if axis is None else x.shape[axis],)), vector]
 
