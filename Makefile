@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.complete
 NATIVE := $(wildcard src/pelton/backends/cpu/native/*.[ch])
 
-.PHONY: help demo test test-all test-runtime fuzz lint operators bench clean
+.PHONY: help demo test test-all test-runtime fuzz lint operators conformance bench clean
 
 help:
 	@echo "make demo          build an engine of a small network and classify a picture"
@@ -14,6 +14,7 @@ help:
 	@echo "make test-runtime  an engine in a venv that has numpy and the runtime alone"
 	@echo "make lint          ruff and mypy"
 	@echo "make operators     write docs/operators.md again, from the registries"
+	@echo "make conformance   write docs/conformance.md again: the onnx package's tests, all of them, in minutes"
 	@echo "make bench MODELS='a.onnx folder-of-models' [PEERS=python-with-the-other-runtimes] [ARGS='--vs onnxruntime']"
 	@echo "make clean         remove what these have made"
 
@@ -51,6 +52,9 @@ operators: $(STAMP)
 	mkdir -p build
 	$(BIN)/python -m pelton.operators > build/operators.md
 	mv build/operators.md docs/operators.md
+
+conformance: $(STAMP)
+	$(BIN)/python benchmarks/conformance.py --page docs/conformance.md
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/cpu/run.py $(MODELS) $(if $(PEERS),--peers-python $(PEERS)) $(ARGS)

@@ -1,53 +1,148 @@
 #!/usr/bin/env python3
-"""Counts how many of the onnx package's node tests pass, and how many of them without a host step: conformance.py [--failures] [--match PART]"""
+"""Counts, kind by kind, how many of the onnx package's backend tests pass, and how many of them without a host step:
+conformance.py [--kinds node,simple] [--match PART] [--failures] [--json FILE] [--page FILE]"""
 import argparse
-import collections
+import contextlib
+import io
+import json
 import logging
+import os
 import tempfile
 import time
+import unittest
 import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import numpy as np
+import onnx.backend.test
 from onnx import numpy_helper
 
 from pelton import onnx_backend
 from pelton.errors import Error
 from pelton.options import Options
 
+# what its package calls the kinds of tests → the classes of its suite
+KINDS = {"node": "", "simple": "Simple", "pytorch-converted": "PyTorchConverted", "pytorch-operator": "PyTorchOperator", "real (light)": "Real"}
 RANDOM = ("test_bernoulli",)                       # "the generator operator is non-deterministic", say these tests themselves
+PAGE = """# Conformance
+
+The tests of back ends of the onnx {onnx} package, all of them, through `pelton.onnx_backend`: a test passes where every output has the type, the shape and,
+within the tolerances that the test states, the numbers that it expects (what is random by specification: type, shape and range). Without a host step means
+that all that ran was compiled; host steps are steps of numpy or of the onnx package.
+
+| kind | tests | passed | without a host step | refused with a reason | failed |
+| --- | ---: | ---: | ---: | ---: | ---: |
+{rows}
+
+{refused}Written by `benchmarks/conformance.py --page docs/conformance.md` (`make conformance`); not to be edited.
+"""
+Test = Callable[[], list[onnx_backend.PeltonRep]]  # raises where it is not passed; else what ran
+
+
+@dataclass
+class Count:
+    """How the tests of a kind ended."""
+
+    tests: int = 0
+    passed: int = 0
+    native: int = 0
+    refused: int = 0
+    failed: int = 0
 
 
 def main() -> None:
     ask = argparse.ArgumentParser(description=__doc__)
-    ask.add_argument("--failures", action="store_true", help="list every failure with its reason")
+    ask.add_argument("--kinds", default=",".join(KINDS), help="of tests, the first words of their names; without it all of them")
     ask.add_argument("--match", default="", help="only tests whose name contains this")
+    ask.add_argument("--failures", action="store_true", help="list every failure with its reason")
+    ask.add_argument("--json", type=Path, help="where the counts and the failures are written")
+    ask.add_argument("--page", type=Path, help="where the table is written as a page")
     a = ask.parse_args()
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
-    from onnx.backend.test.case.node import collect_testcases
-    cases = [c for c in collect_testcases(None) if a.match in c.name]
-    outcome: collections.Counter[str] = collections.Counter()
-    native = 0
-    start = time.time()
-    with tempfile.TemporaryDirectory() as cache:
-        for case in cases:
-            try:
-                rep = onnx_backend.prepare(case.model, options=Options(level=0, cache_dir=cache))
-                for inputs, outputs in case.data_sets:
-                    got = rep.run([plain(x) for x in inputs])
-                    for g, w in zip(got, outputs, strict=True):
-                        if any(case.name.startswith(name) for name in RANDOM):
-                            drawn(g, plain(w))
-                        else:
-                            compare(g, plain(w), case.rtol, case.atol)
-                outcome["passed"] += 1
-                native += all(not e.meta["host_steps"] for e in rep.engines)
-            except (Error, AssertionError, TypeError, ValueError, NotImplementedError) as e:
-                outcome["refused" if isinstance(e, Error) else "failed"] += 1
-                if a.failures:
-                    print(f"{case.name}: {type(e).__name__}: {' '.join(str(e).split())[:200]}", flush=True)
-    print(f"{outcome['passed']} of {len(cases)} node tests pass ({native} without a host step), {outcome['refused']} are refused with a reason, "
-          f"{outcome['failed']} fail; {time.time() - start:.0f} s")
+    kinds = [k for k in KINDS if any(k.startswith(word) for word in a.kinds.split(","))]
+    start, counts, failures = time.time(), dict[str, Count](), dict[str, str]()
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["ONNX_MODELS"] = f"{folder}/models"                         # where the suite writes down what the light models are fed
+        for kind in kinds:
+            count = counts[kind] = Count()
+            for name, test in tests(kind, Options(level=0, cache_dir=f"{folder}/kernels")):
+                if a.match in name:
+                    reason = judge(test, count)
+                    if reason:
+                        failures[f"{kind}: {name}"] = reason
+                        if a.failures:
+                            print(f"{name}: {reason}", flush=True)
+            print(f"{kind}: {count.passed} of {count.tests} tests pass ({count.native} without a host step), {count.refused} are refused with a reason, "
+                  f"{count.failed} fail; {time.time() - start:.0f} s so far", flush=True)
+    if a.json:
+        told = {"onnx": onnx.__version__, "kinds": {k: asdict(c) for k, c in counts.items()}, "failures": failures}
+        a.json.write_text(json.dumps(told, indent=1) + "\n")
+    if a.page:
+        a.page.write_text(page(counts, failures))
+
+
+def tests(kind: str, options: Options) -> Iterator[tuple[str, Test]]:
+    """The tests of a kind by name."""
+    if kind == "node":
+        from onnx.backend.test.case.node import collect_testcases
+        for case in collect_testcases(None):
+            yield case.name, lambda case=case: node_test(case, options)
+        return
+
+    class Noting(onnx_backend.PeltonBackend):
+        """Remembers what the test at hand prepared."""
+        made: list[onnx_backend.PeltonRep] = []
+
+        @classmethod
+        def prepare(cls, model, device="CPU", **_):
+            cls.made.append(super().prepare(model, device, options=options))
+            return cls.made[-1]
+
+    suite = onnx.backend.test.BackendTest(Noting, __name__).test_cases[f"OnnxBackend{KINDS[kind]}ModelTest"]
+    for name in sorted(n for n in vars(suite) if n.startswith("test_") and n.endswith("_cpu")):
+        def test(name: str = name) -> list[onnx_backend.PeltonRep]:
+            Noting.made.clear()
+            with contextlib.redirect_stdout(io.StringIO()):
+                getattr(suite(name), name)()
+            return Noting.made
+        yield name.removesuffix("_cpu"), test
+
+
+def judge(test: Test, count: Count) -> str:
+    """Counts how the test ends; gives the reason where it is not passed."""
+    count.tests += 1
+    try:
+        ran = test()
+    except (Error, AssertionError, TypeError, ValueError, NotImplementedError, unittest.SkipTest) as e:
+        count.refused += isinstance(e, Error)
+        count.failed += not isinstance(e, Error)
+        return f"{type(e).__name__}: {' '.join(str(e).split())[:200]}"
+    count.passed += 1
+    count.native += all(not e.meta["host_steps"] for rep in ran for e in rep.engines)
+    return ""
+
+
+def node_test(case, options: Options) -> list[onnx_backend.PeltonRep]:
+    rep = onnx_backend.prepare(case.model, options=options)
+    for inputs, outputs in case.data_sets:
+        got = rep.run([plain(x) for x in inputs])
+        for g, w in zip(got, outputs, strict=True):
+            if any(case.name.startswith(name) for name in RANDOM):
+                drawn(g, plain(w))
+            else:
+                compare(g, plain(w), case.rtol, case.atol)
+    return [rep]
+
+
+def page(counts: dict[str, Count], failures: dict[str, str]) -> str:
+    every = Count(*(sum(column) for column in zip(*(asdict(c).values() for c in counts.values()))))
+    rows = [f"| {kind} | {c.tests:,} | {c.passed:,} | {c.native:,} ({c.native / max(c.tests, 1):.1%}) | {c.refused:,} | {c.failed:,} |"
+            for kind, c in (*counts.items(), *([("all", every)] if len(counts) > 1 else []))]
+    told = "".join(f"- {name}: {reason}\n" for name, reason in failures.items())
+    return PAGE.format(onnx=onnx.__version__, rows="\n".join(rows), refused=f"Not passed:\n\n{told}\n" if told else "")
 
 
 def drawn(got, want) -> None:

@@ -278,8 +278,8 @@ def _run(region: Region, kernel: Kernel, code: bytes, lay: Mapping[Value, Stride
     words = []
     for x in kernel.operands:
         if isinstance(x, Packed):
-            a = np.ascontiguousarray(x.make())
-            assert a.dtype == x.dtype.numpy and a.size == int(np.prod(x.shape)), f"{about}: {x.form} is {a.dtype}{list(a.shape)}, promised {list(x.shape)}"
+            a = np.zeros(x.shape, x.dtype.numpy)
+            x.fill(a)
             packed.append(Buffer(a.reshape(-1), (1,), True, behind))
             words.append(packed[-1].address)
         else:

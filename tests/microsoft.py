@@ -5,9 +5,11 @@ import math
 from collections.abc import Callable
 
 import numpy as np
+import pytest
 from onnx import helper
 from onnx_models import MICROSOFT, one_node
 
+from pelton.errors import ModelError
 from pelton.importers.onnx import load
 from pelton.ir.evaluate import evaluate
 
@@ -51,6 +53,12 @@ def attention(q, k, v, added=0.0, scale=None, softcap=0.0, sink=None) -> np.ndar
     scores = np.einsum("bhid,bhjd->bhij", q, k) * (scale or 1 / math.sqrt(q.shape[-1]))
     scores = softcap * np.tanh(scores / softcap) if softcap else scores
     return together(np.einsum("bhij,bhjd->bhid", softmax(scores + added, sink), v))
+
+
+def check_refusal(make: Maker, says: str) -> None:
+    model, _, _ = make(np.random.default_rng(0))
+    with pytest.raises(ModelError, match=says):
+        load(model)
 
 
 def judge(make: Maker) -> None:

@@ -245,6 +245,8 @@ CASES = [
     *(("DFT", "f32[2, 3, 97, 2]", np.int64(size), np.int64(2), {"opset": 20, "inverse": inverse}) for inverse in (0, 1) for size in (97, 80, 144)),
     ("DFT", "f32[2, 9, 2]", {"opset": 20, "inverse": 1, "onesided": 1}),
     ("DFT", "f32[3, 12, 5, 1]", {"opset": 17, "axis": 1}),
+    *(("DFT", "f32[2, 1200, 1]", np.int64(size), {"opset": 20, "onesided": one}) for one in (0, 1) for size in (600, 1031, 2062)),
+    ("DFT", "f32[1031, 2, 2]", None, np.int64(0), {"opset": 20, "inverse": 1}),
     ("STFT", "f32[2, 100, 1]", np.int64(7), weights(20), np.int64(20), {}),
     ("STFT", "f32[1, 50, 2]", np.int64(5), None, np.int64(16), {"onesided": 0}),
     # images

@@ -261,8 +261,9 @@ def test_demo(capsys, monkeypatch, tmp_path):
 
 
 def pelton_process(*args, env=None, **more):
+    """The command in a process that an interrupt reaches, also where whoever started the tests ignores them."""
     return subprocess.Popen([sys.executable, "-m", "pelton", *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                            env={**HERE, **(env or {})}, **more)
+                            env={**HERE, **(env or {})}, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL), **more)
 
 
 def test_an_interrupted_build_leaves_nothing(tmp_path, cnn):

@@ -52,6 +52,16 @@ def test_what_becomes_of_operators(sound):
     assert (words.host, words.on_host) == (1, ("words",))
 
 
+def test_what_becomes_of_operators_in_a_script(sound):
+    sound.graph.node.append(helper.make_node("StringNormalizer", ["words"], ["left"], stopwords=["the"]))
+    sound.graph.input.append(helper.make_tensor_value_info("words", onnx.TensorProto.STRING, [5]))
+    sound.graph.output.append(helper.make_tensor_value_info("left", onnx.TensorProto.STRING, None))
+    found = check(sound)
+    kinds = {o.operator: (o.native, o.decomposed, o.host, o.constant) for o in found.operators}
+    assert found.ok and found.operators[-1].on_host == ("StringNormalizer → left",) and kinds == {
+        "MatMul": (1, 0, 0, 0), "Gemm": (0, 1, 0, 0), "Shape": (0, 0, 0, 1), "Relu": (1, 0, 0, 0), "StringNormalizer": (0, 0, 1, 0)}
+
+
 def test_the_command(broken, sound, tmp_path, capsys):
     for m, name in ((broken, "broken"), (sound, "sound")):
         onnx.save(m, tmp_path / f"{name}.onnx")

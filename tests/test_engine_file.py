@@ -8,6 +8,7 @@ import json
 import os
 import random
 import resource
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -197,6 +198,7 @@ def forge(data: bytes, rng: random.Random) -> bytes:
     size = int.from_bytes(data[16:24], "little")
     header = json.loads(data[64:64 + size])
     body = -(-(64 + size) // 4096) * 4096
+    names = sorted(header["sections"], key=lambda n: header["sections"][n]["offset"])
     parts = {n: bytearray(data[body + s["offset"]:body + s["offset"] + s["size"]]) for n, s in header["sections"].items()}
     numbers = [0, 1, -1, 2, 63, 64, 4096, 1 << 31, (1 << 31) - 1, 1 << 32, 1 << 45, 1 << 62, 1 << 63, -(1 << 63), 1 << 64, 10 ** 400]
     others = [1.5, 1e300, None, True, "x", [], {}, [[]]]
@@ -215,8 +217,11 @@ def forge(data: bytes, rng: random.Random) -> bytes:
             return value + rng.choice([-64, -1, 1, 64, value])
         return rng.choice(numbers + others)
 
-    what = rng.randrange(4)
-    if what == 0:
+    what = rng.randrange(5 if "engines" in header else 4)
+    if what == 4:
+        inner = rng.choice([n for n in names if n.startswith("engine ")] or ["plan"])
+        parts[inner] = bytearray(forge(bytes(parts[inner]), rng)) if inner != "plan" else parts[inner]
+    elif what == 0:
         plan = parts["plan"]
         for _ in range(rng.randint(1, 3)):
             plan[rng.randrange(len(plan))] = rng.randrange(256)
@@ -225,7 +230,7 @@ def forge(data: bytes, rng: random.Random) -> bytes:
     elif what == 2:
         parts["plan"] = bytearray(b"[" * 100000)
     at = 0
-    for name in file.SECTIONS:
+    for name in names:
         at = -(-at // 4096) * 4096
         header["sections"][name] = {"offset": at, "size": len(parts[name]), "sha256": hashlib.sha256(parts[name]).hexdigest()}
         at += len(parts[name])
@@ -236,7 +241,7 @@ def forge(data: bytes, rng: random.Random) -> bytes:
     start = data[:16] + len(text).to_bytes(8, "little") + (body + at).to_bytes(8, "little")
     out = bytearray(start + hashlib.sha256(start + text).digest() + text)
     out += bytes(body - len(out))
-    for name in file.SECTIONS:
+    for name in names:
         out += bytes(-len(out) % 4096) + parts[name]
     return bytes(out)
 
@@ -313,3 +318,14 @@ def test_a_link_is_written_through(tmp_path):
     (tmp_path / "link.pelton").symlink_to("real.pelton")
     file.write(chain(16), tmp_path / "link.pelton")
     assert (tmp_path / "link.pelton").is_symlink() and file.read(tmp_path / "real.pelton").name == "handmade"
+
+
+def test_a_pipe_is_written_to_and_stays_one(tmp_path):
+    """As /dev/null is, and /dev/stdout."""
+    os.mkfifo(tmp_path / "pipe")
+    read = []
+    reader = threading.Thread(target=lambda: read.append((tmp_path / "pipe").read_bytes()))
+    reader.start()
+    file.write(chain(5000), tmp_path / "pipe")
+    reader.join()
+    assert read == [file.to_bytes(chain(5000))] and (tmp_path / "pipe").is_fifo() and os.listdir(tmp_path) == ["pipe"]

@@ -34,31 +34,33 @@ def loud():
     logging.disable(logging.NOTSET)
 
 
-def assert_all_well(case: pool.Case, count: int) -> dict[str, int]:
+def assert_all_well(kind: str, case: pool.Case, count: int) -> dict[str, int]:
     """Runs the case with as many fixed as fresh seeds; how they ended."""
     cases.quiet()
     ended: dict[str, int] = {}
     bad = []
-    for e in pool.run({"case": case}, [("case", first + i) for first in (0, FRESH) for i in range(count // 2)]):
+    for e in pool.run({kind: case}, [(kind, first + i) for first in (0, FRESH) for i in range(count // 2)]):
         ended[e.how] = ended.get(e.how, 0) + 1
         if e.bad:
-            bad.append(f"seed {e.seed}, {e.how} after {e.seconds:.1f} s: {e.detail}")
-    assert not bad, f"{len(bad)} of {count}\n" + "\n".join(bad[:5])
+            bad.append(e)
+    again = "\n".join(f"python -m fuzz --small --kind {kind} --seed {e.seed} --runs 1" for e in bad)
+    details = "\n".join(f"seed {e.seed}, {e.how} after {e.seconds:.1f} s: {e.detail}" for e in bad[:5])
+    assert not bad, f"{len(bad)} of {count}; again, in the folder of the tests:\n{again}\n{details}"
     return ended
 
 
 def test_damaged_models(cache):
-    ended = assert_all_well(cases.model_case(seeds.small(), cache, built_one_in=25), 500)
+    ended = assert_all_well("model", cases.model_case(seeds.small(), cache), 500)
     assert ended["refused"] > 100 and ended["planned"] > 50, ended
 
 
 def test_random_graphs(cache):
-    ended = assert_all_well(cases.graph_case(cache), 20)
+    ended = assert_all_well("graph", cases.graph_case(cache), 20)
     assert ended == {"right": 20}
 
 
 def test_damaged_engines(cache):
-    ended = assert_all_well(engines.engine_case(engines.originals(cache)), 300)
+    ended = assert_all_well("engine", engines.engine_case(engines.originals(cache)), 300)
     assert ended["refused"] > 100 and ended["run"] > 10, ended
 
 
@@ -86,6 +88,8 @@ FOUND = {
     "a copy of nothing": lambda: model([helper.make_node("Transpose", ["x"], ["y"]), helper.make_node("Identity", ["y"], ["z"])],
                                       {"x": "f32[0, 3]"}, ["y", "z"]),
     "a copy of complex numbers": lambda: one_node("Transpose", "c128[2, 3]"),
+    "a place in a joined buffer that lies in another order": lambda: one_node("DFT", "f32[2, 3, 97, 2]", np.int64(97), np.int64(1), opset=20, inverse=1,
+                                                                             onesided=1),
     "a slice of complex numbers": lambda: one_node("Slice", "c64[2, 3, 5]", i64(0), i64(-1), i64(2)),
 }
 
@@ -97,6 +101,16 @@ def test_what_was_found_stays_found(what, cache):
     got = build(m, options=cases.OPTIONS.but(cache_dir=cache)).run(feeds)
     for name, want in zip(got, ReferenceEvaluator(m).run(None, feeds)):
         assert_close(got[name], want)
+
+
+def test_a_copy_that_is_a_turned_one_at_the_usual_sizes_alone(cache):
+    sizes = np.array([1, 1, 2, 2], np.float32)
+    m = model([helper.make_node("Resize", ["x", "", "s"], ["y"], mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor")],
+              {"x": "f32[1, 8, n, n]"}, ["y"], {"s": sizes})
+    engine = build(m, options=cases.OPTIONS.but(cache_dir=cache, strict=True, usual={"x": (1, 8, 1, 1)}))
+    for n in (1, 3):
+        x = np.random.default_rng(n).random((1, 8, n, n), np.float32)
+        assert_close(engine(x), x.repeat(2, 2).repeat(2, 3))
 
 
 # --- that what goes wrong is seen

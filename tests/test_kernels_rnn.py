@@ -68,7 +68,7 @@ def test_steps(template, case):
 
 
 @pytest.mark.parametrize("reason, r, tail", [
-    ("no pointwise operations and no slices after a recurrence", np.ones((1, 5, 5), np.float32), [("z", "relu", "y")]),
+    ("no pointwise operations and no slices after rnn_steps", np.ones((1, 5, 5), np.float32), [("z", "relu", "y")]),
     ("nothing to compute", np.ones((1, 5, 5), np.float32), ())])
 def test_refusals_say_why(reason, r, tail):
     time = 0 if reason.startswith("nothing") else 3

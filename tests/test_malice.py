@@ -109,6 +109,13 @@ REFUSED: dict[str, tuple[Callable[[], onnx.ModelProto | bytes], str]] = {
     "many new axes": (lambda: one_node("Unsqueeze", "f32[1]", np.arange(1000)), "axes"),
     "a sparse tensor": (lambda: model([helper.make_node("Constant", [], ["y"], sparse_value=onnx.helper.make_sparse_tensor(
         helper.make_tensor("v", TensorProto.FLOAT, [1], [1]), helper.make_tensor("i", TensorProto.INT64, [1], [0]), [1 << 36]))], {}, ["y"]), "bytes"),
+    "scanned more often than there is": (lambda: one_node("Scan", "f32[2, 3]", "f32[2, 3]", num_scan_inputs=HUGE, body=body(
+        [node("Add", "a b", "c")], "a b", "c")), "num_scan_inputs"),
+    "blocks of words": (lambda: one_node("Col2Im", "string[2, 12, 12]", i64(5, 5), i64(2, 3), opset=18), "needs numbers"),
+    "a loop that carries nothing on": (lambda: model([helper.make_node("Loop", ["", "c", ""], ["y"], body=body(
+        [node("IsNaN", "x", "on"), node("Identity", "a", "b")], "i go a", "on b"))], {"x": "f32[]", "c": "bool[]"}, ["y"]), ""),
+    "a norm along an axis far away": (lambda: one_node("LayerNormalization", "f32[2, 3, 4, 5]", "f32[3, 4, 5]", "u32[3, 4, 5]", outputs=3,
+                                                       axis=1 << 31), "axis"),
     "a loop without end": (lambda: endless("always"), "iterations"),
     "a loop that the data does not end": (lambda: endless("data"), "iterations"),
     "loops in loops": (lambda: loops_in_loops(4), ""),

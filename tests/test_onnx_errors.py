@@ -96,6 +96,19 @@ def test_external_data_of_a_model_without_a_path(tmp_path):
     assert "give the path of the model" in refusal(m)
 
 
+def test_external_data_of_attributes_is_not_looked_for_where_the_process_stands(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.arange(2.0, dtype=np.float32).tofile("weights.bin")
+    tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[2], data_location=TensorProto.EXTERNAL)
+    tensor.external_data.add(key="location", value="weights.bin")
+    body = helper.make_graph([helper.make_node("StringSplit", ["x"], ["a", "b"])], "body", [], [onnx.ValueInfoProto(name=n) for n in "abw"], [tensor])
+    branch = helper.make_node("If", ["c"], ["p", "q", "r"], then_branch=body, else_branch=body)
+    encoder = helper.make_node("LabelEncoder", ["x"], ["r"], domain="ai.onnx.ml", keys_strings=["a", "b"], values_tensor=tensor)
+    for node, read in ((encoder, load), (helper.make_node("Constant", [], ["r"], value=tensor), load), (branch, onnx_script.load)):
+        with pytest.raises(ModelError, match="tensor 'w'.*a file of its own|a file of its own.*tensor 'w'"):
+            read(model([node], {"x": "string[3]", "c": "bool[]"}, ["r"], opset=20, domains={"ai.onnx.ml": 4}))
+
+
 @pytest.mark.parametrize("dims", [[0, 1 << 62, 1 << 62], [1] * 100])
 def test_external_data_of_shapes_that_numpy_does_not_have(tmp_path, dims):
     (tmp_path / "weights.bin").write_bytes(bytes(48))

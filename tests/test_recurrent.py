@@ -5,10 +5,16 @@ import pytest
 from compare import assert_close
 
 from pelton.ir.evaluate import evaluate
-from pelton.ir.graph import Builder
+from pelton.ir.graph import Builder, Graph
 from pelton.ir.verify import verify
 from pelton.ops import get
-from pelton.plan.recurrent import GATES, split_recurrent, whole
+from pelton.passes.decompose import decompose, expansion
+
+LAYER_OPS = ("lstm", "gru", "rnn")
+
+
+def split_recurrent(graph: Graph) -> Graph:
+    return decompose(graph, lambda graph, node: node.op.name not in LAYER_OPS)
 
 
 def layer(op, types, attrs, free=()):
@@ -19,7 +25,7 @@ def layer(op, types, attrs, free=()):
     return graph, {v.name: a for v, a in zip(values, arrays) if v in graph.inputs}
 
 
-LAYERS = [pytest.param(*example[1:], id=example[0]) for example in draw.examples() if example[1].name in GATES]
+LAYERS = [pytest.param(*example[1:], id=example[0]) for example in draw.examples() if example[1].name in LAYER_OPS]
 
 
 @pytest.mark.parametrize("op, types, attrs", LAYERS)
@@ -29,7 +35,7 @@ def test_split_layers_compute_the_same(op, types, attrs):
     verify(split)
     assert_close(evaluate(split, inputs), evaluate(graph, inputs))
     names = {n.op.name for n in split.nodes}
-    if whole(graph, graph.nodes[0]) is None:
+    if expansion(graph.nodes[0]) is not None:
         assert op.name not in names and f"{op.name}_steps" in names
         assert {n.name for n in split.nodes} == {"layer"}
     else:
@@ -52,7 +58,7 @@ def test_layers_whose_weights_are_fed_are_split_too(op, types, attrs, free):
     split = split_recurrent(graph)
     verify(split)
     assert_close(evaluate(split, inputs), evaluate(graph, inputs))
-    assert (f"{op.name}_steps" in {n.op.name for n in split.nodes}) == (whole(graph, graph.nodes[0]) is None)
+    assert (f"{op.name}_steps" in {n.op.name for n in split.nodes}) == (expansion(graph.nodes[0]) is not None)
 
 
 def test_two_layers_and_other_nodes_keep_their_places():
@@ -72,9 +78,3 @@ def test_two_layers_and_other_nodes_keep_their_places():
     assert split.outputs == graph.outputs
     inputs = {"x": rng.standard_normal((4, 3, 7)).astype(np.float32)}
     assert_close(evaluate(split, inputs), evaluate(graph, inputs))
-
-
-def test_a_graph_without_recurrence_is_given_back():
-    b = Builder()
-    graph = b.graph(b.emit(get("relu"), (b.input(draw.TensorType.parse("f32[3]"), "x"),)))
-    assert split_recurrent(graph) is graph

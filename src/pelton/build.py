@@ -23,10 +23,9 @@ from pelton.kernels.compile import Compiler, compiler_id
 from pelton.kernels.template import Target
 from pelton.options import Options, cache_directory
 from pelton.passes import pipeline
-from pelton.passes.decompose import decompose
-from pelton.passes.widen import widen
+from pelton.passes.decompose import decompose, expansion
+from pelton.passes.widen import narrow, widen
 from pelton.plan import demand, fuse, lower, place, region, ways
-from pelton.plan.recurrent import GATES, split_recurrent, whole
 from pelton.plan.script import assemble
 from pelton.runtime import Engine, ScriptEngine
 from pelton.tune import cache, candidates, chains, layouts, search
@@ -164,9 +163,9 @@ def spelled(graph: Graph, claim: Callable[[region.Region], str | None]) -> Graph
         return claim(region.cut(graph, (node,), (node,))) is None
 
     def takes(graph: Graph, node: Node) -> bool:
-        return node.op.name in GATES and whole(graph, node) is None or claimed(graph, node)
-    graph = widen(graph, takes)                                   # first what kernels take as a whole
-    return widen(decompose(split_recurrent(graph), claimed), takes)
+        return claimed(graph, node) or not any(narrow(v.type.dtype) for v in (*node.inputs, *node.outputs)) and expansion(node) is not None
+    graph = widen(graph, takes)                                   # first what kernels take as a whole, or all parts of it
+    return widen(decompose(graph, claimed), claimed)
 
 
 def describe_target(options: Options) -> tuple[Target, Mapping]:

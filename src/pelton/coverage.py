@@ -2,19 +2,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from pelton.build import describe_target, plan
 from pelton.errors import BuildError, ModelError
 from pelton.importers import onnx as importer
-from pelton.importers import onnx_names, onnx_script
-from pelton.importers.imported import Imported, OnData, Shape
+from pelton.importers import onnx_script
+from pelton.importers.imported import Imported, Info, OnData, Shape
 from pelton.importers.onnx_file import Source, read
 from pelton.importers.onnx_inputs import USUAL
 from pelton.importers.onnx_program import Program
-from pelton.importers.onnx_reading import Items
+from pelton.importers.onnx_reading import kind_of
 from pelton.importers.onnx_scope import Broken, Met, Scope, called, domain_of
 from pelton.ir.graph import Value
 from pelton.options import Options
@@ -77,45 +77,36 @@ def check(model: Any, shapes: Mapping[str, Shape] | None = None, outputs: Sequen
     options = Options(strict=strict)
     if isinstance(found, OnData):
         try:
-            return _scripted(source, onnx_script.load(source, shapes, outputs), options)
+            script = onnx_script.load(source, shapes, outputs)
+            return _planned(source, script.met, script.programs, script.info, options)
         except ModelError as e:
             found = e
     if isinstance(found, ModelError):
         return _refused(source, program, found, shapes, outputs)
-    graph, _ = pipeline.run(found.graph, options)
-    problems: tuple[Problem, ...] = ()
-    on_host: set[str] = set()
-    try:
-        placed, _, _ = plan(graph, options, describe_target(options)[0])
-        on_host = {t.node.name for t in placed.tasks if not isinstance(t.what, Region)}
-    except BuildError as e:
-        problems = (Problem(*_apart(str(e), "")),)
-    return Coverage(source.name, _spelled(found.info.opsets), problems, _counted(program, found, on_host), found.info.warnings)
+    return _planned(source, program.met, (found,), found.info, options)
 
 
-def _scripted(source: Source, found: onnx_script.Scripted, options: Options) -> Coverage:
-    """The same of a model that becomes a script: what runs between its engines is on the host, but for control flow."""
-    problems: list[Problem] = []
-    on_host, written = {name.rpartition("(node ")[2][1:-2] for name in found.host}, Counter[str]()
-    for program in found.programs:
-        written.update(n.name for n in program.graph.nodes)
+def _planned(source: Source, met: Sequence[Met], programs: Sequence[Imported], info: Info, options: Options) -> Coverage:
+    """Nodes of the main graph by operator, each by the worst that becomes of what was written for it."""
+    problems, on_host, alive = list[Problem](), set[str](), {(n.name, n.op.name) for p in programs for n in p.graph.nodes}
+    for program in programs:
         graph, _ = pipeline.run(program.graph, options)
         try:
             on_host |= {t.node.name for t in plan(graph, options, describe_target(options)[0])[0].tasks if not isinstance(t.what, Region)}
         except BuildError as e:
             problems.append(Problem(*_apart(str(e), "")))
-    kinds: dict[tuple[str, str], Counter[str]] = {}
+    counts: dict[tuple[str, str], Counter[str]] = {}
     named: dict[tuple[str, str], list[str]] = {}
-    for node in source.model.graph.node:
-        key, name = (domain_of(node.domain), node.op_type), called(node)
-        host = name in on_host
-        flow = bool(onnx_names.subgraphs(node))
-        kinds.setdefault(key, Counter())["host" if host else "native" if written[name] == 1 else "decomposed" if flow or written[name] else "constant"] += 1
-        if host:
-            named.setdefault(key, []).append(name)
-    operators = tuple(Operator(domain or "ai.onnx", op, found.info.opsets.get(domain, 0), sum(counts.values()), **counts,
-                               on_host=tuple(named.get((domain, op), ()))) for (domain, op), counts in sorted(kinds.items()))
-    return Coverage(source.name, _spelled(found.info.opsets), tuple(problems), operators, found.info.warnings)
+    for m in met:
+        key = (domain_of(m.node.domain), m.node.op_type)
+        live = [n.name for n in m.written if (n.name, n.op.name) in alive]
+        kind = m.step or ("host" if on_host.intersection(live) else "constant" if not live else "native" if len(live) == 1 else "decomposed")
+        counts.setdefault(key, Counter())[kind] += 1
+        if kind == "host":
+            named.setdefault(key, []).append(called(m.node))
+    operators = tuple(Operator(domain or "ai.onnx", op, info.opsets.get(domain, 0), sum(kinds.values()), **kinds,
+                               on_host=tuple(named.get((domain, op), ()))) for (domain, op), kinds in sorted(counts.items()))
+    return Coverage(source.name, _spelled(info.opsets), tuple(problems), operators, info.warnings)
 
 
 def _refused(source: Source, program: Program, error: ModelError, shapes: Mapping[str, Shape] | None, outputs: Sequence[str] | None) -> Coverage:
@@ -146,7 +137,7 @@ def _usual(source: Source, shapes: Mapping[str, Shape]) -> dict[str, tuple[int, 
 
 def _problem(program: Program, met: Met, text: str, opsets: Mapping[str, int]) -> Problem:
     node, domain, where = met.node, domain_of(met.node.domain), program.where(met.node, Scope(opsets))
-    inputs = tuple(str(x.type) if isinstance(x, Value) else "a sequence" if isinstance(x, Items) else "unknown" if isinstance(x, Broken) else "absent"
+    inputs = tuple(str(x.type) if isinstance(x, Value) else "unknown" if isinstance(x, Broken) else "absent" if x is None else kind_of(x)
                    for x in met.inputs)
     return Problem(*_apart(text, f" ({where})"), called(node), node.op_type, domain or "ai.onnx", opsets.get(domain, 0), inputs)
 
@@ -155,19 +146,3 @@ def _apart(text: str, where: str) -> tuple[str, str]:
     """A message as the reason and what to do, which stands behind its last semicolon."""
     reason, semicolon, advice = text.removesuffix(where).rpartition("; ")
     return (reason, advice) if semicolon else (advice, ADVICE)
-
-
-def _counted(program: Program, found: Imported, on_host: Container[str]) -> tuple[Operator, ...]:
-    """Nodes of the main graph by operator, each by the worst that becomes of what was written for it."""
-    alive = {(n.name, n.op.name) for n in found.graph.nodes}
-    counts: dict[tuple[str, str], Counter[str]] = {}
-    named: dict[tuple[str, str], list[str]] = {}
-    for met in program.met:
-        key = (domain_of(met.node.domain), met.node.op_type)
-        live = [n for n in met.written if (n.name, n.op.name) in alive]
-        host = any(n.name in on_host for n in live)
-        counts.setdefault(key, Counter())["host" if host else "constant" if not live else "native" if len(live) == 1 else "decomposed"] += 1
-        if host:
-            named.setdefault(key, []).append(called(met.node))
-    return tuple(Operator(domain or "ai.onnx", op, found.info.opsets.get(domain, 0), sum(kinds.values()), **kinds,
-                          on_host=tuple(named.get((domain, op), ()))) for (domain, op), kinds in sorted(counts.items()))

@@ -9,14 +9,13 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import numpy_helper
 
 from pelton.build import compiled, scripted
 from pelton.errors import InputError, ModelError
 from pelton.importers import Imported
 from pelton.importers import onnx as importer
 from pelton.importers.imported import OnData
-from pelton.importers.onnx_file import read
+from pelton.importers.onnx_file import array_of, read
 from pelton.options import Options
 from pelton.runtime import Engine
 
@@ -34,7 +33,8 @@ class Fitted:
 
     def __init__(self, model: str | os.PathLike | bytes | onnx.ModelProto, options: Options | None = None):
         self._source = model
-        self._graph = read(model).model.graph
+        self._found = read(model)
+        self._graph = self._found.model.graph
         self._options = options or Options()
         self._stored = {t.name: t for t in self._graph.initializer}
         self._engines: OrderedDict[tuple, tuple[Engine, frozenset[str]]] = OrderedDict()
@@ -58,7 +58,7 @@ class Fitted:
         unknown = [n for n in inputs if n not in self.names]
         if unknown:
             raise InputError(f"there is no input {unknown[0]!r}; the model's are {', '.join(map(repr, self.names)) or 'none'}")
-        replaced = frozenset(n for n, a in inputs.items() if n in self._stored and not np.array_equal(numpy_helper.to_array(self._stored[n]), a))
+        replaced = frozenset(n for n, a in inputs.items() if n in self._stored and not np.array_equal(array_of(self._stored[n], self._found), a))
         given = {n: a for n, a in inputs.items() if n in replaced or n not in self._stored}
         engine, constant = self._engine(given, replaced)
         return engine.run({n: a for n, a in given.items() if n not in constant})

@@ -31,13 +31,15 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as cache:
         kinds = {"model": cases.model_case(corpus, Path(cache)), "graph": cases.graph_case(Path(cache)),
                  "engine": engines.engine_case(engines.originals(Path(cache)) if a.kind in ("", "engine") else [])}
-        asked = [(kind, first + i) for kind in kinds if a.kind in ("", kind) for i in range(a.runs // SHARE[kind])]
+        asked = [(kind, first + i) for kind in kinds if a.kind in ("", kind) for i in range(max(a.runs // SHARE[kind], 1))]
         for e in pool.run(kinds, asked, a.children):
             ended[e.kind, e.how] += 1
             if e.bad:
                 found[e.cause].append(e)
+                small = " --small" if a.small else ""
+                print(f"{e.kind} {e.seed}: {e.how} after {e.seconds:.1f} s; again: python -m fuzz --kind {e.kind} --seed {e.seed} --runs 1{small}", flush=True)
                 if len(found[e.cause]) == 1:
-                    print(f"{e.kind} {e.seed}: {e.how} after {e.seconds:.1f} s\n{e.detail}\n", flush=True)
+                    print(f"{e.detail}\n", flush=True)
                     if a.keep is not None and e.kind == "model":
                         a.keep.mkdir(parents=True, exist_ok=True)
                         (a.keep / f"{e.kind}-{e.seed}.onnx").write_bytes(cases.damaged(e.seed, corpus))

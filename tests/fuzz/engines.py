@@ -2,31 +2,36 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from handmade import chain
 from onnx_models import one_node
+from script_models import MODELS
 from test_engine_file import forge, with_host_step
 
 from pelton.build import build
-from pelton.engine import file
+from pelton.engine import file, script_file
 from pelton.engine.engine import Engine as Plain
+from pelton.engine.script import Script
 from pelton.options import Options
-from pelton.runtime import Engine
+from pelton.runtime import Engine, ScriptEngine
 from pelton.runtime.arrays import drawn
 
 from . import mutate
 
+SCRIPTS = ("nonzero_gather", "loop_in_a_branch", "scanned_rnn", "parts_of_a_sequence")
 RUNS = 1 << 24                  # bytes of inputs and outputs up to which a damaged engine is run
 
 
 def originals(cache: Path) -> list[bytes]:
-    """Engines with kernels, with sizes that a run decides, with host steps, and with strings."""
+    """Engines with kernels, with sizes that a run decides, with host steps, with strings; and scripts over engines, some with blocks in them."""
     models = (one_node("Equal", "string[3]", "string[3]", opset=19), one_node("Sum", "f32[n, 3]", "f32[3]"),
               one_node("MatMul", "f32[n, 4]", np.ones((4, 5), np.float32)))
     made = [file.to_bytes(chain(100)), file.to_bytes(with_host_step())]
-    return made + [build(m, options=Options(level=0, threads=2, cache_dir=cache)).tobytes() for m in models]
+    decided = (MODELS[name]()[0] for name in SCRIPTS)
+    return made + [build(m, options=Options(level=0, threads=2, cache_dir=cache, max_iterations=1000)).tobytes() for m in (*models, *decided)]
 
 
 def damaged(data: bytes, rng: random.Random) -> bytes:
@@ -38,11 +43,14 @@ def engine_case(engines: list[bytes]):
     def case(seed: int) -> str:
         rng = random.Random(seed)
         original = rng.choice(engines)
-        plain = file.read(damaged(original, rng), verify=rng.random() < 0.3)
+        found = script_file.read(damaged(original, rng), verify=rng.random() < 0.3)
+        if isinstance(found, Script):
+            return run_script(found, script_file.read(original), seed)
+        plain = found
         engine = Engine(plain)
         context = engine.context(threads=2)
         size = sum(p.nbytes for p in (*plain.inputs, *plain.outputs) if all(isinstance(d, int) for d in p.shape))
-        if size > RUNS or not _harmless(plain, file.read(original)):
+        if size > RUNS or not _harmless(plain, script_file.read(original)):
             return "loaded"
         shapes = engine.shapes()
         feeds = drawn(engine.inputs, seed) if not engine.symbols else {
@@ -50,6 +58,18 @@ def engine_case(engines: list[bytes]):
         context.run(feeds)
         return "run"
     return case
+
+
+def run_script(found: Script, original: Script, seed: int) -> str:
+    engine = ScriptEngine(found)
+    shapes = engine.shapes()
+    ports = [replace(p, shape=shapes[p.name]) for p in engine.inputs]
+    if sum(p.nbytes for p in ports) > RUNS or found.iterations > 1000 or len(found.engines) != len(original.engines):
+        return "script loaded"
+    if not all(_harmless(e, o) for e, o in zip(found.engines, original.engines)):
+        return "script loaded"
+    engine.run(drawn(ports, seed))
+    return "script run"
 
 
 def _harmless(plain: Plain, original: Plain) -> bool:

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import warnings
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import ml_dtypes
@@ -13,10 +13,18 @@ from onnx import helper, numpy_helper
 from compare import tolerance
 from onnx.reference import ReferenceEvaluator
 
-from .operators import CODES, PROPOSALS
+from pelton.importers import onnx as importer
+from pelton.importers.onnx_names import read_by
+from pelton.errors import Error
+from pelton.ir.evaluate import evaluate
 
-OPSET, IR = 21, 10
+from . import operators_decided, operators_quantized  # noqa: F401  (they propose, too)
+from .operators import CODES, DECIDED, PROPOSALS
+from .operators_quantized import MICROSOFT, ML
+
+OPSETS, IR = {"": 21, ML: 3, MICROSOFT: 1}, 10
 LARGEST = 4096                  # elements of a value
+ROUGH = ("Erf",)                # of which the onnx package has a reference in float32 alone
 SHAKES = 2
 # relative changes of every value, to learn how much rounding may matter
 STEPS = {"float64": 2.0 ** -46, "float32": 2.0 ** -20, "float16": 2.0 ** -9, "bfloat16": 2.0 ** -6}
@@ -29,12 +37,15 @@ class Program:
 
     rng: np.random.Generator
     open_sizes: bool = False
+    decided: bool = False                                       # the data decides of some of it
+    prefix: str = ""                                            # of all names in a graph within a graph
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
     shaken: dict[str, list[np.ndarray]] = field(default_factory=dict)
     inputs: list[str] = field(default_factory=list)
     constants: list[str] = field(default_factory=list)
-    names: dict[int, str] = field(default_factory=dict)         # size → the dimension's name, where one has one
+    around: list[str] = field(default_factory=list)             # values that a graph within a graph sees
+    bodies: int = 0
 
     # --- what proposals ask for
 
@@ -47,16 +58,32 @@ class Program:
     def pick(self, *dtypes: str, rank: int | None = None, like: str = "") -> str:
         """A value of one of these types; `like`: one that broadcasts with that one. The newest are the likeliest; what is not there is made."""
         dtype = self.either(*dtypes)
-        names = [n for n in (*self.inputs, *(o for m in self.nodes for o in m.output)) if self.arrays[n].dtype.name == dtype
+        names = [n for n in self.seen() if self.arrays[n].dtype.name == dtype
                  and (rank is None or self.arrays[n].ndim == rank) and (not like or self.fits(n, like))]
         if names and self.rng.random() < 0.85:
-            return names[-1 - int(self.rng.integers(min(len(names), 1 + int(self.rng.exponential(3)))))]
+            return self.newest(names)
         if like:
             shape = self.arrays[like].shape
             return self.random(dtype, *self.either(shape, shape[-1:], tuple(1 for _ in shape), (), shape)) if self.rng.random() < 0.5 else \
                 self.input(dtype, self.either(shape, shape[1:], ()))
         shapes = [s for s in _SHAPES if rank in (None, len(s))]
         return self.input(dtype, self.either(*shapes))
+
+    def seen(self) -> list[str]:
+        return [*self.around, *self.inputs, *self.made()]
+
+    def made(self) -> list[str]:
+        return [o for n in self.nodes for o in n.output]
+
+    def newest(self, names: list[str]) -> str:
+        return names[-1 - int(self.rng.integers(min(len(names), 1 + int(self.rng.exponential(3)))))]
+
+    def some(self, dtype: str, test: Callable[[np.ndarray], bool]) -> str:
+        """A value of a type for which the test holds."""
+        names = [n for n in self.seen() if self.arrays[n].dtype.name == dtype and test(self.arrays[n])]
+        if not names:
+            raise LookupError
+        return self.newest(names)
 
     def fits(self, one: str, other: str) -> bool:
         return all(a == b or 1 in (a, b) for a, b in zip(self.arrays[one].shape[::-1], self.arrays[other].shape[::-1]))
@@ -69,23 +96,54 @@ class Program:
         return np.asarray(self.rng.uniform(-1.5, 2, shape)).astype(_numpy(dtype))
 
     def random(self, dtype: str, *shape: int) -> str:
-        """A constant."""
-        return self.constant(self.drawn(dtype, shape))
+        """A constant that is data: sums of it may cancel out, so it is shaken like what is computed."""
+        array = self.drawn(dtype, shape)
+        name = self.constant(array)
+        self.hold(name, array, [self.shake(array) for _ in range(SHAKES)])
+        return name
 
     def constant(self, array) -> str:
-        name = f"c{len(self.constants)}"
+        name = f"{self.prefix}c{len(self.constants)}"
         self.constants.append(name)
         self.hold(name, np.asarray(array), [np.asarray(array)] * SHAKES)
         return name
 
     def input(self, dtype: str, shape: Sequence[int]) -> str:
+        if self.prefix:                                             # a graph within a graph gets no more inputs than it has
+            return self.random(dtype, *shape)
         name, array = f"x{len(self.inputs)}", self.drawn(dtype, shape)
         self.inputs.append(name)
-        self.hold(name, array, [array] * SHAKES)
+        self.hold(name, array, [self.shake(array) for _ in range(SHAKES)])
         return name
 
     def hold(self, name: str, array: np.ndarray, shaken: list[np.ndarray]) -> None:
         self.arrays[name], self.shaken[name] = array, shaken
+
+    # --- graphs within this one
+
+    def inner(self, count: int, given: Mapping[str, np.ndarray]) -> Program:
+        """A graph within this one, grown a little from what there is here and from inputs of its own, `given` with what they are at first."""
+        self.bodies += 1
+        inside = Program(self.rng, decided=self.decided and not self.prefix, prefix=f"{self.prefix}b{self.bodies}.", arrays=dict(self.arrays),
+                         shaken=dict(self.shaken))
+        for name, array in given.items():
+            inside.hold(inside.called(name), np.asarray(array), [np.asarray(array)] * SHAKES)
+        inside.around = [*self.seen(), *map(inside.called, given)]
+        return inside.grow(count)
+
+    def called(self, name: str) -> str:
+        return self.prefix + name
+
+    def fresh(self) -> str:
+        return f"{self.prefix}v{len(self.made())}"
+
+    def body(self, given: Sequence[str], outputs: Sequence[str]) -> onnx.GraphProto:
+        def typed(name: str) -> onnx.ValueInfoProto:
+            return helper.make_tensor_value_info(name, CODES[self.arrays[name].dtype.name], None)
+        if not outputs:
+            raise LookupError
+        return helper.make_graph(self.nodes, "body", [typed(self.called(n)) for n in given], [typed(n) for n in outputs],
+                                 [numpy_helper.from_array(self.arrays[n], n) for n in self.constants])
 
     # --- growth
 
@@ -94,10 +152,12 @@ class Program:
             if len(self.nodes) >= count:
                 break
             kept = len(self.inputs), len(self.constants)
+            proposals = [*PROPOSALS, *2 * DECIDED] if self.decided else PROPOSALS
             try:
-                op, inputs, outputs, attrs = PROPOSALS[self.rng.integers(len(PROPOSALS))](self)
-                first = sum(len(n.output) for n in self.nodes)
-                node = helper.make_node(op, inputs, [f"v{first + i}" for i in range(outputs)], f"n{len(self.nodes)}", **attrs)
+                op, inputs, outputs, attrs = proposals[self.rng.integers(len(proposals))](self)
+                first = len(self.made())
+                names = [f"{self.prefix}v{first + i}" for i in range(outputs)]
+                node = helper.make_node(op, inputs, names, f"{self.prefix}n{len(self.nodes)}", **attrs)
                 fits = self.take(node)
             except (LookupError, ValueError):                # nothing there that it could be done to
                 fits = False
@@ -110,11 +170,11 @@ class Program:
 
     def take(self, node: onnx.NodeProto) -> bool:
         """Adds the node, if the reference can run it and its results can be told from rounding."""
-        run = evaluated(node)
-        results = run({n: self.arrays[n] for n in node.input if n})
+        run, reads = evaluated(node, self.constants), sorted(read_by(node))
+        results = run({n: self.arrays[n] for n in reads})
         if results is None:
             return False
-        moved = [run({n: self.shaken[n][k] for n in node.input if n}) for k in range(SHAKES)]
+        moved = [run({n: self.shaken[n][k] for n in reads}) for k in range(SHAKES)]
         for i, a in enumerate(results):
             if not sane(a) or any(m is None or not sane(m[i]) or m[i].shape != a.shape or not near(a, m[i]) for m in moved):
                 return False
@@ -133,13 +193,13 @@ class Program:
         """These nodes as a model, what to feed it, and its outputs: what nobody reads, and some of what lies between. What left out nodes would have made
         is an input."""
         nodes = self.nodes if nodes is None else nodes
-        made, read = {o for n in nodes for o in n.output}, {i for n in nodes for i in n.input if i}
+        made, read = {o for n in nodes for o in n.output}, set().union(*map(read_by, nodes))
         outputs = [o for n in nodes for o in n.output if o not in read or zlib.crc32(o.encode()) % 5 == 0]
         inputs = [n for n in self.arrays if n in read and n not in made and n not in self.constants]
         constants = [n for n in self.constants if n in read]
-        graph = helper.make_graph(nodes, "fuzz", [self.info(n) for n in inputs], [onnx.ValueInfoProto(name=n) for n in outputs],
-                                  [numpy_helper.from_array(self.arrays[n], n) for n in constants])
-        m = helper.make_model(graph, ir_version=IR, opset_imports=[helper.make_opsetid("", OPSET)])
+        declared = [helper.make_tensor_value_info(n, CODES[self.arrays[n].dtype.name], None) for n in outputs]
+        graph = helper.make_graph(nodes, "fuzz", [self.info(n) for n in inputs], declared, [numpy_helper.from_array(self.arrays[n], n) for n in constants])
+        m = helper.make_model(graph, ir_version=IR, opset_imports=[helper.make_opsetid(d, v) for d, v in OPSETS.items()])
         return m, {n: self.arrays[n] for n in inputs}, outputs
 
     def info(self, name: str) -> onnx.ValueInfoProto:
@@ -182,19 +242,25 @@ def near(a: np.ndarray, b: np.ndarray) -> bool:
     return not a.size or np.abs(wide - b.astype(np.float64)).max() <= 0.03 * np.abs(wide).max()
 
 
-def evaluated(node: onnx.NodeProto) -> Callable[[dict[str, np.ndarray]], list[np.ndarray] | None]:
-    """The reference of one node; it gives None for what it cannot do, or will not."""
+def evaluated(node: onnx.NodeProto, constants: Sequence[str]) -> Callable[[dict[str, np.ndarray]], list[np.ndarray] | None]:
+    """The reference of one node: the onnx package's, and where that has none, what the importer says that the operator means, in float64. It gives None for
+    what it cannot do, or will not."""
     def run(feeds: dict[str, np.ndarray]) -> list[np.ndarray] | None:
-        graph = helper.make_graph([node], "one", [helper.make_tensor_value_info(n, CODES[a.dtype.name], a.shape) for n, a in feeds.items()],
-                                  [onnx.ValueInfoProto(name=o) for o in node.output])
-        m = helper.make_model(graph, ir_version=IR, opset_imports=[helper.make_opsetid("", OPSET)])
+        held = [numpy_helper.from_array(np.asarray(a), n) for n, a in feeds.items() if n in constants]
+        inputs = {n: a for n, a in feeds.items() if n not in constants}
+        graph = helper.make_graph([node], "one", [helper.make_tensor_value_info(n, CODES[a.dtype.name], a.shape) for n, a in inputs.items()],
+                                  [onnx.ValueInfoProto(name=o) for o in node.output], held)
+        m = helper.make_model(graph, ir_version=IR, opset_imports=[helper.make_opsetid(d, v) for d, v in OPSETS.items()])
         try:
             with np.errstate(all="ignore"), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
+                if node.domain == MICROSOFT or node.op_type in ROUGH:
+                    meant = evaluate(importer.load(m).graph, inputs)
+                    return [meant[o] for o in node.output]
                 inferred = onnx.shape_inference.infer_shapes(m, check_type=True, strict_mode=True)
-                found = [np.asarray(a) for a in ReferenceEvaluator(m).run(None, feeds)]
+                found = [np.asarray(a) for a in ReferenceEvaluator(m).run(None, inputs)]
         except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError,
-                ValueError, AssertionError):
+                ValueError, AssertionError, Error):
             return None
         declared = [v.type.tensor_type.elem_type for v in inferred.graph.output]
         return None if any(CODES.get(a.dtype.name) != d for a, d in zip(found, declared)) else found
@@ -202,10 +268,10 @@ def evaluated(node: onnx.NodeProto) -> Callable[[dict[str, np.ndarray]], list[np
 
 
 def program(seed: int) -> Program:
-    """The random graph of a seed: 5 to 40 nodes; every third one has open sizes."""
+    """The random graph of a seed: 5 to 40 nodes; every third one has open sizes, of every fourth one the data decides."""
     rng = np.random.default_rng(seed)
     count = int(rng.integers(5, 41))
-    return Program(rng, open_sizes=seed % 3 == 0).grow(count)
+    return Program(rng, open_sizes=seed % 3 == 0, decided=seed % 4 == 1).grow(count)
 
 
 def shrunk(nodes: list[onnx.NodeProto], fails: Callable[[list[onnx.NodeProto]], bool]) -> list[onnx.NodeProto]:

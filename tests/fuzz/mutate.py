@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import onnx
+from google.protobuf.message import DecodeError
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
 
 NUMBERS = (0, 1, -1, 2, 3, 5, 7, -2, 16, 64, 255, 1000, -7, 1 << 15, 1 << 20, 1 << 31, -(1 << 31), 1 << 40, (1 << 62) + 1, (1 << 63) - 1, -(1 << 63))
@@ -25,7 +26,7 @@ def mutated(seed: bytes, rng: random.Random) -> bytes:
         change = rng.choice(CHANGES)
         try:
             change(m, rng)
-        except (ValueError, TypeError, IndexError, onnx.checker.ValidationError):          # nothing there to be changed in this way
+        except (ValueError, TypeError, IndexError, DecodeError, onnx.checker.ValidationError):          # nothing there to be changed in this way
             continue
     return m.SerializeToString() if rng.random() < 0.97 else bytes_changed(m.SerializeToString(), rng)
 
@@ -208,9 +209,10 @@ _KINDS = ("INT", "FLOAT", "STRING", "INTS", "FLOATS", "STRINGS")
 def _swap_graphs(m: ModelProto, rng: random.Random) -> None:
     """The bodies of two attributes change places."""
     one, other = rng.sample([a for n in _nodes(m) for a in n.attribute if a.type == AttributeProto.GRAPH], 2)
-    kept = GraphProto.FromString(one.g.SerializeToString())
-    one.g.CopyFrom(other.g)
-    other.g.CopyFrom(kept)
+    kept, new = one.g.SerializeToString(), other.g.SerializeToString()
+    if kept not in new and new not in kept:                  # one within the other goes away with it
+        one.g.CopyFrom(GraphProto.FromString(new))
+        other.g.CopyFrom(GraphProto.FromString(kept))
 
 
 # --- changes of types, constants, and the whole

@@ -1,11 +1,11 @@
 """The operators that random graphs are made of: each proposal picks operands that fit and gives a node, as onnx.helper.make_node takes it."""
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
-from onnx import TensorProto
+from onnx import GraphProto, NodeProto, TensorProto
 
 FLOATS = ("float32", "float32", "float32", "float32", "float64", "float16", "bfloat16")
 INTEGERS = ("int64", "int32", "int8", "uint8", "int16", "uint16", "uint32", "uint64")
@@ -26,15 +26,25 @@ class Graph(Protocol):
     def array(self, name: str) -> np.ndarray: ...
     def random(self, dtype: str, *shape: int) -> str: ...
     def either(self, *choices): ...
+    def input(self, dtype: str, shape: Sequence[int]) -> str: ...
+    def some(self, dtype: str, test: Callable[[np.ndarray], bool]) -> str: ...
+    # graphs within graphs
+    def inner(self, count: int, given: Mapping[str, np.ndarray]) -> Graph: ...
+    def called(self, name: str) -> str: ...
+    def fresh(self) -> str: ...
+    def take(self, node: NodeProto) -> bool: ...
+    def made(self) -> list[str]: ...
+    def body(self, given: Sequence[str], outputs: Sequence[str]) -> GraphProto: ...
 
 
 Proposal = Callable[[Graph], Proposed]
 PROPOSALS: list[Proposal] = []
+DECIDED: list[Proposal] = []                        # those that make a script of a model
 
 
-def proposes(weight: int = 1) -> Callable[[Proposal], Proposal]:
+def proposes(weight: int = 1, into: list[Proposal] = PROPOSALS) -> Callable[[Proposal], Proposal]:
     def declare(proposal: Proposal) -> Proposal:
-        PROPOSALS.extend([proposal] * weight)
+        into.extend([proposal] * weight)
         return proposal
     return declare
 
@@ -147,7 +157,7 @@ def gemm(g: Graph) -> Proposed:
 def conv(g: Graph) -> Proposed:
     x = g.pick("float32", rank=g.either(3, 4))
     _, c, *space = _shape(g, x)
-    group = g.either(1, 1, c)
+    group = g.either(1, 1, max(c, 1))
     kernel = [int(g.rng.integers(1, min(3, s) + 1)) for s in space]
     attrs = {"strides": [g.either(1, 1, 2)] * len(space), "pads": [g.either(0, 1)] * 2 * len(space), "group": group}
     out = group * int(g.rng.integers(1, 4))
@@ -335,7 +345,12 @@ def triangle(g: Graph) -> Proposed:
 
 @proposes()
 def blocks(g: Graph) -> Proposed:
-    return g.either("DepthToSpace", "SpaceToDepth"), [g.pick("float32", rank=4)], 1, {"blocksize": 2}
+    x = g.pick("float32", rank=4)
+    op = g.either("DepthToSpace", "SpaceToDepth")
+    _, c, h, w = _shape(g, x)
+    if c % 4 if op == "DepthToSpace" else h % 2 or w % 2:
+        raise LookupError
+    return op, [x], 1, {"blocksize": 2}
 
 
 @proposes()

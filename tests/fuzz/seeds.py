@@ -10,15 +10,18 @@ from models import inverted_residuals, small_cnn
 from onnx import TensorProto, helper
 from onnx_cases import CASES
 from onnx_models import model, one_node
+from script_models import MODELS
 
 
 @cache
 def small() -> tuple[bytes, ...]:
-    """What takes no time to make: the importer's cases, our networks, graphs with graphs and functions in them, and the files of the onnx package."""
+    """What takes no time to make: the importer's cases, our networks, graphs with graphs and functions in them, models of which the data decides what runs,
+    and the files of the onnx package."""
     cases = [one_node(op, *operands, **attrs) for op, *operands, attrs in CASES]
     data = Path(onnx.__file__).parent / "backend" / "test" / "data"
+    decided = [make()[0] for make in MODELS.values()]
     files = [p.read_bytes() for p in sorted(data.glob("*/*/model.onnx"))]
-    return (*(m.SerializeToString() for m in (*cases, small_cnn(size=12), inverted_residuals(size=8), *4 * nested())), *files)
+    return (*(m.SerializeToString() for m in (*cases, small_cnn(size=12), inverted_residuals(size=8), *4 * nested(), *decided)), *files)
 
 
 @cache

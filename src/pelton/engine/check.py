@@ -33,55 +33,13 @@ def check(engine: Engine) -> None:
         check(usual)
         return
     _number(engine.arena, LARGEST, refuse, "the size of the arena")
-    constants = memoryview(engine.constants).nbytes
     for kind, ports in (("input", engine.inputs), ("output", engine.outputs)):
         for port in ports:
             _port(port, refuse, kind)
         names = [p.name for p in ports]
         if len(set(names)) < len(names):
             refuse(f"its {kind}s have a name in common: {', '.join(names)}")
-    made = set()
-    objects: dict[int, int] = {}                                   # buffers of strings → how many each has
-    for i, b in enumerate(engine.buffers):
-        where = f"buffer {i}"
-        if b.kind not in KINDS:
-            refuse(f"{where} is of unknown kind {b.kind!r}")
-        _number(b.size, LARGEST, refuse, f"the size of {where}")
-        _number(b.offset, LARGEST, refuse, f"the offset of {where}")
-        if b.kind in ("input", "output"):
-            ports = engine.inputs if b.kind == "input" else engine.outputs
-            if b.offset >= len(ports):
-                refuse(f"{where} is {b.kind} {b.offset}, there are {len(ports)}")
-            if b.size != ports[b.offset].nbytes:
-                refuse(f"{where} has {b.size} bytes, {b.kind} {ports[b.offset].name!r} has {ports[b.offset].nbytes}")
-            if b.kind == "output":
-                made.add(b.offset)
-            if ports[b.offset].dtype == "string":
-                objects[i] = b.size // SIZES["string"]
-            continue
-        if b.kind in ("sizes", "iota"):
-            if b.dtype not in SIZES or b.size % SIZES[b.dtype] or (b.kind == "sizes" and (b.size, b.dtype) != (len(b.values) * SIZES["i64"], "i64")):
-                refuse(f"{where} has {b.size} bytes of {b.dtype!r} for {len(b.values)} sizes")
-            for n in b.values:
-                if type(n) is not int or not -LONGEST <= n < LONGEST:
-                    refuse(f"{where} holds the size {n!r}")
-            continue
-        if b.kind == "strings":
-            objects[i] = b.size // SIZES["string"]
-            continue
-        limit, room = (engine.arena, "the arena") if b.kind == "arena" else (constants, "the constants")
-        if b.offset + b.size > limit:
-            refuse(f"{where} ends at byte {b.offset + b.size}, {room} at byte {limit}")
-        if b.offset % ALIGN:
-            refuse(f"{where} starts at byte {b.offset} of {room}, which is no multiple of {ALIGN}")
-        if b.kind == "text":
-            try:
-                objects[i] = strings_in(memoryview(engine.constants).cast("B")[b.offset:b.offset + b.size]).size
-            except (ValueError, RecursionError) as e:
-                refuse(f"{where} should be a list of strings ({e})")
-    for i, port in enumerate(engine.outputs):
-        if i not in made and port.nbytes:
-            refuse(f"no buffer is output {port.name!r}")
+    objects = _buffers(engine, refuse)
     wave = 0
     for i, step in enumerate(engine.steps):
         if type(step.wave) is not int or not wave <= step.wave < LONGEST:
@@ -142,6 +100,63 @@ def _port(port: Port, refuse: _Refusal, kind: str) -> None:
     _tensor_size(port.dtype, port.shape, refuse, f"{kind} {port.name!r}")
     if port.dims and len(port.dims) != len(port.shape):
         refuse(f"{kind} {port.name!r} has {len(port.shape)} sizes and {len(port.dims)} names for them")
+
+
+def _buffers(engine: Engine, refuse: _Refusal) -> dict[int, int]:
+    """Those of strings, with how many each has; no other may be touched as strings, nor these as bytes."""
+    made = set()
+    objects: dict[int, int] = {}
+    for i, b in enumerate(engine.buffers):
+        where = f"buffer {i}"
+        if b.kind not in KINDS:
+            refuse(f"{where} is of unknown kind {b.kind!r}")
+        _number(b.size, LARGEST, refuse, f"the size of {where}")
+        _number(b.offset, LARGEST, refuse, f"the offset of {where}")
+        if b.kind in ("input", "output"):
+            ports = engine.inputs if b.kind == "input" else engine.outputs
+            if b.offset >= len(ports):
+                refuse(f"{where} is {b.kind} {b.offset}, there are {len(ports)}")
+            if b.size != ports[b.offset].nbytes:
+                refuse(f"{where} has {b.size} bytes, {b.kind} {ports[b.offset].name!r} has {ports[b.offset].nbytes}")
+            if b.kind == "output":
+                made.add(b.offset)
+            if ports[b.offset].dtype == "string":
+                objects[i] = b.size // SIZES["string"]
+        elif b.kind in ("sizes", "iota"):
+            _told(b, refuse, where)
+        elif b.kind == "strings":
+            objects[i] = b.size // SIZES["string"]
+        else:
+            _stored(engine, b, refuse, where)
+            if b.kind == "text":
+                objects[i] = _strings(engine, b, refuse, where)
+    for i, port in enumerate(engine.outputs):
+        if i not in made and port.nbytes:
+            refuse(f"no buffer is output {port.name!r}")
+    return objects
+
+
+def _told(b: Buffer, refuse: _Refusal, where: str) -> None:
+    if b.dtype not in SIZES or b.size % SIZES[b.dtype] or (b.kind == "sizes" and (b.size, b.dtype) != (len(b.values) * SIZES["i64"], "i64")):
+        refuse(f"{where} has {b.size} bytes of {b.dtype!r} for {len(b.values)} sizes")
+    for n in b.values:
+        if type(n) is not int or not -LONGEST <= n < LONGEST:
+            refuse(f"{where} holds the size {n!r}")
+
+
+def _stored(engine: Engine, b: Buffer, refuse: _Refusal, where: str) -> None:
+    limit, room = (engine.arena, "the arena") if b.kind == "arena" else (memoryview(engine.constants).nbytes, "the constants")
+    if b.offset + b.size > limit:
+        refuse(f"{where} ends at byte {b.offset + b.size}, {room} at byte {limit}")
+    if b.offset % ALIGN:
+        refuse(f"{where} starts at byte {b.offset} of {room}, which is no multiple of {ALIGN}")
+
+
+def _strings(engine: Engine, b: Buffer, refuse: _Refusal, where: str) -> int:
+    try:
+        return strings_in(memoryview(engine.constants).cast("B")[b.offset:b.offset + b.size]).size
+    except (ValueError, RecursionError) as e:
+        refuse(f"{where} should be a list of strings ({e})")
 
 
 def _slices(slices: Iterable[Slice], buffers: tuple[Buffer, ...], refuse: _Refusal, where: str) -> None:

@@ -99,8 +99,8 @@ class Sheet:
 
         self.first = np.cumsum([0, *(len(s.args) + len(s.dims) for s in steps)])         # of each step, its first word; behind the last, their number
         self.grain, self.wave = np.array([s.grain for s in steps], np.int64), np.array([s.wave for s in steps], np.int64)
-        self.pointers = np.array([first + k for first, s in zip(self.first.tolist(), steps) for k in range(len(s.args))], np.intp)
-        self.operands = np.array([a.buffer for s in steps for a in s.args], np.intp)      # words that are operands, and their buffers
+        self.pointers = np.array([at + k for at, s in zip(self.first.tolist(), steps) for k in range(len(s.args))], np.intp)      # words that are operands
+        self.operands = np.array([a.buffer for s in steps for a in s.args], np.intp)      # their buffers
         self.in_arena = np.array([b.kind == "arena" for b in buffers], bool)
         self.constant = np.array([b.kind in ("constant", "table") for b in buffers], bool)
         lying = lives(steps, buffers)

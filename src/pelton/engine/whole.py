@@ -7,10 +7,19 @@ from typing import Any
 
 
 def write(path: str | os.PathLike[str], pieces: Iterable[Any], *, durable: bool = False) -> None:
-    """Puts the bytes of all pieces, one after another, at a path; OSError where that cannot be, and what was there before stays.
+    """Puts the bytes of all pieces, one after another, at a path; OSError where that cannot be, and what was there before stays. Devices and pipes are not
+    replaced by a file: they are written to.
 
     durable: the file has reached the disk before it replaces the other.
     """
+    if os.path.exists(path) and not os.path.isfile(path):
+        handle = os.open(path, os.O_WRONLY | os.O_CLOEXEC)             # of a directory that is an OSError
+        try:
+            for piece in pieces:
+                _write_all(handle, piece)
+        finally:
+            os.close(handle)
+        return
     path = os.path.realpath(path)
     part = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.{os.urandom(6).hex()}.part")
     try:

@@ -31,7 +31,9 @@ def run_node(node: Node, arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]
         raise EngineError(f"{e} (step {_where(node)})") from None
     except _RAISED as e:
         raise EngineError(f"step {_where(node)} failed on the host: {type(e).__name__}: {e}") from e
-    return tuple(_declared(node, a, v.type) for a, v in zip(found, node.outputs, strict=True))
+    if len(found) != len(node.outputs):
+        raise EngineError(f"step {_where(node)} should give {len(node.outputs)} arrays, but gave {len(found)}; this engine is damaged, build it again")
+    return tuple(_declared(node, a, v.type) for a, v in zip(found, node.outputs))
 
 
 def _declared(node: Node, found: np.ndarray, type: TensorType) -> np.ndarray:

@@ -5,7 +5,7 @@ import logging
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pelton.errors import InputError, ModelError
 from pelton.ir.dims import UNBOUNDED
@@ -14,7 +14,7 @@ from pelton.ir.graph import Graph
 log = logging.getLogger("pelton.importers")
 
 Shape = str | Sequence[int | str | tuple[int, int, int]]
-Forms = Mapping[str, Mapping[str, list[str] | None]]
+Forms = Mapping[str, Mapping[str, Any]]
 
 
 class OnData(ModelError):
@@ -53,7 +53,8 @@ class Imported:
     """A model as a program.
 
     `forms` tells which inputs and outputs of the model are no single tensor, and of which ports they consist: {"inputs": {"x": ["x[0]", "x[1]"]},
-    "outputs": {"y": ["y[0]"], "z": None}}, a list for a sequence, None for an optional without a value. What it does not name is a port itself."""
+    "outputs": {"y": ["y[0]"], "z": None}}, a list for a sequence, None for an optional without a value, a dict for maps (`runtime.forms`). What it does not
+    name is a port itself."""
 
     graph: Graph
     info: Info

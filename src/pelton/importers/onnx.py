@@ -16,6 +16,7 @@ from pelton.ir.graph import Graph, Node, Value, live, symbols
 from pelton.ops import get
 
 from . import onnx_ops_attention, onnx_ops_control, onnx_ops_conv, onnx_ops_fourier, onnx_ops_image, onnx_ops_index  # noqa: F401  (readers)
+from . import onnx_ops_labels, onnx_ops_svm, onnx_ops_texts  # noqa: F401  (readers)
 from . import onnx_ops_linear, onnx_ops_math, onnx_ops_microsoft, onnx_ops_microsoft_quant, onnx_ops_ml, onnx_ops_norm  # noqa: F401  (readers)
 from . import onnx_ops_quant, onnx_ops_reduce, onnx_ops_rnn, onnx_ops_shape, onnx_ops_train, onnx_ops_trees  # noqa: F401  (readers)
 from .imported import Imported, Info, OnData, Shape, log, parse_shape
@@ -23,7 +24,7 @@ from .onnx_file import Source, read
 from .onnx_inputs import Inputs, Settled, check_names, settle
 from .onnx_ports import Given, Sizes, apart
 from .onnx_program import Program
-from .onnx_reading import Items
+from .onnx_reading import Items, Rows
 from .onnx_scope import BROKEN, Scope, domain_of
 
 OLDEST = 6                      # what is older is converted
@@ -35,7 +36,7 @@ class Results:
     """What the outputs stand for: values by the names of ports, and the ports of those that are no single tensor."""
 
     ports: dict[str, Value]
-    forms: dict[str, list[str] | None]
+    forms: dict[str, Any]
 
 
 def load(source: str | os.PathLike | bytes | onnx.ModelProto | Source, shapes: Mapping[str, Shape] | None = None, outputs: Iterable[str] | None = None,
@@ -126,6 +127,9 @@ def _read(program: Program, given: Given, settled: Mapping[str, Settled], output
             ports = {f"{name}[{k}]": v for k, v in enumerate(thing.values) if v is not None}
             results.ports.update(ports)
             results.forms[name] = list(ports)
+        elif isinstance(thing, Rows):
+            results.ports[name] = thing.matrix
+            results.forms[name] = {"rows": name, "keys": list(thing.keys)}
         elif isinstance(thing, Value):
             results.ports[name] = thing
         elif thing is None and scope.sees(name) and name in optional:

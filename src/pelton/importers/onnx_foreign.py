@@ -2,12 +2,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
-from onnx.reference import ReferenceEvaluator
 
 from pelton.errors import ModelError
 from pelton.ir.graph import Value
@@ -16,9 +15,12 @@ from pelton.ops import foreign as ops_foreign
 
 from . import onnx_names
 from .imported import OnData
-from .onnx_reading import Items, Reading
+from .onnx_reading import Reading, kind_of
+from .onnx_scope import Broken
 
 if TYPE_CHECKING:
+    from onnx.reference import ReferenceEvaluator
+
     from .onnx_program import Program
 
 _BAKED = 64                 # constants up to this many elements go into the model of the step: shapes may depend on them
@@ -40,7 +42,7 @@ def schema_body(n: Reading) -> onnx.FunctionProto | None:
     plain, contextual = schema.function_opset_versions, schema.context_dependent_function_opset_versions
     if plain:
         return onnx.FunctionProto.FromString(schema.get_function_with_opset_version(_nearest(plain, n.opset)))
-    if contextual and not any(isinstance(t, Items) for t in n.things):
+    if contextual and all(t is None or isinstance(t, Value) for t in n.things):
         types = [_type(t.type) if isinstance(t, Value) else onnx.TypeProto() for t in n.things]
         body = schema.get_context_dependent_function_with_opset_version(
             _nearest(contextual, n.opset), n.node.SerializeToString(), [t.SerializeToString() for t in types])
@@ -68,10 +70,12 @@ def step(program: Program, n: Reading, types: Mapping[int, TensorType]) -> tuple
     given: dict[str, Value] = {}
     for name in [*node.input, *sorted(onnx_names.read_by(n.node) - set(node.input))]:
         thing = n.scope.find(name) if name and n.scope.sees(name) else None
-        if isinstance(thing, Items):
-            raise OnData(f"{n.op} takes a sequence, which only exists while importing; it cannot become a step ({n.where})")
+        if thing is not None and not isinstance(thing, (Value, Broken)):
+            raise OnData(f"{n.op} takes {kind_of(thing)}, which only exists while importing; it cannot become a step ({n.where})")
         if isinstance(thing, Value):
             given[name] = thing
+    if astray(node, (v.type.rank for v in given.values())):
+        raise n.refuse(f"{n.op} names an axis that none of its inputs has: {', '.join(map(str, (v.type for v in given.values()))) or 'there are none'}")
     for i, name in enumerate(node.input):
         if name not in given:
             node.input[i] = ""
@@ -86,7 +90,7 @@ def step(program: Program, n: Reading, types: Mapping[int, TensorType]) -> tuple
 
     try:
         run = ops_foreign.bounded(model({}))
-    except (NotImplementedError, RuntimeError, TypeError, ValueError, KeyError) as e:
+    except ops_foreign.RAISED as e:
         raise n.refuse(f"{n.op} of opset {n.opset} is known to onnx, but its reference evaluator cannot run it: {e}") from None
     if all_known:
         values = tuple(program.constant(a) for a in _evaluated(n, run, model({})))
@@ -102,6 +106,13 @@ def step(program: Program, n: Reading, types: Mapping[int, TensorType]) -> tuple
     for i, value in zip(wanted, values):
         out[i] = value
     return tuple(out)
+
+
+def astray(node: onnx.NodeProto, ranks: Iterable[int]) -> bool:
+    """Whether a node names an axis far outside of its inputs: the onnx package's inference of shapes would look there."""
+    named = [i for a in node.attribute if a.name in ("axis", "axes") for i in (a.i, *a.ints)]
+    most = max(ranks, default=0) + len(named)
+    return any(not -most <= i <= most for i in named)
 
 
 def _evaluated(n: Reading, run: ReferenceEvaluator, model: onnx.ModelProto) -> list[np.ndarray]:

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
-from onnx.reference import ReferenceEvaluator
 
 from pelton.errors import ModelError
 from pelton.ir.dims import Dim, Size
 from pelton.ir.types import I64, TensorType
 from pelton.ops import foreign
 
-from . import onnx_names
+from . import onnx_foreign, onnx_names
 from .onnx_file import Source
-from .onnx_reading import attribute
+from .onnx_reading import MICROSOFT, attribute
+from .onnx_scope import domain_of
 
 if TYPE_CHECKING:
     from .onnx_script import Cut
@@ -29,23 +29,27 @@ def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
     return {a.name: attribute(a) for a in node.attribute}
 
 
-# op → its name in ops.data, and its attributes there
-_OWN: dict[str, tuple[str, Callable[[dict[str, Any]], dict[str, Any]]]] = {
-    "NonZero": ("nonzero", lambda a: {}),
-    "Compress": ("compress", lambda a: {"axis": a.get("axis")}),
-    "Unique": ("unique", lambda a: {"axis": a.get("axis"), "sorted": bool(a.get("sorted", 1))}),
-    "NonMaxSuppression": ("non_max_suppression", lambda a: {"center": bool(a.get("center_point_box", 0))})}
+# (domain, op) → its name in ops.data, and its attributes there
+OWN: dict[tuple[str, str], tuple[str, Callable[[dict[str, Any]], dict[str, Any]]]] = {
+    ("", "NonZero"): ("nonzero", lambda a: {}),
+    ("", "Compress"): ("compress", lambda a: {"axis": a.get("axis")}),
+    ("", "Unique"): ("unique", lambda a: {"axis": a.get("axis"), "sorted": bool(a.get("sorted", 1))}),
+    ("", "NonMaxSuppression"): ("non_max_suppression", lambda a: {"center": bool(a.get("center_point_box", 0))}),
+    ("", "StringNormalizer"): ("normalized", lambda a: {"case": a.get("case_change_action", "NONE"), "sensitive": bool(a.get("is_case_sensitive", 0)),
+                                                        "stopwords": list(a.get("stopwords", ()))}),
+    (MICROSOFT, "Tokenizer"): ("tokens", lambda a: {"pad": a.get("pad_value", "#"), "mark": bool(a.get("mark", 0)), "separators": list(a.get("separators", ())),
+                                                    "expression": a.get("tokenexp", ""), "shortest": int(a.get("mincharnum", 1))})}
 
 
 def call(source: Source, opsets: Mapping[str, int], node: onnx.NodeProto, reason: str) -> tuple[str, str, list[str]]:
     """(what the host calls, with what text, on which names). ModelError, for that reason, where nothing can run the node."""
-    if not node.domain and node.op_type in _OWN:
-        name, attributes = _OWN[node.op_type]
+    if (domain_of(node.domain), node.op_type) in OWN:
+        name, attributes = OWN[domain_of(node.domain), node.op_type]
         return name, json.dumps(attributes(_attributes(node))), list(node.input)
     model = _model(opsets, node, {}, {})
     try:
-        ReferenceEvaluator(model)
-    except (NotImplementedError, RuntimeError, TypeError, ValueError, KeyError) as e:
+        foreign.bounded(model)
+    except foreign.RAISED as e:
         raise ModelError(f"{reason or node.op_type}; the reference evaluator of the onnx package cannot run it either: {e} ({source.name})") from None
     return "onnx", foreign.packed(model), [i.name for i in model.graph.input]
 
@@ -70,8 +74,8 @@ def types(cut: Cut, node: onnx.NodeProto, known: Known) -> list[TensorType | Non
         return cut.symbols.fresh(f"{node.output[i] or node.op_type}_{axis}")
 
     given = [known.type(name) if name else None for name in node.input]
-    if not node.domain and node.op_type in _OWN and given[0] is not None:
-        return _own_types(node, given[0], fresh(0, 0), known)[:len(node.output)]
+    if (domain_of(node.domain), node.op_type) in OWN and given[0] is not None:
+        return _own_types(node, given[0], fresh(0, 0))[:len(node.output)]
     spelled, arrays = {}, {}
     for name in onnx_names.read_by(node):
         t = known.type(name)
@@ -80,10 +84,12 @@ def types(cut: Cut, node: onnx.NodeProto, known: Known) -> list[TensorType | Non
         elif t is not None:
             spelled[name] = onnx.helper.make_tensor_type_proto(foreign.CODES[t.dtype.value], foreign.spelled(t.shape))
     named = {str(d): d for t in given if t is not None for d in t.shape if isinstance(d, Dim)}
+    inferred = onnx.ModelProto()
     try:
-        inferred = onnx.shape_inference.infer_shapes(_model(cut.opsets, node, spelled, arrays), data_prop=True)
+        if not onnx_foreign.astray(node, (t.rank for name in onnx_names.read_by(node) if (t := known.type(name)) is not None)):
+            inferred = onnx.shape_inference.infer_shapes(_model(cut.opsets, node, spelled, arrays), data_prop=True)
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError):
-        inferred = onnx.ModelProto()
+        pass
     found = {v.name: v.type for v in inferred.graph.output}
 
     def read(i: int, name: str) -> TensorType | None:
@@ -96,7 +102,7 @@ def types(cut: Cut, node: onnx.NodeProto, known: Known) -> list[TensorType | Non
     return [read(i, name) for i, name in enumerate(node.output)]
 
 
-def _own_types(node: onnx.NodeProto, x: TensorType, count: Size, known: Known) -> list[TensorType | None]:
+def _own_types(node: onnx.NodeProto, x: TensorType, count: Size) -> list[TensorType | None]:
     attributes = _attributes(node)
     axis = attributes.get("axis")
     axis = None if axis is None else axis % max(x.rank, 1)
@@ -104,10 +110,14 @@ def _own_types(node: onnx.NodeProto, x: TensorType, count: Size, known: Known) -
     vector = TensorType(I64, (count,))
     match node.op_type:
         case "NonZero":
-            return [TensorType(I64, (max(x.rank, 1), count))]
+            return [TensorType(I64, (x.rank, count))]
         case "NonMaxSuppression":
             return [TensorType(I64, (count, 3))]
         case "Compress":
             return [cut]
+        case "StringNormalizer":
+            return [x.with_shape((*x.shape[:-1], count)) if attributes.get("stopwords") else x]
+        case "Tokenizer":
+            return [x.with_shape((*x.shape, count))]
     return [cut, vector, TensorType(I64, (x.size if axis is None else x.shape[axis],)), vector]
 

@@ -14,7 +14,7 @@ from pelton.errors import InputError, ModelError
 from pelton.ir import dims
 from pelton.ir.dims import Dim, Size, Symbol
 from pelton.ir.dims_text import parse as parse_size
-from pelton.ir.graph import Value
+from pelton.ir.graph import Value, unique
 from pelton.ir.types import TensorType
 from pelton.ops.foreign import DTYPES
 
@@ -179,11 +179,7 @@ def identifier(text: str, taken: Container[str]) -> str:
     """A name for a symbol, as close to the text as possible."""
     hint = re.sub(r"[^A-Za-z0-9_]+", "_", text).strip("_") or "size"
     hint = f"n_{hint}" if hint[0].isdigit() else f"{hint}_" if keyword.iskeyword(hint) or hint in ("max", "min", "mod") else hint
-    name, k = hint, 1
-    while name in taken:
-        k += 1
-        name = f"{hint}_{k}"
-    return name
+    return unique(hint, taken)
 
 
 # --- where a model cannot be read for any sizes

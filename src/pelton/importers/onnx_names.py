@@ -34,6 +34,14 @@ def subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
     return found
 
 
+def all_nodes(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodeProto]:
+    """The nodes, those of subgraphs included."""
+    for node in graph.node:
+        yield node
+        for inner in subgraphs(node):
+            yield from all_nodes(inner)
+
+
 def nodes_in(graph: onnx.GraphProto | onnx.FunctionProto) -> int:
     """How many nodes there are, those of subgraphs included."""
     return sum(1 + sum(map(nodes_in, subgraphs(node))) for node in graph.node)

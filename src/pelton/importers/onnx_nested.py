@@ -99,6 +99,9 @@ def _loop(cut: Cut, node: onnx.NodeProto, known: Known) -> Action:
     if len(inputs) != 2 + count or len(body.output) < 1 + count or len(results) != len(body.output) - 1:
         raise ModelError(f"Loop with {count} carried values needs a body of {2 + count} inputs, got {len(inputs)} (node {node.name!r}, {cut.source.name})")
 
+    if not all(node.input[2:]):
+        raise ModelError(f"Loop needs a value for everything that it carries, the graph leaves one out (node {node.name!r}, {cut.source.name})")
+
     def read(types: Types) -> tuple[Block, Types]:
         block, found = cut.inner(body, known, dict(zip(inputs, (TensorType(I64), TensorType(BOOL), *types))))
         return block, found[1:]

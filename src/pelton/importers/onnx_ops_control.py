@@ -72,6 +72,8 @@ def _stacked(n: Reading, values: tuple[Value, ...], axis: int) -> Value:
 def scan(n: Reading) -> tuple[Thing, ...]:
     """Iterations written out: their number is the size of an axis."""
     body, scans = n.attr("body"), n.attr("num_scan_inputs")
+    if not 0 < scans <= len(n.things):
+        raise n.refuse(f"Scan needs at least one scanned input, and at most the {len(n.things)} that it has, got num_scan_inputs={scans}")
     if n.opset < 9:
         return _scan_of_batch(n)
     states, inputs = n.things[:len(n.things) - scans], [n.value(v) for v in n.things[len(n.things) - scans:]]
@@ -79,8 +81,8 @@ def scan(n: Reading) -> tuple[Thing, ...]:
     axes = [n.axis(a, x.type.rank) for a, x in zip(n.attr("scan_input_axes") or (0,) * scans, inputs)]
     into = n.attr("scan_output_axes") or (0,) * outputs
     back_in, back_out = n.attr("scan_input_directions") or (0,) * scans, n.attr("scan_output_directions") or (0,) * outputs
-    if not inputs or outputs < 0 or not len(axes) == len(back_in) == scans or not len(into) == len(back_out) == outputs:
-        raise n.refuse("Scan needs at least one scanned input, and an axis and direction for each that is scanned")
+    if outputs < 0 or not len(axes) == len(back_in) == scans or not len(into) == len(back_out) == outputs:
+        raise n.refuse("Scan needs an axis and direction for each that is scanned")
     lengths = {x.type.shape[a] for a, x in zip(axes, inputs)}
     if len(lengths) > 1:
         raise n.refuse(f"Scan needs inputs of one length, got {' and '.join(map(str, lengths))}")

@@ -2,8 +2,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
+import onnx
 
 from pelton.ir.graph import Value
 from pelton.ir.types import F32, U8
@@ -14,7 +16,8 @@ from .onnx_ops_microsoft import projected
 from .onnx_ops_norm import softmax_along
 from .onnx_ops_quant import dequantize_linear, dequantized, quantize_linear, quantized
 from .onnx_ops_reduce import reduced
-from .onnx_reading import MICROSOFT, Reading, Thing, reads
+from .onnx_ops_rnn import recurrent
+from .onnx_reading import MICROSOFT, Reading, Thing, reads, schema_of
 
 reads("DequantizeLinear", domain=MICROSOFT)(dequantize_linear)
 reads("QuantizeLinear", domain=MICROSOFT)(quantize_linear)
@@ -197,3 +200,24 @@ def fused_gemm(n: Reading) -> Thing:
 def qattention(n: Reading) -> tuple[Thing, ...]:
     x = dequantized(n, n.input(0), n.cast(n.input(3), F32), n.optional(6))
     return projected(n, x, _columns(n, n.input(1), n.input(4), n.optional(7)), n.input(2), mask=5, past=8)
+
+
+# --- recurrent networks
+
+@reads("DynamicQuantizeLSTM", domain=MICROSOFT)
+def dynamic_quantize_lstm(n: Reading) -> tuple[Thing, ...]:
+    """An LSTM with weights in integers, which lie turned around. What goes in stays as it is: rounding it is what ONNX Runtime does to be fast."""
+    def weights(i: int, scale: int) -> Value:
+        w, factor, zero = n.cast(n.input(i), F32), n.input(scale), n.optional(scale + 1)
+        if w.type.rank != 3 or factor.type.shape not in ((w.type.shape[0],), (w.type.shape[0], w.type.shape[2])):
+            raise n.refuse(f"DynamicQuantizeLSTM needs weights of rank 3, a scale for each direction or column, got {w.type} and {factor.type}")
+        per = (*factor.type.shape[:1], 1, *(factor.type.shape[1:] or (1,)))
+        w = w if zero is None else n.emit("sub", w, n.reshape(n.cast(zero, F32), per))
+        return n.transpose(n.emit("mul", w, n.reshape(factor, per)), (0, 2, 1))
+    node = onnx.NodeProto()
+    node.CopyFrom(n.node)
+    node.op_type, node.domain = "LSTM", ""
+    opset = n.scope.opsets.get("", 14)
+    schema = schema_of("LSTM", opset, "")
+    found = recurrent(replace(n, node=node, domain="", opset=opset, schema=schema, things=(n.input(0), weights(1, 8), weights(2, 10), *n.things[3:8])))
+    return found if isinstance(found, tuple) else (found,)

@@ -1,6 +1,7 @@
 """Readers of recurrent networks: absent operands become zeros, defaults are written out."""
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,19 +23,20 @@ def recurrent(n: Reading) -> tuple[Thing, ...]:
     x, w, r = n.input(0), n.input(1), n.input(2)
     if x.type.rank != 3 or r.type.rank != 3:
         raise n.refuse(f"{n.op} needs an input and recurrent weights of rank 3, got {x.type} and {r.type}")
-    layout, direction = n.attr("layout", 0), n.attr("direction", "forward")
-    batch, time = x.type.shape[:2] if layout else x.type.shape[1::-1]
+    turned, direction = n.attr("layout", 0) == 1, n.attr("direction", "forward")
+    x = n.transpose(x, (1, 0, 2)) if turned else x
+    time, batch = x.type.shape[:2]
     directions, hidden = r.type.shape[0], r.type.shape[2]
     if n.attr("hidden_size") not in (None, hidden):
         raise n.refuse(f"{n.op} needs recurrent weights for its hidden_size {n.attr('hidden_size')}, got {r.type}")
 
     def operand(i: int, *shape: Size) -> Value:
         value = n.optional(i)
-        return value if value is not None else n.filled(0, shape, x.type.dtype)
+        return n.filled(0, shape, x.type.dtype) if value is None else n.transpose(value, (1, 0, 2)) if turned and len(shape) == 3 else value
 
-    state = (batch, directions, hidden) if layout else (directions, batch, hidden)
+    state = directions, batch, hidden
     operands = [x, w, r, operand(3, directions, 2 * _GATES[n.op] * hidden), operand(5, *state)]
-    attrs = {"hidden": hidden, "direction": direction, "layout": layout, "clip": n.attr("clip") or 0.0,
+    attrs = {"hidden": hidden, "direction": direction, "clip": n.attr("clip") or 0.0,
              "activations": "activations" in n.attributes and n.attr("activations") or _DEFAULTS[n.op] * directions,
              "activation_alpha": n.attr("activation_alpha") or (), "activation_beta": n.attr("activation_beta") or ()}
     if n.op == "LSTM":
@@ -45,28 +47,31 @@ def recurrent(n: Reading) -> tuple[Thing, ...]:
     lengths = n.optional(4)
     known = n.known(lengths)
     if lengths is None or known is not None and not isinstance(time, Dim) and (known == time).all():
-        return n.emit_all(n.op.lower(), *operands, **attrs)
+        return _laid(n, n.emit_all(n.op.lower(), *operands, **attrs), turned)
     if lengths.type.shape != (batch,) or known is not None and not isinstance(time, Dim) and (known.min(initial=0) < 0 or known.max(initial=0) > time):
         raise n.refuse(f"{n.op} needs a length from 0 to {time} for each of {batch} sequences, got {lengths.type if known is None else known.tolist()}")
     first = attrs["activations"][0].lower()
     holds = n.op != "LSTM" or not n.wants(2) or not attrs["clip"] and first in ("sigmoid", "hardsigmoid") and not attrs["activation_alpha"]
     if not holds or direction == "bidirectional" and (attrs["activation_alpha"] or attrs["activation_beta"]):
         return n.foreign()
-    return _of_lengths(n, operands, attrs, n.cast(lengths, I64))
+    return _laid(n, _of_lengths(n, operands, attrs, n.cast(lengths, I64)), turned)
+
+
+def _laid(n: Reading, found: Sequence[Value], turned: bool) -> tuple[Thing, ...]:
+    """What time steps give, batch first where the model has it so."""
+    y, *ends = found
+    return (n.transpose(y, (2, 0, 1, 3)), *(n.transpose(s, (1, 0, 2)) for s in ends)) if turned else (y, *ends)
 
 
 _HELD = 1e4                    # what closes a gate, or opens it, whatever is added to it: e⁻¹⁰⁰⁰⁰ is 0
 
 
-def _of_lengths(n: Reading, operands: list[Value], attrs: dict[str, Any], lengths: Value) -> tuple[Thing, ...]:
+def _of_lengths(n: Reading, operands: list[Value], attrs: dict[str, Any], lengths: Value) -> list[Value]:
     """Sequences of their own lengths, direction by direction: backward ones are turned around before and after. Behind its end a sequence gives zeros; its
     last state is looked up at its end."""
     x, w, r, b, *states = operands
     peepholes = [states.pop()] if n.op == "LSTM" else []
-    turned, each = attrs["layout"] == 1, len(_DEFAULTS[n.op])
-    if turned:
-        x, *states = (n.transpose(v, (1, 0, 2)) for v in (x, *states))
-    time, batch = x.type.shape[:2]
+    (time, batch, _), each = x.type.shape, len(_DEFAULTS[n.op])
     inside = n.emit("less", n.reshape(n.count(time), (time, 1, 1, 1)), n.reshape(lengths, (1, 1, batch, 1)))
     found = []
     for d, back in enumerate({"forward": (False,), "reverse": (True,)}.get(attrs["direction"], (False, True))):
@@ -74,7 +79,7 @@ def _of_lengths(n: Reading, operands: list[Value], attrs: dict[str, Any], length
         own_w, *own = (n.slice(v, 0, d, d + 1) for v in (w, r, b, *states, *peepholes))
         if n.op == "LSTM" and n.wants(2):
             given, own_w = _holding(n, given, own_w, inside)
-        how = {**attrs, "direction": "forward", "layout": 0, "activations": attrs["activations"][d * each:(d + 1) * each]}
+        how = {**attrs, "direction": "forward", "activations": attrs["activations"][d * each:(d + 1) * each]}
         y, _, *cell = n.emit_all(n.op.lower(), given, own_w, *own, **how)
         last = n.emit("sub", lengths, n.constant(1, I64))
         h = n.emit("gather_nd", n.reshape(y, (time, batch, attrs["hidden"])), tuples(n, last, n.count(batch)))
@@ -84,8 +89,7 @@ def _of_lengths(n: Reading, operands: list[Value], attrs: dict[str, Any], length
         if back:
             y = n.reshape(reversed_sequences(n, n.reshape(y, (time, batch, attrs["hidden"])), lengths, 0), y.type.shape)
         found.append((y, h, *cell))
-    y, *ends = ((parts[0] if len(parts) == 1 else n.emit("concat", *parts, axis=axis)) for parts, axis in zip(zip(*found), (1, 0, 0)))
-    return (n.transpose(y, (2, 0, 1, 3)), *(n.transpose(s, (1, 0, 2)) for s in ends)) if turned else (y, *ends)
+    return [(parts[0] if len(parts) == 1 else n.emit("concat", *parts, axis=axis)) for parts, axis in zip(zip(*found), (1, 0, 0))]
 
 
 def _holding(n: Reading, x: Value, w: Value, inside: Value) -> tuple[Value, Value]:

@@ -16,7 +16,7 @@ from pelton.ir.types import BOOL, STRING, DType, TensorType
 from pelton.ops.foreign import DTYPES
 
 from .imported import Range
-from .onnx_reading import Items, Thing
+from .onnx_reading import Entries, Items, Thing
 
 Sizes = tuple[int | Range, ...]
 NOTHING = "none"                # how a text says that an optional is without a value
@@ -33,9 +33,12 @@ class Part:
     sequence: bool = False
     optional: bool = False
     problem: str = ""                                           # why it cannot be taken
+    map: bool = False                                           # of two tensors: its keys, and its values
 
     def thing(self, values: Sequence[Value]) -> Thing:
         """What the name of the input stands for, given what its tensors do."""
+        if self.map:
+            return Entries(*values)
         return Items(tuple(values)) if self.sequence else values[0] if values else None
 
 
@@ -53,10 +56,10 @@ class Given:
         absent = [p.name for p in self.parts if not p.tensors and not p.sequence]
         return {name: spelled(array) for name, array in (*self.values.items(), *self.replaced.items())} | dict.fromkeys(absent, "nothing")
 
-    def forms(self) -> dict[str, list[str] | None]:
+    def forms(self) -> dict[str, Any]:
         """Of which ports the inputs consist that are no single tensor."""
-        return {p.name: [t.name for t in p.tensors] if p.sequence else None for p in self.parts
-                if (p.sequence or not p.tensors) and not any(t.name in self.values for t in p.tensors)}
+        return {p.name: _entries(p) if p.map else [t.name for t in p.tensors] if p.sequence else None for p in self.parts
+                if (p.sequence or p.map or not p.tensors) and not any(t.name in self.values for t in p.tensors)}
 
 
 def apart(declared: Iterable[onnx.ValueInfoProto], shapes: Mapping[str, Sizes], values: Mapping[str, Any]) -> Given:
@@ -74,6 +77,10 @@ def apart(declared: Iterable[onnx.ValueInfoProto], shapes: Mapping[str, Sizes], 
             parts.append(Part(i.name, (onnx.ValueInfoProto(name=i.name, type=type),), optional=optional))
             if known is not ...:
                 arrays[i.name] = _array(i.name, known, type.tensor_type)
+        elif kind == "map_type" and known is ... and type.map_type.value_type.HasField("tensor_type"):
+            of = type.map_type
+            tensors = (_column(f"{i.name}.keys", of.key_type, i.name), _column(f"{i.name}.values", of.value_type.tensor_type.elem_type, i.name))
+            parts.append(Part(i.name, tensors, optional=optional, map=True))
         elif kind == "sequence_type":
             items = known if known is ... else _items(i.name, known)
             count = _count(i.name, shapes) if items is ... else len(items)
@@ -101,6 +108,16 @@ def _element(name: str, of: onnx.TypeProto.Tensor) -> onnx.ValueInfoProto:
     for d in found.type.tensor_type.shape.dim:
         d.ClearField("dim_param")
     return found
+
+
+def _column(name: str, dtype: int, of: str) -> onnx.ValueInfoProto:
+    """The keys or the values of a map, as many of both."""
+    return onnx.helper.make_tensor_value_info(name, dtype, [f"{of}.entries"])
+
+
+def _entries(part: Part) -> dict[str, Any]:
+    keys, values = part.tensors
+    return {"keys": keys.name, "values": values.name, "types": [DTYPES[t.type.tensor_type.elem_type].value for t in part.tensors]}
 
 
 def _count(name: str, shapes: Mapping[str, Sizes]) -> int | None:

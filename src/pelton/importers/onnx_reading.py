@@ -35,6 +35,22 @@ class Items:
     values: tuple[Value | None, ...]
 
 
+@dataclass(frozen=True)
+class Entries:
+    """An ONNX map that is an input: its keys and its values, as many of each."""
+
+    keys: Value
+    values: Value
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A sequence of ONNX maps: one per row of a matrix, with a key per column. Only outputs are that."""
+
+    matrix: Value
+    keys: tuple[str, ...] | tuple[int, ...]
+
+
 class Reported(Exception):
     """What is needed could not be read, and that has been noted already."""
 
@@ -43,7 +59,12 @@ class Branches(OnData):
     """What the data decides is what runs, or how much of it there is: a script can do that, one step of an engine cannot."""
 
 
-Thing = Value | Items | None            # what a name stands for; None is an absent optional
+Thing = Value | Items | Entries | Rows | None            # what a name stands for; None is an absent optional
+
+
+def kind_of(thing: Thing) -> str:
+    """What it is, for people."""
+    return {Value: "a tensor", Entries: "a map", type(None): "an absent optional"}.get(type(thing), "a sequence")
 
 
 class Reader(Protocol):
@@ -116,8 +137,8 @@ class Reading:
 
     def optional(self, i: int) -> Value | None:
         thing = self.things[i] if i < len(self.things) else None
-        if isinstance(thing, Items):
-            raise self.refuse(f"{self.op} needs a tensor as input {i}, got a sequence")
+        if thing is not None and not isinstance(thing, Value):
+            raise self.refuse(f"{self.op} needs a tensor as input {i}, got {kind_of(thing)}")
         return thing
 
     def items(self, i: int) -> tuple[Value, ...]:
@@ -142,7 +163,7 @@ class Reading:
     def value(self, thing: Thing) -> Value:
         """A thing that has to be a tensor."""
         if not isinstance(thing, Value):
-            raise self.refuse(f"{self.op} needs tensors, got {'a sequence' if isinstance(thing, Items) else 'an absent optional'}")
+            raise self.refuse(f"{self.op} needs tensors, got {kind_of(thing)}")
         return thing
 
     def known(self, value: Value | None) -> np.ndarray | None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import onnx
 
@@ -63,12 +63,13 @@ class Stuck:
 
 @dataclass(frozen=True)
 class Met:
-    """A node of the main graph, what it reads, what was written for it, and what was wrong with it."""
+    """A node of the main graph, what it reads, what was written for it, and what was wrong with it; or how it runs as a step of a script."""
 
     node: onnx.NodeProto
     inputs: Sequence[Thing | Broken]
     written: Sequence[Node]
     problems: Sequence[str]
+    step: Literal["", "host", "decomposed"] = ""
 
 
 def called(node: onnx.NodeProto) -> str:

@@ -1,8 +1,9 @@
 """Models of which the data decides what runs or how large it is: cut into programs, and a script that runs these and what cannot be part of one."""
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,8 +27,8 @@ from .onnx_file import Source, read
 from .onnx_inputs import Inputs, Settled
 from .onnx_ports import Given
 from .onnx_program import Program
-from .onnx_reading import Items
-from .onnx_scope import Scope
+from .onnx_reading import Items, Rows, schema_of
+from .onnx_scope import Met, Scope, domain_of
 from .onnx_segment import Known, Segment, Symbols, Unsettled
 
 SPARE = 1 << 20                 # bytes of constants that are kept a second time, so that what sizes an engine does not take can run by reference
@@ -44,6 +45,7 @@ class Scripted:
     programs: tuple[Imported, ...]
     constants: Mapping[str, np.ndarray]
     host: tuple[str, ...]                      # what runs by reference: "onnx::StringSplit (node 'split')"
+    met: tuple[Met, ...]
     info: Info
 
 
@@ -52,10 +54,7 @@ def load(source: str | os.PathLike | bytes | onnx.ModelProto | Source, shapes: M
     """A model as a script. Arguments and errors are those of `onnx.load`."""
     found = converted(read(source))
     if found.model.functions:
-        try:
-            found = Source(onnx.inliner.inline_local_functions(found.model), found.path, found.opset)
-        except (RuntimeError, ValueError, TypeError) as e:
-            raise ModelError(f"the functions of {found.name} cannot be written in place of their calls: {e}") from None
+        found = _in_place(found)
     arrays: dict[str, np.ndarray] = {}
     given = given_inputs(found.model.graph, {name: parse_shape(name, s) for name, s in (shapes or {}).items()}, values or {}, arrays)
     settled: dict[str, Settled] = {}
@@ -66,6 +65,30 @@ def load(source: str | os.PathLike | bytes | onnx.ModelProto | Source, shapes: M
             if e.settled.keys() <= settled.keys():
                 raise ModelError(f"the sizes of the inputs cannot be settled ({next(iter(e.settled.values())).why})") from None
             settled.update(e.settled)
+
+
+def _in_place(found: Source) -> Source:
+    """Functions in place of their calls. The onnx package leaves those of another opset alone, although their operators may be the same in both."""
+    model = onnx.ModelProto()
+    model.CopyFrom(found.model)
+    opsets = {domain_of(o.domain): o.version for o in model.opset_import}
+    for function in model.functions:
+        used = {(domain_of(node.domain), node.op_type) for node in onnx_names.all_nodes(function)}
+        for o in function.opset_import:
+            domain = domain_of(o.domain)
+            version = opsets.get(domain, o.version)
+            if all(_same(op, domain, o.version, version) for d, op in used if d == domain):
+                o.version = version
+    try:
+        return Source(onnx.inliner.inline_local_functions(model), found.path, found.opset)
+    except (RuntimeError, ValueError, TypeError) as e:
+        raise ModelError(f"the functions of {found.name} cannot be written in place of their calls: {e}") from None
+
+
+def _same(op: str, domain: str, one: int, other: int) -> bool:
+    """Whether an operator is the same in two opsets."""
+    a, b = schema_of(op, one, domain), schema_of(op, other, domain)
+    return one == other or a is not None and b is not None and a.since_version == b.since_version
 
 
 def _read(program: Program, given: Given, settled: Mapping[str, Settled], asked: Iterable[str] | None, usual: Mapping[str, Sequence[int]] | None) -> Scripted:
@@ -89,7 +112,7 @@ def _read(program: Program, given: Given, settled: Mapping[str, Settled], asked:
     info = Info(str(found.path or ""), f"{found.model.producer_name} {found.model.producer_version}".strip(), found.model.ir_version, scope.opsets, sizes,
                 tuple(inputs.defaulted), tuple(cut.host), (), given.told(), tuple(dict.fromkeys(told)))
     ports = tuple(_port(name, known.type(name), graph) for name in names)
-    return Scripted(graph.name or "main", tuple(inputs.values), ports, main, tuple(cut.programs), cut.arrays, tuple(cut.host), info)
+    return Scripted(graph.name or "main", tuple(inputs.values), ports, main, tuple(cut.programs), cut.arrays, tuple(cut.host), tuple(cut.met), info)
 
 
 def _port(name: str, found: TensorType | None, graph: onnx.GraphProto) -> Port:
@@ -98,8 +121,9 @@ def _port(name: str, found: TensorType | None, graph: onnx.GraphProto) -> Port:
         return Port(name, found.dtype.value, tuple(str(d) if isinstance(d, Dim) else int(d) for d in found.shape))      # type: ignore[misc]
     for v in (*graph.output, *graph.value_info):
         type = v.type
-        while type.WhichOneof("value") in ("optional_type", "sequence_type"):
-            type = (type.optional_type if type.HasField("optional_type") else type.sequence_type).elem_type
+        while type.WhichOneof("value") not in ("tensor_type", "sparse_tensor_type", None):
+            type = type.map_type.value_type if type.HasField("map_type") else (type.optional_type if type.HasField("optional_type") else
+                                                                               type.sequence_type).elem_type
         if v.name == name and type.tensor_type.elem_type in DTYPES:
             return Port(name, DTYPES[type.tensor_type.elem_type].value, ("...",))                                       # type: ignore[arg-type]
     raise ModelError(f"what type output {name!r} has is not known before a run; the model should declare it")
@@ -114,6 +138,7 @@ class Cut:
         self.programs: list[Imported] = []
         self.arrays: dict[str, np.ndarray] = {}
         self.host: list[str] = []
+        self.met: list[Met] = []                           # nodes of the main graph
         self.warnings: list[str] = []
         self._named: dict[int, str] = {}                   # id of a constant → its name in the script
         self._depth = 0
@@ -204,6 +229,8 @@ class Cut:
         """A node that no program can hold."""
         nested = onnx_nested.READERS.get((node.domain, node.op_type))
         found = nested(self, node, known) if nested is not None else None
+        if not self._depth:
+            self.met.append(Met(node, (), (), (), "decomposed" if found else "host"))
         if found is None:
             found = self.hosted(node, known, reason)
             for name, t in zip(node.output, onnx_hosted.types(self, node, known)):
@@ -222,18 +249,24 @@ class Cut:
         known.sizes.pop(name, None)
         known.types[name] = t
 
-    def _run(self, segment: Segment, known: Known, needed: Iterable[str]) -> list[Action]:
+    def _run(self, segment: Segment, known: Known, needed: Collection[str]) -> list[Action]:
         """A segment as a program of its own, and what it gives that is no tensor."""
         after: list[Action] = []
         tensors: dict[str, Value] = {}
         lists = False
         program = segment.program
+        self.met += program.met if not self._depth else ()
         for name, thing in segment.results(needed).items():
             if isinstance(thing, Value) and thing in program.constants and not segment.settled:       # what is assumed is checked where the engine runs
                 known.types.pop(name, None)
                 known.constants[name] = program.constants[thing]
             elif isinstance(thing, Value):
                 tensors[name] = thing
+            elif isinstance(thing, Rows):
+                tensors[f"{name}.rows"] = thing.matrix
+                after.append(Host(name, "rows", json.dumps({"keys": list(thing.keys)}), (f"{name}.rows",), (name,)))
+                self.know(known, name, None)
+                lists = True
             else:
                 parts = thing.values if isinstance(thing, Items) else ()
                 inside = {f"{name}[{i}]": v for i, v in enumerate(parts) if v is not None}

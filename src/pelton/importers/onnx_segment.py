@@ -1,7 +1,7 @@
 """Reads as many nodes as go into one straight program, from names that are arrays by then: which can be, and what has to be assumed of sizes."""
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,7 +21,7 @@ from .onnx_file import Source
 from .onnx_inputs import Settled, identifier, settle
 from .onnx_program import Program
 from .onnx_reading import Items
-from .onnx_scope import BROKEN, Scope
+from .onnx_scope import BROKEN, Met, Scope
 
 FEW = 64                        # elements of an array that may be taken as sizes
 USUAL = 100                     # what programs are tuned for where the data decides a size
@@ -94,6 +94,7 @@ class Segment:
         broken = {name for name, t in self.known.types.items() if t is None}
         for i, (node, reads) in enumerate(zip(self.nodes, self._reads)):
             things: Sequence[object] = (BROKEN,)
+            made = len(program.nodes)
             if not reads & broken:
                 before = len(program.problems), len(program.asked), len(program.stuck)
                 things = program.node(node, scope)
@@ -113,6 +114,7 @@ class Segment:
                 (self.hard if all(name in self.known for name in reads) else self.rest).append(node)
                 continue
             self.taken.append(node)
+            program.met.append(Met(node, (), program.nodes[made:], ()))
             for name, thing in zip(node.output, things):
                 if name:
                     program.bind(scope, name, thing)       # type: ignore[arg-type]
@@ -214,7 +216,8 @@ class Segment:
         while open_values:
             v = open_values.pop()
             if v in self.inputs:
-                if not v.type.dtype.is_integer or not v.type.known or v.type.size > FEW:
+                outside = self.known.types[self.inputs[v]]         # of which nothing is assumed
+                if not v.type.dtype.is_integer or outside is None or not outside.known or v.type.size > FEW:
                     return []
                 found[self.inputs[v]] = None
             elif v in self.program.makers and self.program.numbers(v) is None:
@@ -230,9 +233,12 @@ class Segment:
 
     # --- the result
 
-    def results(self, wanted: Iterable[str]) -> dict[str, object]:
+    def results(self, wanted: Collection[str]) -> dict[str, object]:
         """What the wanted names stand for that its nodes make."""
         made = {name for node in self.taken for name in node.output if name}
+        for name in wanted:
+            if name in made and name not in self.scope.bound:
+                raise ModelError(f"{name!r} is an output that its operator does not have ({self.source.name})")
         return {name: self.scope.bound[name] for name in wanted if name in made}
 
     def pruned(self, graph: Graph) -> tuple[Graph, tuple[Feed, ...]]:

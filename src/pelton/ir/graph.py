@@ -1,8 +1,9 @@
 """Values, nodes and graphs: immutable data; a pass is a function Graph → Graph."""
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -82,6 +83,11 @@ class Graph:
         return Graph(**{**kept, **changes})
 
 
+def unique(hint: str, taken: Container[str]) -> str:
+    """A name that is not taken, as close to the hint as possible."""
+    return next(name for k in count(1) if (name := f"{hint}_{k}" if k > 1 else hint) not in taken)
+
+
 class Builder:
     """Makes a graph node by node; types are inferred, names made unique."""
 
@@ -94,10 +100,7 @@ class Builder:
 
     def fresh(self, hint: str) -> str:
         """A name not yet taken, as close to the hint as possible."""
-        name, k = hint or "t", 1
-        while name in self._names:
-            k += 1
-            name = f"{hint or 't'}_{k}"
+        name = unique(hint or "t", self._names)
         self._names.add(name)
         return name
 

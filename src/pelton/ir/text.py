@@ -25,7 +25,7 @@ from pelton.errors import InputError
 
 from . import dims
 from .dims_text import parse as parse_size
-from .graph import Graph, Node, Value, symbols
+from .graph import Graph, Node, Value, symbols, unique
 from .types import DType, TensorType
 
 if TYPE_CHECKING:
@@ -118,10 +118,7 @@ def _spelled(values: Iterable[Value]) -> dict[Value, str]:
     taken: set[str] = set()
     spelled = {}
     for v in values:
-        name, k = v.name, 1
-        while name in taken:
-            k += 1
-            name = f"{v.name}_{k}"
+        name = unique(v.name, taken)
         taken.add(name)
         spelled[v] = "%" + (name if _PLAIN_NAME.fullmatch(name) else json.dumps(name))
     return spelled

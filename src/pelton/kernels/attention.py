@@ -52,16 +52,13 @@ class Heads:
 class Attention(Template):
     """What both forms share: a composite taken whole, operands of any outer strides, a pointwise tail."""
 
+    anchors = ("attention",)
     dynamic = True
 
-    def refuses(self, region: Region) -> str | None:
+    def refuses_node(self, region: Region) -> str | None:
         node = region.anchor
-        if node is None or len(region.anchors) != 1 or node.op.name != "attention":
-            return "no single attention"
         if not all_f32(*node.inputs, node.output):
             return "not f32"
-        if 0 in node.output.type.shape or 0 in node.inputs[0].type.shape or 0 in node.inputs[1].type.shape:
-            return "nothing to compute"
         if not is_known(node.inputs[0].type.shape[-1], node.output.type.shape[-1]):
             return "the width of a head varies"
         if not abs(node.attrs["scale"]) <= float(np.finfo(np.float32).max):
@@ -83,8 +80,7 @@ class Attention(Template):
             return False
         if value is h.mask and h.masked and h.scores.step(broadcast(shape, strides, h.scores.shape)) not in (0, 1):
             return False
-        read = value in region.body.outputs or any(value in n.inputs for n in region.tail)
-        return not read or fits_grid(region, h.grid, value, strides)
+        return fits_grid(region, h.grid, value, strides)
 
     def operands(self, h: Heads) -> tuple[Value, ...]:
         return (h.q, h.k, h.v, *([h.mask] if h.masked else []))
@@ -94,8 +90,8 @@ class Attention(Template):
 class Few(Attention):
     name = "attention_few"
 
-    def refuses(self, region: Region) -> str | None:
-        reason = super().refuses(region)
+    def refuses_node(self, region: Region) -> str | None:
+        reason = super().refuses_node(region)
         return reason or ("more queries than pay without packed keys" if usual(region.anchor.output.type.shape[-2]) > 4 else None)
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):

@@ -1,9 +1,6 @@
 """Convolutions, channels-last: direct, Winograd and depthwise; and the first layer's, which reads planes."""
 from __future__ import annotations
 
-import os
-from concurrent.futures import ThreadPoolExecutor
-
 import numpy as np
 
 from pelton.ir.dims import Size, bounds, is_known
@@ -53,13 +50,11 @@ def window(region: Region) -> Window:
 class ChannelsLast(Template):
     """What all templates over pictures share: channels-last operands, the pixel grid, a pointwise tail."""
 
-    anchor = "convolution"
+    anchors: tuple[str, ...] = ("convolution",)
     packs = True                                # whether filters have to be constants, packed when the engine is built
 
-    def refuses(self, region: Region) -> str | None:
+    def refuses_node(self, region: Region) -> str | None:
         node = region.anchor
-        if node is None or len(region.anchors) != 1 or node.op.name != self.anchor:
-            return f"no single {self.anchor}"
         if node.inputs[0].type.rank not in (3, 4):
             return "not one or two spatial axes"
         if not all_f32(*node.inputs, node.output):
@@ -70,8 +65,6 @@ class ChannelsLast(Template):
             return "the picture is its own filter"
         if not is_known(*(d for v in node.inputs[1:] for d in v.type.shape)):
             return "the sizes of the filters vary"
-        if 0 in node.inputs[0].type.shape or 0 in node.output.type.shape:
-            return "nothing to compute"
         return self.refuses_sizes(region) or tail_refusal(region, node.output.type.shape, 1)
 
     def refuses_sizes(self, region: Region) -> str | None:
@@ -91,8 +84,7 @@ class ChannelsLast(Template):
             return False
         if value in node.inputs[2:] and value.type.size != 1 and strides != (1,):
             return False
-        read = any(value in n.inputs for n in region.tail) or value in region.body.outputs
-        return not read or fits_grid(region, grid_of(node.output.type.shape, "pixels"), value, strides)
+        return fits_grid(region, grid_of(node.output.type.shape, "pixels"), value, strides)
 
     def lies(self, shape: tuple[int, ...], strides: Strides) -> bool:
         """Whether the pictures can be read from where they are."""
@@ -188,7 +180,7 @@ class Winograd(ChannelsLast):
         row = cp if cp % 256 else cp + target.lanes
         tiles = s.n * divide(divide(s.oh, f) * divide(s.ow, f), tb) * divide(padded, width)
         array = region.body.constants[w]
-        packed = Packed((w,), f"winograd{f}x{nr}", (points, padded // nr, s.c, nr), lambda: transform_filters(array, f, nr))
+        packed = Packed((w,), f"winograd{f}x{nr}", (points, padded // nr, s.c, nr), lambda out: transform_filters(array, f, out))
         return kernel("winograd.c", region, tactic, block, (x, packed, *end.operands), tiles, scratch=4 * points * tb * (row + width))
 
 
@@ -201,23 +193,17 @@ G = {2: np.array([[1, 0, 0], [.5, .5, .5], [.5, -.5, .5], [0, 0, 1]]),
      6: np.array([[1, 0, 0], *([1 / n, p / n, p * p / n] for p, n in ((1, -4.5), (-1, -4.5), (2, 90), (-2, 90), (.5, 1.40625), (-.5, 1.40625))), [0, 0, 1]])}
 
 
-def transform_filters(w: np.ndarray, f: int, nr: int) -> np.ndarray:
+def transform_filters(w: np.ndarray, f: int, out: np.ndarray) -> None:
     """[OC, C, 3, 3] to U[point, panel, C, nr], computed in float64 and rounded once; sums written out so that every machine gets the same bytes."""
-    g = G[f]
-    e, (oc, c) = len(g), w.shape[:2]
-    panels = divide(oc, nr)
-    out = np.zeros((e, e, panels, c, nr), np.float32)
-
-    def transform(p: int) -> None:
+    g, (panels, _, nr) = G[f], out.shape[1:]
+    e = len(g)
+    for p in range(panels):                                                     # one at a time: what lies between stays in the caches
         part = w[p * nr:(p + 1) * nr]
         taps = np.ascontiguousarray(part.transpose(2, 3, 1, 0), np.float64)     # [3, 3, C, n]
         for a in range(e):
             rows = g[a, 0] * taps[0] + g[a, 1] * taps[1] + g[a, 2] * taps[2]
             for b in range(e):
-                out[a, b, p, :, :len(part)] = g[b, 0] * rows[0] + g[b, 1] * rows[1] + g[b, 2] * rows[2]
-    with ThreadPoolExecutor(os.cpu_count()) as pool:                            # one panel each: what lies between stays in the caches
-        list(pool.map(transform, range(panels)))
-    return out.reshape(e * e, panels, c, nr)
+                out[a * e + b, p, :, :len(part)] = g[b, 0] * rows[0] + g[b, 1] * rows[1] + g[b, 2] * rows[2]
 
 
 @template
@@ -251,10 +237,8 @@ def pack_taps(w: Value, array: np.ndarray, lanes: int) -> Packed:
     c = array.shape[0]
     taps, width = array.reshape(c, -1).shape[1], divide(c, lanes) * lanes
 
-    def pack() -> np.ndarray:
-        out = np.zeros((taps, width), np.float32)
+    def pack(out: np.ndarray) -> None:
         out[:, :c] = array.reshape(c, -1).T
-        return out
     return Packed((w,), f"taps{lanes}", (taps, width), pack)
 
 
@@ -299,10 +283,8 @@ class Direct(ChannelsLast):
         if array is None:
             return kernel("conv.c", region, tactic, block, (x, w, *end.operands), tiles, scratch=4 * tactic["NB"] * taps * c)
 
-        def pack() -> np.ndarray:
-            out = np.zeros((groups, panels * nr, taps, c), np.float32)
-            out[:, :oc] = array.reshape(groups, oc, c, taps).swapaxes(-1, -2)
-            return np.ascontiguousarray(out.reshape(groups, panels, nr, taps * c).swapaxes(-1, -2))
+        def pack(out: np.ndarray) -> None:
+            pack_panels(array.reshape(groups, oc, c, taps).transpose(0, 3, 2, 1).reshape(groups, taps * c, oc), out)
         return kernel("conv.c", region, tactic, block, (x, Packed((w,), f"taps_g{groups}_p{nr}", (groups, panels, taps * c, nr), pack), *end.operands), tiles)
 
 
@@ -348,6 +330,6 @@ class Planar(ChannelsLast):
         block = constants(C=s.c, OC=s.oc, XC=layouts[x][1], **s.sizes(layouts[x])) + end.text
         array = region.body.constants[w]
         rows, columns = (rb - 1) * s.sh + (s.kh - 1) * s.dh + 1, (s.ow - 1) * s.sw + (s.kw - 1) * s.dw + 1
-        weights = Packed((w,), f"panels{nr}planar", (divide(s.oc, nr), taps, nr), lambda: pack_panels(array.reshape(s.oc, taps).T, nr))
+        weights = Packed((w,), f"panels{nr}planar", (divide(s.oc, nr), taps, nr), lambda out: pack_panels(array.reshape(s.oc, taps).T, out))
         tiles = s.n * divide(s.oh, rb) * divide(s.oc, tactic["NB"])
         return kernel("conv_planar.c", region, tactic, block, (x, weights, *end.operands), tiles, scratch=4 * s.c * rows * columns)

@@ -5,8 +5,9 @@ import numpy as np
 
 from pelton.plan.region import Region
 
-from .conv import ChannelsLast, filters_lie, window
+from .conv import ChannelsLast, filters_lie, pack_taps, window
 from .emit import constants, grid_of, kernel, tail
+from .gemm import pack_panels
 from .grid import divide
 from .template import Kernel, Layouts, Packed, Tactic, Target, template
 
@@ -15,7 +16,7 @@ from .template import Kernel, Layouts, Packed, Tactic, Target, template
 class DepthwiseTranspose(ChannelsLast):
     name = "depthwise_transpose"
     dynamic = True
-    anchor = "conv_transpose"
+    anchors = ("conv_transpose",)
 
     def refuses_sizes(self, region: Region) -> str | None:
         x, w = (v.type.shape for v in region.anchor.inputs[:2])
@@ -30,14 +31,8 @@ class DepthwiseTranspose(ChannelsLast):
         node, s = region.anchor, window(region)
         x, w, bias = node.inputs
         end = tail(region, layouts, grid_of(node.output.type.shape, "pixels"), (node.output,), first=2, add=bias, unit=target.lanes)
-        array, padded = region.body.constants[w], divide(s.c, target.lanes) * target.lanes
-
-        def pack() -> np.ndarray:
-            out = np.zeros((s.kh * s.kw, padded), np.float32)
-            out[:, :s.c] = array.reshape(s.c, -1).T
-            return out
         return kernel("depthwise_transpose.c", region, tactic, constants(C=s.c, **s.sizes(layouts[x])) + end.text,
-                      (x, Packed((w,), f"taps{target.lanes}", (s.kh * s.kw, padded), pack), *end.operands), s.n * divide(s.oh, tactic["RB"]))
+                      (x, pack_taps(w, region.body.constants[w], target.lanes), *end.operands), s.n * divide(s.oh, tactic["RB"]))
 
 
 @template
@@ -45,7 +40,7 @@ class ConvTranspose(ChannelsLast):
     name = "conv_transpose"
     dynamic = True
     packs = False
-    anchor = "conv_transpose"
+    anchors = ("conv_transpose",)
 
     def form(self, tactic: Tactic) -> tuple[int, ...]:
         return tactic["MR"], tactic["NV"]
@@ -77,9 +72,7 @@ class ConvTranspose(ChannelsLast):
         if array is None:
             return kernel("conv_transpose.c", region, tactic, block, (x, w, *end.operands), tiles, scratch=4 * tactic["NB"] * taps * c)
 
-        def pack() -> np.ndarray:
-            out = np.zeros((groups, panels * nr, taps, c), np.float32)
-            out[:, :oc] = array.reshape(groups, c, oc, taps).transpose(0, 2, 3, 1)
-            return np.ascontiguousarray(out.reshape(groups, panels, nr, taps * c).swapaxes(-1, -2))
+        def pack(out: np.ndarray) -> None:
+            pack_panels(array.reshape(groups, c, oc, taps).transpose(0, 3, 1, 2).reshape(groups, taps * c, oc), out)
         return kernel("conv_transpose.c", region, tactic, block,
                       (x, Packed((w,), f"gathered_g{groups}_p{nr}", (groups, panels, taps * c, nr), pack), *end.operands), tiles)

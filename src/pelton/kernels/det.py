@@ -14,15 +14,12 @@ from .template import Kernel, Layouts, Tactic, Target, Template, template
 @template
 class Det(Template):
     name = "det"
+    anchors = ("det",)
+    alone = True
     dynamic = True
 
-    def refuses(self, region: Region) -> str | None:
-        node = region.anchor
-        if node is None or node.op.name != "det" or len(region.body.nodes) != 1:
-            return "no determinant alone"
-        if node.inputs[0].type.dtype not in (F32, F64):
-            return "not f32 or f64"
-        return "nothing to compute" if 0 in node.inputs[0].type.shape else None
+    def refuses_node(self, region: Region) -> str | None:
+        return None if region.anchor.inputs[0].type.dtype in (F32, F64) else "not f32 or f64"
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
         return True

@@ -187,76 +187,82 @@ def tail(region: Region, layouts: Layouts, grid: Grid, made: Sequence[Value], *,
     unit: c is a multiple of it, and n is no more (None: may be anything).
     inner: a name instead of `finish`, for what goes on in the same kernel: the function of this name gives its only output back as a vector.
     """
-    shape = grid.shape
-    names: dict[Value, str] = {v: f"x{i}" for i, v in enumerate(made)}
-    operands: list[Value] = []
-    fields, lines = [], []
-
-    def pointer(v: Value, kind: str) -> str:
-        operands.append(v)
-        field = f"{kind}{len(operands) - 1}"
-        fields.append((f"{'const ' if kind == 'e' else ''}{memory(v.type.dtype)} *{field}", first + len(operands) - 1))
-        return f"t->{field}"
-
-    def read(v: Value) -> str:
-        if v in names:
-            return names[v]
-        number = scalar_constant(region, v)
-        if number is not None:
-            return literal(number, v.type.dtype)
-        strides = layouts[v] if flat else broadcast(v.type.shape, layouts[v], shape)
-        step, at = grid.step(strides), grid.address(strides)
-        kind = v.type.dtype.value
-        where = f"{pointer(v, 'e')} + {at}"
-        if step == 0:
-            load = f"bc_{kind}(*({where}))"
-        elif step == 1:
-            load = f"ldn_{kind}({where}, n)"
-        elif step is not None:
-            load = f"ldg_{kind}({where}, {spelled(step)}, n)"
-        else:
-            raise ValueError(f"operand %{v.name} of {region.title()} has no single stride along the vector axis")
-        names[v] = f"v{len(names)}"
-        lines.append(f"const {vector(v.type.dtype)} {names[v]} = {load};")
-        return names[v]
-
+    code = _Code(region, layouts, grid, made, first, flat)
     if add is not None:
-        operands.append(add)
-        fields.append((f"const {memory(add.type.dtype)} *bias", first))
-        lines.append("x0 += ldn_f32(t->bias + c, n);")
-    for node in region.body.nodes:
-        if node.op.scalar is None:
-            continue
-        leaves = tuple(Scalar("var", (read(v),), v.type.dtype) for v in node.inputs)
-        out = node.op.trace(tuple(v.type.dtype for v in node.inputs), node.attrs, leaves)
-        names[node.output] = f"v{len(names)}"
-        lines.append(f"const {vector(node.output.type.dtype)} {names[node.output]} = {expression(out)};  // {node.op.name}")
+        code.lines.append(f"x0 += ldn_f32({code.pointer(add, 'bias')} + c, n);")
+    for node in region.tail:
+        code.compute(node)
     for v in () if inner else region.body.outputs:
-        if v not in names:
-            continue
-        strides = layouts[v] if flat else broadcast(v.type.shape, layouts[v], shape)
-        step, where = grid.step(strides), f"{pointer(v, 'y')} + {grid.address(strides)}"
-        if step is None:
-            raise ValueError(f"output %{v.name} of {region.title()} has no single stride along the vector axis")
-        kind = v.type.dtype.value
-        lines.append(f"stn_{kind}({where}, {names[v]}, n);" if step in (0, 1) else f"stg_{kind}({where}, {spelled(step)}, {names[v]}, n);")
+        if v in code.names:
+            code.store(v)
     for x in dict.fromkeys(n.inputs[0] for n in region.pieces):
-        lines += _pieces([n for n in region.pieces if n.inputs[0] is x], names[x], layouts, grid, pointer, unit)
-    declared = " ".join(f"{f};" for f, _ in fields)
-    opened = ", ".join(f"a[{i}].p" for _, i in fields)
+        code.lines += _pieces([n for n in region.pieces if n.inputs[0] is x], code.names[x], layouts, grid, code.pointer, unit)
+    declared = " ".join(f"{f};" for f, _ in code.fields)
+    opened = ", ".join(f"a[{i}].p" for _, i in code.fields)
     params = ", ".join(f"{vector(v.type.dtype)} x{i}" for i, v in enumerate(made))
-    if any("⟨" in line for line in lines):
+    if any("⟨" in line for line in code.lines):
         declared, opened = f"const args *a; {declared}", ", ".join(filter(None, ("a", opened)))
-        lines.insert(0, "const args *a = t->a;")
+        code.lines.insert(0, "const args *a = t->a;")
     if inner:
-        lines.append(f"return {names[region.output]};")
+        code.lines.append(f"return {code.names[region.output]};")
     pointers = f"{inner}_tail" if inner else "tail"
     text = (f"typedef struct {{ {declared} }} {pointers};\n"
             f"AI {pointers} {pointers}_open(const args *a) {{ return ({pointers}){{ {opened} }}; }}\n"
             f"AI {f'vf32 {inner}' if inner else 'void finish'}(const {pointers} *t, {params + ', ' if params else ''}long b, long r, long c, int n) {{\n"
             "    (void)b; (void)r; (void)c;\n    "
-            + "\n    ".join(lines) + "\n}\n")
-    return Tail(text, tuple(operands))
+            + "\n    ".join(code.lines) + "\n}\n")
+    return Tail(text, tuple(code.operands))
+
+
+class _Code:
+    """The statements of a tail, what they have read and computed so far, and the pointers that they need."""
+
+    def __init__(self, region: Region, layouts: Layouts, grid: Grid, made: Sequence[Value], first: int, flat: bool):
+        self.region, self.layouts, self.grid, self.first, self.flat = region, layouts, grid, first, flat
+        self.names: dict[Value, str] = {v: f"x{i}" for i, v in enumerate(made)}
+        self.operands: list[Value] = []
+        self.fields: list[tuple[str, int]] = []
+        self.lines: list[str] = []
+
+    def pointer(self, v: Value, kind: str) -> str:
+        """C: the pointer to an operand: a bias, an element that is read (e), or written (y)."""
+        i = len(self.operands)
+        field = kind if kind == "bias" else f"{kind}{i}"
+        self.operands.append(v)
+        self.fields.append((f"{'' if kind == 'y' else 'const '}{memory(v.type.dtype)} *{field}", self.first + i))
+        return f"t->{field}"
+
+    def place(self, v: Value, kind: str) -> tuple[Size, str]:
+        """The stride of a value along the vector axis, and where its element is."""
+        strides = self.layouts[v] if self.flat else broadcast(v.type.shape, self.layouts[v], self.grid.shape)
+        step = self.grid.step(strides)
+        if step is None:
+            raise ValueError(f"%{v.name} of {self.region.title()} has no single stride along the vector axis")
+        return step, f"{self.pointer(v, kind)} + {self.grid.address(strides)}"
+
+    def read(self, v: Value) -> str:
+        if v in self.names:
+            return self.names[v]
+        number = scalar_constant(self.region, v)
+        if number is not None:
+            return literal(number, v.type.dtype)
+        (step, where), kind = self.place(v, "e"), v.type.dtype.value
+        load = f"bc_{kind}(*({where}))" if step == 0 else f"ldn_{kind}({where}, n)" if step == 1 else f"ldg_{kind}({where}, {spelled(step)}, n)"
+        return self.name(v, load)
+
+    def name(self, v: Value, text: str, comment: str = "") -> str:
+        self.names[v] = f"v{len(self.names)}"
+        self.lines.append(f"const {vector(v.type.dtype)} {self.names[v]} = {text};{comment}")
+        return self.names[v]
+
+    def compute(self, node: Node) -> None:
+        leaves = tuple(Scalar("var", (self.read(v),), v.type.dtype) for v in node.inputs)
+        out = node.op.trace(tuple(v.type.dtype for v in node.inputs), node.attrs, leaves)
+        self.name(node.output, expression(out), f"  // {node.op.name}")
+
+    def store(self, v: Value) -> None:
+        (step, where), kind, name = self.place(v, "y"), v.type.dtype.value, self.names[v]
+        self.lines.append(f"stn_{kind}({where}, {name}, n);" if step in (0, 1) else f"stg_{kind}({where}, {spelled(step)}, {name}, n);")
 
 
 def _pieces(nodes: Sequence[Node], name: str, layouts: Layouts, grid: Grid, pointer: Callable[[Value, str], str],

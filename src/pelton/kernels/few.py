@@ -19,20 +19,17 @@ _MOST = 4                                      # rows: with more, packing the ma
 @template
 class Few(Template):
     name = "few"
+    anchors = ("matmul",)
     dynamic = True
 
-    def refuses(self, region: Region) -> str | None:
+    def refuses_node(self, region: Region) -> str | None:
         node = region.anchor
-        if node is None or len(region.anchors) != 1 or node.op.name != "matmul":
-            return "no single matmul"
         if not all_f32(*node.inputs, node.output):
             return "not f32"
         if min(v.type.rank for v in node.inputs) < 2:
             return "an operand is a vector"
         if constant(region, node.inputs[1]):
             return "the right operand is constant: its panels are packed at build time"
-        if 0 in node.output.type.shape or 0 in node.inputs[0].type.shape:
-            return "nothing to compute"
         rows = Product(region).m
         if not is_known(rows) or rows > _MOST:
             return f"more than {_MOST} rows"
@@ -47,8 +44,7 @@ class Few(Template):
             return False
         if value is p.b and 1 not in [s for s, d in zip(strides[-2:], shape[-2:]) if d != 1] and shape[-2:] != (1, 1):
             return False
-        in_tail = any(value in n.inputs for n in region.tail) or value in region.body.outputs
-        return not in_tail or fits_grid(region, p.grid, value, strides)
+        return fits_grid(region, p.grid, value, strides)
 
     def tactics(self, region: Region, layouts: Layouts, target: Target) -> Iterable[Tactic]:
         p = Product(region, layouts)

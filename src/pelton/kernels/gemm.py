@@ -18,13 +18,11 @@ from .template import Kernel, Layouts, Packed, Tactic, Target, Template, templat
 KC = 384                                       # 384 × 16 floats are 24 KiB: a panel stays in L1 (91–98 % of peak on Zen 3)
 
 
-def pack_panels(b: np.ndarray, nr: int) -> np.ndarray:
-    """[…, K, N] to […, panel, K, nr], columns past N zero."""
-    *lead, k, n = b.shape
-    panels = divide(n, nr)
-    out = np.zeros((*lead, panels * nr, k), np.float32)
-    out[..., :n, :] = np.swapaxes(b, -1, -2)
-    return np.ascontiguousarray(np.swapaxes(out.reshape(*lead, panels, nr, k), -1, -2))
+def pack_panels(b: np.ndarray, out: np.ndarray) -> None:
+    """[…, K, N] to […, panel, K, nr], columns past N left as they are."""
+    for p in range(out.shape[-3]):
+        part = b[..., p * out.shape[-1]:(p + 1) * out.shape[-1]]
+        out[..., p, :, :part.shape[-1]] = part
 
 
 def is_product(node: Node) -> bool:
@@ -36,12 +34,11 @@ def is_product(node: Node) -> bool:
 @template
 class Gemm(Template):
     name = "gemm"
+    anchors = ("matmul", "convolution")
     dynamic = True
 
-    def refuses(self, region: Region) -> str | None:
+    def refuses_node(self, region: Region) -> str | None:
         node = region.anchor
-        if node is None or len(region.anchors) != 1 or node.op.name not in ("matmul", "convolution"):
-            return "no single matmul or convolution"
         if not all_f32(*node.inputs, node.output):
             return "not f32"
         if node.op.name == "convolution":
@@ -51,8 +48,6 @@ class Gemm(Template):
                 return "the filters are not constant"
         elif min(len(v.type.shape) for v in node.inputs) < 2:
             return "an operand is a vector"
-        if 0 in node.output.type.shape or 0 in node.inputs[0].type.shape:
-            return "nothing to compute"
         return tail_refusal(region, node.output.type.shape, 1 if node.op.name == "convolution" else node.output.type.rank - 1)
 
     def order(self, region: Region, value: Value, layouts: Layouts) -> Order:
@@ -73,8 +68,7 @@ class Gemm(Template):
             return False
         if value is p.b and not constant(region, value) and 1 not in [s for s, d in zip(strides[-2:], shape[-2:]) if d != 1] and shape[-2:] != (1, 1):
             return False
-        in_tail = any(value in n.inputs for n in region.tail) or value in region.body.outputs
-        return not in_tail or fits_grid(region, p.grid, value, strides)
+        return fits_grid(region, p.grid, value, strides)
 
     def form(self, tactic: Tactic) -> tuple[int, ...]:
         return tactic["MR"], tactic["NV"]
@@ -147,9 +141,9 @@ class Gemm(Template):
             array = region.body.constants[p.b]
             panels = (divide(p.n, nr), p.k, nr)
             if node.op.name == "convolution":
-                weights = Packed((p.b,), f"panels{nr}t", panels, lambda: pack_panels(array.reshape(array.shape[0], array.shape[1]).T, nr))
+                weights = Packed((p.b,), f"panels{nr}t", panels, lambda out: pack_panels(array.reshape(array.shape[0], array.shape[1]).T, out))
             else:
-                weights = Packed((p.b,), f"panels{nr}", (*array.shape[:-2], *panels), lambda: pack_panels(array, nr))
+                weights = Packed((p.b,), f"panels{nr}", (*array.shape[:-2], *panels), lambda out: pack_panels(array, out))
         return kernel("gemm.c", region, tactic, block, (p.a, weights, *end.operands), p.batch * mbs * nbs, grain=1, scratch=scratch)
 
 

@@ -28,8 +28,9 @@ def tail_refusal(region: Region, shape: tuple[int, ...], axis: int | None = None
 
 
 def fits_grid(region: Region, grid: Grid, value: Value, strides: Strides) -> bool:
-    """Whether the tail can read (write) an operand: unit or no stride along the grid's vector axis."""
-    if scalar_constant(region, value) is not None:
+    """Whether the tail can read (write) a value, if it does: unit or no stride along the grid's vector axis."""
+    used = value in region.body.outputs or any(value in n.inputs for n in region.tail)
+    if not used or scalar_constant(region, value) is not None:
         return True
     step = grid.step(broadcast(value.type.shape, strides, grid.shape))
     return step in (0, 1)

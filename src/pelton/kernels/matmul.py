@@ -23,27 +23,23 @@ def wide(dtype: DType) -> bool:
 @template
 class MatMul(Template):
     name = "matmul"
+    anchors = ("matmul",)
     dynamic = True
 
-    def refuses(self, region: Region) -> str | None:
+    def refuses_node(self, region: Region) -> str | None:
         node = region.anchor
-        if node is None or len(region.anchors) != 1 or node.op.name != "matmul":
-            return "no single matmul"
         dtype = node.output.type.dtype
         if not wide(dtype) or dtype is F32 and not constant(region, node.inputs[0]):
             return f"{dtype.value}, for which there are faster products"
         if min(v.type.rank for v in node.inputs) < 2:
             return "an operand is a vector"
-        if 0 in node.output.type.shape or 0 in node.inputs[0].type.shape:
-            return "nothing to compute"
         return tail_refusal(region, node.output.type.shape)
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
         p, shape, strides = Product(region), value.type.shape, layouts[value]
         if value is p.b and shape[-1] != 1 and strides[-1] != 1:
             return False
-        in_tail = any(value in n.inputs for n in region.tail) or value in region.body.outputs
-        return not in_tail or fits_grid(region, p.grid, value, strides)
+        return fits_grid(region, p.grid, value, strides)
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         p = Product(region, layouts)

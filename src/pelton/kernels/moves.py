@@ -13,7 +13,7 @@ from pelton.plan.region import Region
 from .emit import Grid, Tail, computable, computed, constants, kernel, spelled, tail
 from .fold import held
 from .grid import divide, fits_grid
-from .sweep import Sweep, extent, lying, shares, swept, tailed
+from .sweep import Sweep, extent, lying, shares, swept
 from .template import Kernel, Layouts, Tactic, Target, template
 
 
@@ -51,7 +51,7 @@ class Moving(Sweep):
         return computable(dtype) if region.tail else dtype is not STRING and dtype.size <= 8
 
     def reads(self, region: Region, grid: Grid, value: Value, layouts: Layouts) -> bool:
-        return value not in tailed(region) or fits_grid(region, grid, value, layouts[value])
+        return fits_grid(region, grid, value, layouts[value])
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,10 @@
 """Pointwise regions, and copies between layouts."""
 from __future__ import annotations
 
+import math
+
 from pelton.ir.graph import Value
-from pelton.plan.layout import Order, broadcast, collapse, is_dense, order_of, row_major
+from pelton.plan.layout import Order, broadcast, collapse, is_dense, last_of, order_of, row_major
 from pelton.plan.region import Region
 
 from .emit import Grid, computable, constants, kernel, memory, scalar_constant, tail
@@ -45,7 +47,7 @@ class Transpose(Template):
         return None
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
-        return True
+        return self._axes(region, layouts) is not None         # of sizes that vary it may be one at the usual ones alone
 
     def _axes(self, region: Region, layouts: Layouts) -> tuple[list[int], list[int], list[int]] | None:
         (x,), y = region.body.inputs, region.output
@@ -65,10 +67,7 @@ class Transpose(Template):
         i, j = xs.index(1), len(sizes) - 1
         rest = [a for a in range(len(sizes)) if a not in (i, j)]
         outer = Grid(tuple(sizes), tuple(rest), (), ())
-        count = 1
-        for a in rest:
-            count *= sizes[a]
-        dtype = region.output.type.dtype
+        count, dtype = math.prod(sizes[a] for a in rest), region.output.type.dtype
         block = (constants(OUTER=count, I=sizes[i], J=sizes[j], XI=1, XJ=xs[j], YI=ys[i], YJ=1)
                  + f"typedef {memory(dtype)} element;\n#define X_AT(b) ({outer.address(tuple(xs))})\n#define Y_AT(b) ({outer.address(tuple(ys))})\n"
                  + ("#define TURN transpose_f32\n" if dtype.size == 4 else ""))
@@ -105,10 +104,7 @@ class Pointwise(Template):
         return order_of(shape, layouts[full[0]]) if full else row_major(len(shape))
 
     def wanted(self, region: Region, value: Value, layouts: Layouts) -> Order:
-        rank = value.type.rank
-        order = order_of(region.output.type.shape, layouts[region.output])
-        lead = len(order) - rank
-        return tuple(a - lead for a in order if a >= lead)
+        return last_of(order_of(region.output.type.shape, layouts[region.output]), value.type.rank)
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
         if region.body.nodes[0].op.name == "copy" or scalar_constant(region, value) is not None:
@@ -119,9 +115,7 @@ class Pointwise(Template):
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         grid, _ = flattened(region, layouts)
         cols = max(grid.shape[-1], 1)                      # nothing at the usual sizes may be something at others
-        rows = 1
-        for d in grid.shape[:-1]:
-            rows *= d
+        rows = math.prod(grid.shape[:-1])
         goal = max(256, min(TILE, divide(rows * cols, 4 * target.threads)))
         cb = max(1, divide(cols, target.lanes)) * target.lanes if cols <= goal else divide(goal, 64) * 64
         yield Tactic(self.name, target.isa, (("RB", max(1, min(rows, goal // max(1, cols)))), ("CB", cb)))
@@ -129,9 +123,6 @@ class Pointwise(Template):
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         grid, flat = flattened(region, layouts)
         end = tail(region, flat, grid, (), first=0, flat=True)
-        cols = grid.shape[-1]
-        rows = 1
-        for d in grid.shape[:-1]:
-            rows *= d
+        rows, cols = math.prod(grid.shape[:-1]), grid.shape[-1]
         return kernel("pointwise.c", region, tactic, constants(ROWS=rows, COLS=cols) + end.text,
                       end.operands, divide(rows, tactic["RB"]) * divide(cols, tactic["CB"]))

@@ -30,20 +30,16 @@ def windows_at_once(s: Window, widest: int) -> list[tuple[int, int]]:
 @template
 class Pool(ChannelsLast):
     name = "pool"
+    anchors = ("max_pool", "average_pool")
     dynamic = True
 
-    def refuses(self, region: Region) -> str | None:
-        node = region.anchor
-        if node is None or len(region.anchors) != 1 or node.op.name not in ("max_pool", "average_pool"):
-            return "no single max_pool or average_pool"
-        x, y = node.inputs[0].type, node.output.type
+    def refuses_node(self, region: Region) -> str | None:
+        x = region.anchor.inputs[0].type
         if x.rank not in (3, 4):
             return "not one or two spatial axes"
         if not computable(x.dtype):
             return f"{x.dtype.value} is not held by kernels"
-        if 0 in x.shape or 0 in y.shape:
-            return "nothing to compute"
-        return tail_refusal(region, y.shape, 1)
+        return tail_refusal(region, region.anchor.output.type.shape, 1)
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         s = window(region)

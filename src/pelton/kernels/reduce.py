@@ -10,7 +10,7 @@ from pelton.plan.region import Region
 from .emit import Grid, constants, kernel, tail
 from .fold import joined
 from .grid import divide, fits_grid
-from .sweep import Sweep, extent, lying, shares, swept, tailed
+from .sweep import Sweep, extent, lying, shares, swept
 from .template import Kernel, Layouts, Tactic, Target, template
 
 KINDS = {"reduce_sum": "sum", "reduce_mean": "sum", "reduce_prod": "prod", "reduce_max": "max", "reduce_min": "min"}
@@ -66,7 +66,7 @@ class Reducing(Sweep):
     def reads(self, region: Region, grid: Grid, value, layouts: Layouts) -> bool:
         if value is region.anchor.inputs[0] and self.runs_along(region, grid, layouts) is None:
             return False
-        return value not in tailed(region) or fits_grid(region, grid, value, layouts[value])
+        return fits_grid(region, grid, value, layouts[value])
 
     def runs_along(self, region: Region, grid: Grid, layouts: Layouts) -> bool | None:
         """Whether vectors run along what is reduced (or along the columns); None where neither has unit stride."""

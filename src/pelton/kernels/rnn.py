@@ -14,13 +14,13 @@ from .grid import all_f32, constant, divide
 from .template import Kernel, Layouts, Packed, Tactic, Target, Template, template
 
 
-def pack_recurrent(r: np.ndarray, gates: int, width: int) -> np.ndarray:
-    """[direction, gate · unit, old unit] to [direction, block of `width` units, old unit, gate, width], units past the last one zero."""
-    directions, _, hidden = r.shape
-    blocks = divide(hidden, width)
-    out = np.zeros((directions, gates, blocks * width, hidden), np.float32)
-    out[:, :, :hidden] = r.reshape(directions, gates, hidden, hidden)
-    return np.ascontiguousarray(out.reshape(directions, gates, blocks, width, hidden).transpose(0, 2, 4, 1, 3))
+def pack_recurrent(r: np.ndarray, out: np.ndarray) -> None:
+    """[direction, gate · unit, old unit] to [direction, block of units, old unit, gate, unit of the block], units past the last one left as they are."""
+    directions, blocks, hidden, gates, width = out.shape
+    gate = r.reshape(directions, gates, hidden, hidden)
+    for i in range(blocks):
+        part = gate[:, :, i * width:(i + 1) * width]
+        out[:, i, :, :, :part.shape[2]] = part.transpose(0, 3, 1, 2)
 
 
 class Recurrent(Template):
@@ -28,21 +28,15 @@ class Recurrent(Template):
     before the first step; states and outputs of any outer strides."""
 
     dynamic = True                              # the time and the batch; hidden units are as many as the weights have
-    anchor = ""
+    alone = True
     weights = F32
 
-    def refuses(self, region: Region) -> str | None:
+    def refuses_node(self, region: Region) -> str | None:
         node = region.anchor
-        if node is None or len(region.anchors) != 1 or node.op.name != self.anchor:
-            return f"no single {self.anchor}"
-        if region.tail or region.pieces:
-            return "no pointwise operations and no slices after a recurrence"
         if not all_f32(*node.inputs, *node.outputs):
             return "not f32"
         if not is_known(*node.inputs[1].type.shape):
             return "the number of hidden units varies"
-        if 0 in node.outputs[0].type.shape:
-            return "nothing to compute"
         return None
 
     def order(self, region: Region, value: Value, layouts: Layouts) -> Order:
@@ -106,9 +100,9 @@ class Half(Recurrent):
     def margin(self, tactic: Tactic) -> float:
         return 0.1                              # its error is a hundred times that of Winograd
 
-    def refuses(self, region: Region) -> str | None:
+    def refuses_node(self, region: Region) -> str | None:
         """Also for weights without a large one: below 2⁻¹⁴ the steps of a half no longer shrink."""
-        reason = super().refuses(region)
+        reason = super().refuses_node(region)
         if reason is not None:
             return reason
         if not constant(region, region.anchor.inputs[1]):
@@ -120,7 +114,7 @@ class Half(Recurrent):
 @template
 class Lstm(Recurrent):
     name = "lstm"
-    anchor = "lstm_steps"
+    anchors = ("lstm_steps",)
 
     def registers(self, region: Region, rows: int) -> tuple[tuple[int, int], ...]:
         return ((1, 2), (1, 3), (1, 1)) if rows == 1 else ((2, 1),) if rows == 2 else ((3, 1), (2, 1))
@@ -132,7 +126,7 @@ class Lstm(Recurrent):
         array, width, hidden = region.body.constants.get(r), tactic["UV"] * target.lanes, r.type.shape[2]
         blocks = divide(hidden, width)
         weights = Packed((r,), f"lstm{width}{self.weights.value}", (r.type.shape[0], blocks, hidden, 4, width),
-                         lambda: pack_recurrent(array, 4, width).astype(self.weights.numpy), self.weights)
+                         lambda out: pack_recurrent(array, out), self.weights)
         peepholes = not constant(region, p) or bool(region.body.constants[p].any())
         roles = dict(gates=gates, h=h, c=c, p=p, y=y, last_h=last_h, last_c=last_c)
         text, operands = self.block(region, layouts if peepholes else {v: s for v, s in layouts.items() if v is not p}, weights, roles,
@@ -149,7 +143,7 @@ class LstmHalf(Half, Lstm):
 @template
 class Gru(Recurrent):
     name = "gru"
-    anchor = "gru_steps"
+    anchors = ("gru_steps",)
 
     def registers(self, region: Region, rows: int) -> tuple[tuple[int, int], ...]:
         if region.anchor.attrs["linear_before_reset"]:
@@ -164,11 +158,12 @@ class Gru(Recurrent):
         padded = divide(hidden, 2 * width) * 2 * width
         if linear:
             weights = Packed((r,), f"gru{width}{self.weights.value}", (directions, divide(hidden, width), hidden, 3, width),
-                             lambda: pack_recurrent(array, 3, width).astype(self.weights.numpy), self.weights)
+                             lambda out: pack_recurrent(array, out), self.weights)
         else:
-            def pack() -> np.ndarray:
-                parts = pack_recurrent(array[:, :cut], 2, width), pack_recurrent(array[:, cut:], 1, 2 * width)
-                return np.concatenate([p.reshape(directions, -1) for p in parts], axis=1).astype(self.weights.numpy)
+            def pack(out: np.ndarray) -> None:
+                two = hidden * 2 * divide(hidden, width) * width                # what the first two gates take
+                pack_recurrent(array[:, :cut], out[:, :two].reshape(directions, -1, hidden, 2, width))
+                pack_recurrent(array[:, cut:], out[:, two:].reshape(directions, -1, hidden, 1, 2 * width))
             weights = Packed((r,), f"gru{width}+{2 * width}{self.weights.value}", (directions, hidden * (2 * divide(hidden, width) * width + padded)), pack,
                              self.weights)
         roles = dict(gates=gates, b=b, h=h, y=node.outputs[0], last_h=node.outputs[1])
@@ -185,7 +180,7 @@ class GruHalf(Half, Gru):
 @template
 class Rnn(Recurrent):
     name = "rnn"
-    anchor = "rnn_steps"
+    anchors = ("rnn_steps",)
 
     def registers(self, region: Region, rows: int) -> tuple[tuple[int, int], ...]:
         return ((1, 8), (1, 12), (1, 4)) if rows == 1 else ((2, 6), (2, 4)) if rows == 2 else ((3, 4), (6, 2))
@@ -196,7 +191,7 @@ class Rnn(Recurrent):
         width, (directions, _, hidden) = tactic["UV"] * target.lanes, r.type.shape
         array, blocks = region.body.constants.get(r), divide(hidden, width)
         weights = Packed((r,), f"rnn{width}{self.weights.value}", (directions, blocks, hidden, 1, width),
-                         lambda: pack_recurrent(array, 1, width).astype(self.weights.numpy), self.weights)
+                         lambda out: pack_recurrent(array, out), self.weights)
         text, operands = self.block(region, layouts, weights, dict(gates=gates, h=h, y=node.outputs[0], last_h=node.outputs[1]))
         text += f"#define ACTIVE {'relu' if node.attrs['activation'] == 'Relu' else 'f32_tanh'}\n"
         return kernel("rnn.c", region, tactic, text, operands, self.tiles(region, tactic),

@@ -15,19 +15,16 @@ from .template import Kernel, Layouts, Tactic, Target, Template, template
 @template
 class Rois(Template):
     name = "roi"
+    anchors = ("roi_align", "max_roi_pool")
     dynamic = True
 
-    def refuses(self, region: Region) -> str | None:
+    def refuses_node(self, region: Region) -> str | None:
         node = region.anchor
-        if node is None or len(region.anchors) != 1 or node.op.name not in ("roi_align", "max_roi_pool"):
-            return "no single roi_align or max_roi_pool"
         x, _, batch = (v.type for v in node.inputs)
         if x.dtype not in (F32, F16, BF16) or node.inputs[1].type.dtype is not F32:
             return f"not in {x.dtype.value} with rois in {node.inputs[1].type.dtype.value}"
         if batch.dtype not in (I32, I64):
             return f"indices in {batch.dtype.value}"
-        if 0 in x.shape or 0 in node.output.type.shape:
-            return "nothing to compute"
         return tail_refusal(region, node.output.type.shape, 1)
 
     def order(self, region: Region, value: Value, layouts: Layouts) -> Order:
@@ -40,8 +37,7 @@ class Rois(Template):
         node, strides = region.anchor, layouts[value]
         if value is node.inputs[0] and value.type.shape[1] != 1 and strides[1] != 1:
             return False
-        read = any(value in n.inputs for n in region.tail) or value in region.body.outputs
-        return not read or fits_grid(region, grid_of(node.output.type.shape, "pixels"), value, strides)
+        return fits_grid(region, grid_of(node.output.type.shape, "pixels"), value, strides)
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         for nv in (4, 2, 1):

@@ -48,15 +48,13 @@ class Places:
 @template
 class Scatter(Template):
     name = "scatter"
+    anchors = ("scatter_elements", "scatter_nd")
+    alone = True
     dynamic = True
 
-    def refuses(self, region: Region) -> str | None:
+    def refuses_node(self, region: Region) -> str | None:
         node = region.anchor
-        if node is None or len(region.body.nodes) != 1 or node.op.name not in ("scatter_elements", "scatter_nd"):
-            return "no single scatter"
-        x, indices, updates = node.inputs
-        if any(0 in v.type.shape for v in (x, indices, updates)):
-            return "nothing to compute"
+        x, indices, _ = node.inputs
         if indices.type.dtype not in (I64, I32):
             return f"indices in {indices.type.dtype.value}"
         dtype = x.type.dtype

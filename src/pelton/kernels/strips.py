@@ -96,8 +96,7 @@ class Strips(Template):
         shape, strides = value.type.shape, layouts[value]
         if value is region.anchors[0].inputs[0] and shape[1] != 1 and strides[1] != 1:
             return False
-        return all(fits_grid(part, grid_of(part.anchors[0].output.type.shape, "pixels"), value, strides) for part in parts(region)
-                   if any(value in n.inputs for n in part.tail) or value in region.body.outputs and value in part.body.outputs)
+        return all(fits_grid(part, grid_of(part.anchors[0].output.type.shape, "pixels"), value, strides) for part in parts(region))
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         it = chain(region)
@@ -146,7 +145,7 @@ def panels(region: Region, node: Node, nr: int) -> Packed:
     w = node.inputs[1]
     array = region.body.constants[w]
     oc, c = array.shape[:2]
-    return Packed((w,), f"panels{nr}t", (divide(oc, nr), c, nr), lambda: pack_panels(array.reshape(oc, c).T, nr))
+    return Packed((w,), f"panels{nr}t", (divide(oc, nr), c, nr), lambda out: pack_panels(array.reshape(oc, c).T, out))
 
 
 def scratch(s: Window, tactic: Tactic, lanes: int, project: bool) -> Size:

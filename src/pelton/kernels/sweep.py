@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from pelton.ir.graph import Value
-from pelton.plan.layout import Order, Strides, broadcast, far, order_of
+from pelton.plan.layout import Order, Strides, broadcast, far, last_of, order_of
 from pelton.plan.region import Region
 
 from .emit import Grid, computable, scalar_constant
@@ -61,36 +61,25 @@ def shares(rows: int, columns: int, cost: int, target: Target, step: int) -> tup
 class Sweep(Template):
     """Base of these templates. The output lies in the order of the first input; operands of the tail follow it."""
 
-    anchors: tuple[str, ...] = ()
-
     def refuses(self, region: Region) -> str | None:
+        if reason := super().refuses(region):
+            return reason
         node = region.anchor
-        if node is None or len(region.anchors) != 1 or node.op.name not in self.anchors:
-            return f"no single {' or '.join(self.anchors)}"
-        if any(0 in v.type.shape for v in (*node.inputs, *node.outputs)):
-            return "nothing to compute"
         for v in (*node.inputs, *node.outputs):
             if not self.holds(region, v):
                 return f"{v.type.dtype.value} is not held by kernels"
-        return self.refuses_node(region) or tail_refusal(region, node.outputs[0].type.shape)
+        return tail_refusal(region, node.outputs[0].type.shape)
 
     def holds(self, region: Region, value: Value) -> bool:
         """Whether elements of the type can be loaded and stored."""
         return computable(value.type.dtype)
-
-    def refuses_node(self, region: Region) -> str | None:
-        """What a template cannot do among the ops that it knows."""
-        return None
 
     def order(self, region: Region, value: Value, layouts: Layouts) -> Order:
         x = region.anchor.inputs[0]
         return lying(x.type.shape, layouts[x])
 
     def wanted(self, region: Region, value: Value, layouts: Layouts) -> Order:
-        rank = value.type.rank
-        order = lying(region.output.type.shape, layouts[region.output])
-        lead = len(order) - rank
-        return tuple(a - lead for a in order if a >= lead)
+        return last_of(lying(region.output.type.shape, layouts[region.output]), value.type.rank)
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
         grid = self.grid(region, layouts)
@@ -105,4 +94,4 @@ class Sweep(Template):
         """Whether one operand can be read or written along the columns."""
         if value is region.anchor.inputs[0] and grid.step(layouts[value]) != 1 and extent(grid, grid.c) != 1:
             return False
-        return value not in tailed(region) or fits_grid(region, grid, value, layouts[value])
+        return fits_grid(region, grid, value, layouts[value])

@@ -58,8 +58,8 @@ class Packed:
 
     sources: tuple[Value, ...]
     form: str                                   # names the packing; equal sources and forms are packed once
-    shape: tuple[int, ...]                      # of what `make` gives, so that timing need not make it
-    make: Callable[[], np.ndarray]
+    shape: tuple[int, ...]
+    fill: Callable[[np.ndarray], object]        # puts it into an array of this shape and type that is zero everywhere; timing need not
     dtype: DType = F32
 
     @property
@@ -100,12 +100,25 @@ class Template:
     """Base of all templates; a template without tactics for a region simply yields none."""
 
     name: str = ""
+    anchors: tuple[str, ...] = ()               # ops, one of which is all that a region is anchored in
+    alone = False                               # True where nothing pointwise and no slices may follow it
     dynamic = False                             # True where sizes may be such as a run decides
     inexact = False                             # True where the arithmetic differs from the direct form (Winograd): not under `strict`
 
     def refuses(self, region: Region) -> str | None:
         """None where this template can compute the region, else the reason."""
-        raise NotImplementedError
+        node = region.anchor
+        if node is None or len(region.anchors) != 1 or node.op.name not in self.anchors:
+            return f"no single {' or '.join(self.anchors)}"
+        if self.alone and (region.tail or region.pieces):
+            return f"no pointwise operations and no slices after {node.op.name}"
+        if any(0 in v.type.shape for v in (*node.inputs, *node.outputs)):
+            return "nothing to compute"
+        return self.refuses_node(region)
+
+    def refuses_node(self, region: Region) -> str | None:
+        """The same of a region that has one of the anchors, and something to compute."""
+        return None
 
     def order(self, region: Region, value: Value, layouts: Layouts) -> Order:
         """The order of axes in which an output is written, given the strides of the inputs."""

@@ -18,28 +18,25 @@ _MOST = 128                                    # rows of a tile: with thirty fea
 _JOINS = {"sum": "((a) + (b))", "min": "((b) < (a) ? (b) : (a))", "max": "((b) > (a) ? (b) : (a))"}
 
 
-def pack_nodes(threshold: np.ndarray, feature: np.ndarray, child: np.ndarray) -> np.ndarray:
+def pack_nodes(threshold: np.ndarray, feature: np.ndarray, child: np.ndarray, out: np.ndarray) -> None:
     """The nodes as the kernel's structs, in bytes."""
-    nodes = np.zeros(threshold.size, np.dtype([("threshold", threshold.dtype), ("feature", np.int32), ("child", np.int32)]))
+    nodes = out.view(np.dtype([("threshold", threshold.dtype), ("feature", np.int32), ("child", np.int32)]))
     nodes["threshold"], nodes["feature"], nodes["child"] = threshold, feature, child
-    return nodes.view(np.uint8)
 
 
 @template
 class Trees(Template):
     name = "trees"
+    anchors = ("trees",)
+    alone = True
     dynamic = True
 
-    def refuses(self, region: Region) -> str | None:
+    def refuses_node(self, region: Region) -> str | None:
         node = region.anchor
-        if node is None or node.op.name != "trees" or len(region.body.nodes) != 1:
-            return "no trees alone"
         if not all(constant(region, v) for v in node.inputs[1:]):
             return "the trees are not constant"
         if node.inputs[0].type.dtype not in (F32, F64) or node.inputs[-1].type.dtype not in (F32, F64):
             return "not f32 or f64"
-        if 0 in node.output.type.shape or node.inputs[4].type.size == 0:
-            return "nothing to compute"
         tables = [region.body.constants[v] for v in node.inputs[1:]]
         return None if sound(*tables, features=node.inputs[0].type.shape[1], targets=node.attrs["targets"]) else "its tables lead out of themselves"
 
@@ -57,11 +54,11 @@ class Trees(Template):
         (xr, xf), (yr, yt), rows = layouts[x], layouts[node.output], x.type.shape[0]
         single = node.attrs["targets"] == 1 and bool((np.diff(table[start]) == 1).all())
         nodes = Packed((threshold, feature, child), "nodes", (threshold.type.size * (x.type.dtype.size + 8),),
-                       lambda: pack_nodes(table[threshold], table[feature], table[child]), U8)
+                       lambda out: pack_nodes(table[threshold], table[feature], table[child], out), U8)
         dtype = weight.type.dtype
         leaves: tuple[Value | Packed, ...] = (leaf, start, targets, weight)
         if single:
-            leaves = (Packed((leaf, weight), "weights by slot", (leaf.type.size,), lambda: table[weight][table[leaf]], dtype),)
+            leaves = (Packed((leaf, weight), "weights by slot", (leaf.type.size,), lambda out: np.take(table[weight], table[leaf], out=out), dtype),)
         join = node.attrs["join"]
         block = constants(ROWS=rows, TREES=depth.type.size, TARGETS=node.attrs["targets"], XR=xr, XF=xf, YR=yr, YT=yt,
                           MISSING=bool((table[feature] < 0).any()), SINGLE=single)

@@ -7,12 +7,12 @@ import numpy as np
 
 from pelton.ir.dims import minimum
 from pelton.ir.graph import Value
-from pelton.ir.types import BF16, F16, F32, TensorType
+from pelton.ir.types import F32, TensorType
 
 from .linear import matmul
-from .math import add, cast
+from .math import add
 from .op import Thing, expect, expect_equal, structured
-from .shape import concat, pad, reshape, slice_, transpose
+from .shape import along, concat, pad, reshape, slice_, transpose
 from .shape import expand as spread
 
 Ints = tuple[int, ...]
@@ -58,7 +58,7 @@ def pad_space(x: np.ndarray, pads: Ints, value=0) -> np.ndarray:
     return np.pad(x, [(0, 0), (0, 0), *zip(pads[:spatial], pads[spatial:])], constant_values=value)
 
 
-# --- expansions: pictures of another rank, and types that kernels do not compute in
+# --- expansions: pictures of another rank, and element types without kernels of their own
 
 PARTS = 1024                                    # that an expansion may have, at most: programs should not grow out of proportion
 
@@ -67,10 +67,6 @@ def padded(x: Thing, pads: Ints) -> Thing:
     """x [batch, channels, space…] with zeros around its spatial axes, or less of it."""
     spatial = len(pads) // 2
     return pad(x, 0, pads=(0, 0, *pads[:spatial], 0, 0, *pads[spatial:])) if any(p != 0 for p in pads) else x
-
-
-def along(x: Thing, axis: int, start: int, end: int, step: int = 1) -> Thing:
-    return slice_(x, starts=(start,), ends=(end,), axes=(axis,), steps=(step,))
 
 
 def pictures(x: Thing, shape: Ints) -> Thing:
@@ -82,10 +78,6 @@ def pictures(x: Thing, shape: Ints) -> Thing:
 def stacked(y: Thing, batch: int, depth: int, shape: Ints) -> Thing:
     """Pictures of `shape` [batch · depth, channels, space…] as [batch, channels, depth, space…]."""
     return transpose(reshape(y, shape=(batch, depth, *shape[1:])), perm=(0, 2, 1, *range(3, len(shape) + 1)))
-
-
-def _in_f32(op, x: Value, w: Value, b: Value, **attrs) -> Thing:
-    return cast(op(*(cast(v, to=F32) for v in (x, w, b)), **attrs), to=x.type.dtype)
 
 
 def _joined(x: Value, w: Value, b: Value, *, strides: Ints, pads: Ints, dilations: Ints, group: int) -> Thing:
@@ -156,7 +148,7 @@ class convolution:
     """Y[n, m, o] = B[m] + Σ_{c, k} X[n, c, o·stride + k·dilation − pad] · W[m, c, k], channels in groups of their own."""
 
     def infer(x: TensorType, w: TensorType, b: TensorType, *, strides: Ints, pads: Ints, dilations: Ints, group: int = 1) -> TensorType:
-        expect(x.dtype is w.dtype is b.dtype, "needs operands of one element type")
+        expect(x.dtype is w.dtype is b.dtype and (x.dtype.is_float or x.dtype.is_integer), "needs numbers of one element type")
         expect(w.rank == x.rank, "needs weights of the rank of the input")
         check_window(x, w.shape[2:], strides, pads, dilations)
         expect(group >= 1 and w.shape[1] >= 1, f"needs groups and channels, got {group} groups of {w.shape[1]}")
@@ -179,8 +171,6 @@ class convolution:
         return y.reshape(n, m, *sizes) + b.reshape(m, *[1] * len(sizes))
 
     def expand(x: Value, w: Value, b: Value, **attrs) -> Thing:
-        if x.type.dtype in (F16, BF16):
-            return _in_f32(convolution, x, w, b, **attrs)
         if x.type.rank > 4:
             return _joined(x, w, b, **attrs) or (_by_depth(x, w, b, **attrs) if w.type.shape[2] <= PARTS else None)
         return None if x.type.dtype is F32 or math.prod(w.type.shape[2:]) > PARTS else _by_product(x, w, b, **attrs)
@@ -246,7 +236,7 @@ class conv_transpose:
 
     def infer(x: TensorType, w: TensorType, b: TensorType, *, strides: Ints, pads: Ints, dilations: Ints, group: int = 1,
               output_padding: Ints) -> TensorType:
-        expect(x.dtype is w.dtype is b.dtype, "needs operands of one element type")
+        expect(x.dtype is w.dtype is b.dtype and (x.dtype.is_float or x.dtype.is_integer), "needs numbers of one element type")
         expect(w.rank == x.rank, "needs weights of the rank of the input")
         check_window(x, w.shape[2:], strides, pads, dilations)
         spatial = x.rank - 2
@@ -273,8 +263,6 @@ class conv_transpose:
         return y[inside] + b.reshape(-1, *[1] * spatial)
 
     def expand(x: Value, w: Value, b: Value, **attrs) -> Thing:
-        if x.type.dtype in (F16, BF16):
-            return _in_f32(conv_transpose, x, w, b, **attrs)
         if x.type.rank > 4:
             return _by_phases(x, w, b, **attrs) if w.type.shape[2] + attrs["strides"][0] <= PARTS else None
         return None if x.type.dtype is F32 else _by_convolution(x, w, b, **attrs)

@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from . import texts
+
 Found = tuple[np.ndarray, ...]
 
 
 def nonzero(x: np.ndarray) -> Found:
-    """The indices of what is not zero, [rank, count], in row-major order; a scalar counts as [1]."""
-    return (np.array(np.nonzero(np.atleast_1d(x)), np.int64).reshape(max(x.ndim, 1), -1),)
+    """The indices of what is not zero, [rank, count], in row-major order; of a scalar as many as it is not zero, without numbers: [0, count]."""
+    return (np.array(np.nonzero(np.atleast_1d(x)), np.int64)[:x.ndim],)
 
 
 def compress(x: np.ndarray, condition: np.ndarray, axis: int | None = None) -> Found:
@@ -81,10 +83,18 @@ def _apart(low: np.ndarray, high: np.ndarray, bound: np.float32, limit: int) -> 
     return np.array(kept, np.int64)
 
 
-FUNCTIONS: dict[str, Callable[..., Found]] = {"nonzero": nonzero, "compress": compress, "unique": unique, "non_max_suppression": non_max_suppression}
+def rows(x: np.ndarray, keys: list) -> tuple[list[dict]]:
+    """A dict per row, with a key per column."""
+    return ([dict(zip(keys, row)) for row in x.reshape(-1, len(keys)).tolist()],)
+
+
+FUNCTIONS: dict[str, Callable[..., tuple]] = {"nonzero": nonzero, "compress": compress, "unique": unique, "non_max_suppression": non_max_suppression,
+                                             "rows": rows, "normalized": texts.normalized, "tokens": texts.tokens}
 ATTRIBUTES: dict[str, dict[str, tuple[type, ...]]] = {
     "nonzero": {}, "compress": {"axis": (int, type(None))}, "unique": {"axis": (int, type(None)), "sorted": (bool,)},
-    "non_max_suppression": {"center": (bool,)}}
+    "non_max_suppression": {"center": (bool,)}, "rows": {"keys": (list,)},
+    "normalized": {"case": (str,), "sensitive": (bool,), "stopwords": (list,)},
+    "tokens": {"pad": (str,), "mark": (bool,), "separators": (list,), "expression": (str,), "shortest": (int,)}}
 
 
 def prepared(name: str, attributes: Any, instead: Mapping[str, Callable[..., Found]] = MappingProxyType({})) -> Callable[..., Found]:

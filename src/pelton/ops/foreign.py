@@ -4,8 +4,8 @@ from __future__ import annotations
 import base64
 import functools
 import threading
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -16,9 +16,12 @@ from pelton.ir.types import DType, TensorType
 from .op import Op, Untyped
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
+    from google.protobuf.message import Message
+    from onnx import ModelProto, TensorProto
     from onnx.reference import ReferenceEvaluator
 
+# what the onnx package raises where it has no reference for a node, or the node is none
+RAISED = (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 TURNS = 1 << 14                # iterations of a loop that runs by reference
 # DType name → TensorProto.DataType, the numbers of the ONNX format.
 CODES = {"f32": 1, "u8": 2, "i8": 3, "u16": 4, "i16": 5, "i32": 6, "i64": 7, "string": 8, "bool": 9, "f16": 10, "f64": 11, "u32": 12, "u64": 13,
@@ -64,10 +67,25 @@ def evaluator(model: str) -> ReferenceEvaluator:
 
 
 def bounded(model: ModelProto) -> ReferenceEvaluator:
-    """The onnx package's evaluator, but that loops come to an end: RuntimeError after TURNS iterations of all loops within each other."""
+    """The onnx package's evaluator, but that loops come to an end: RuntimeError after TURNS iterations of all loops within each other. ValueError where
+    a tensor lies in a file: the package would look for it wherever this process happens to stand."""
     from onnx.reference import ReferenceEvaluator
 
+    for tensor in tensors(model):
+        if tensor.data_location == tensor.EXTERNAL:
+            raise ValueError(f"tensor {tensor.name!r} lies in a file of its own, but is none of the model's initializers; put its data into the model")
     return ReferenceEvaluator(model, new_ops=[_loop()])
+
+
+def tensors(part: Message) -> Iterator[TensorProto]:
+    """All tensors in a part of a model, those in attributes, nested graphs and functions included."""
+    if part.DESCRIPTOR.name == "TensorProto":
+        yield cast("TensorProto", part)
+        return
+    for field, value in part.ListFields():
+        if field.message_type is not None:
+            for inner in (value,) if hasattr(value, "ListFields") else value:
+                yield from tensors(inner)
 
 
 @functools.cache

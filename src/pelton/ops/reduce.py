@@ -197,8 +197,9 @@ class arg_max:
     """Where the largest element lies along an axis; the first one (or the last one) of equals."""
 
     def infer(x: TensorType, *, axis: int, keepdims: bool = True, select_last_index: bool = False) -> TensorType:
-        expect(x.size > 0, "needs something to search")
-        return reduced(x, (axis,), keepdims).with_dtype(I64)
+        found = reduced(x, (axis,), keepdims).with_dtype(I64)
+        expect(found.size == 0 or x.size > 0, "needs something to search")
+        return found
 
     def reference(x, *, axis, keepdims=True, select_last_index=False):
         return _arg(np.argmax, x, axis, keepdims, select_last_index)
@@ -211,8 +212,9 @@ class arg_min:
     """Where the smallest element lies along an axis; the first one (or the last one) of equals."""
 
     def infer(x: TensorType, *, axis: int, keepdims: bool = True, select_last_index: bool = False) -> TensorType:
-        expect(x.size > 0, "needs something to search")
-        return reduced(x, (axis,), keepdims).with_dtype(I64)
+        found = reduced(x, (axis,), keepdims).with_dtype(I64)
+        expect(found.size == 0 or x.size > 0, "needs something to search")
+        return found
 
     def reference(x, *, axis, keepdims=True, select_last_index=False):
         return _arg(np.argmin, x, axis, keepdims, select_last_index)

@@ -1,6 +1,6 @@
 """Recurrent networks: LSTM, GRU and the plain RNN, as ONNX defines them, for sequences of one length.
 
-x is [time, batch, input] (layout 1: [batch, time, input]); w, r and b hold the gates one behind the other, per direction.
+x is [time, batch, input]; w, r and b hold the gates one behind the other, per direction.
 """
 from __future__ import annotations
 
@@ -8,9 +8,13 @@ from collections.abc import Callable
 
 import numpy as np
 
+from pelton.ir.graph import Value
 from pelton.ir.types import TensorType
 
-from .op import expect, expect_equal, structured
+from .linear import matmul
+from .math import add
+from .op import Thing, expect, expect_equal, structured
+from .shape import along, concat, reshape, transpose
 
 _DIRECTIONS = {"forward": 1, "reverse": 1, "bidirectional": 2}
 
@@ -47,10 +51,9 @@ def _limited(x: np.ndarray, clip: float) -> np.ndarray:
 
 
 def _check(x: TensorType, w: TensorType, r: TensorType, b: TensorType, states: tuple[TensorType, ...], gates: int, *, hidden: int,
-           direction: str, activations: tuple[str, ...], functions: int, clip: float, layout: int) -> tuple[TensorType, TensorType]:
+           direction: str, activations: tuple[str, ...], functions: int, clip: float) -> tuple[TensorType, TensorType]:
     """The types of y and of a final state; ValueError where an operand does not fit."""
     expect(direction in _DIRECTIONS, f"needs direction forward, reverse or bidirectional, got {direction!r}")
-    expect(layout in (0, 1), f"needs layout 0 or 1, got {layout}")
     expect(clip >= 0, f"needs a clip of zero (none) and more, got {clip}")
     n = _DIRECTIONS[direction]
     unknown = [a for a in activations if a.lower() not in _ACTIVATIONS]
@@ -58,19 +61,17 @@ def _check(x: TensorType, w: TensorType, r: TensorType, b: TensorType, states: t
     expect(len(activations) in (0, n * functions), f"needs {n * functions} activations, got {len(activations)}")
     expect(x.dtype.is_float and all(t.dtype is x.dtype for t in (w, r, b, *states)), "needs operands of one floating-point type")
     expect(x.rank == 3, "needs an input of rank 3: time, batch, input")
-    time, batch = (x.shape[1], x.shape[0]) if layout else x.shape[:2]
-    state = x.with_shape((batch, n, hidden) if layout else (n, batch, hidden))
+    time, batch = x.shape[:2]
+    state = x.with_shape((n, batch, hidden))
     for name, type, want in (("w", w, (n, gates * hidden, x.shape[2])), ("r", r, (n, gates * hidden, hidden)), ("b", b, (n, 2 * gates * hidden))):
         expect_equal(type.shape, want, f"needs {name} of shape {list(want)}")
     for s in states:
         expect_equal(s.shape, state.shape, f"needs initial states of shape {list(state.shape)}")
-    return x.with_shape((batch, time, n, hidden) if layout else (time, n, batch, hidden)), state
+    return x.with_shape((time, n, batch, hidden)), state
 
 
-def _run(x: np.ndarray, states: tuple[np.ndarray, ...], step: Callable, prepare: Callable, direction: str, layout: int) -> tuple[np.ndarray, ...]:
+def _run(x: np.ndarray, states: tuple[np.ndarray, ...], step: Callable, prepare: Callable, direction: str) -> tuple[np.ndarray, ...]:
     """Steps through time in each direction: `prepare(d)` gives what `step(x_t, states, prepared)` → new states (the hidden one first) reads."""
-    x = x.swapaxes(0, 1) if layout else x
-    states = tuple(s.swapaxes(0, 1) if layout else s for s in states)
     n = _DIRECTIONS[direction]
     y = np.empty((x.shape[0], n, *states[0].shape[1:]), x.dtype)
     finals = []
@@ -81,10 +82,7 @@ def _run(x: np.ndarray, states: tuple[np.ndarray, ...], step: Callable, prepare:
             now = step(x[t], now, prepared)
             y[t, d] = now[0]
         finals.append(now)
-    last = [np.stack(f) for f in zip(*finals)]
-    if layout:
-        return y.transpose(2, 0, 1, 3), *(f.swapaxes(0, 1) for f in last)
-    return y, *last
+    return y, *(np.stack(f) for f in zip(*finals))
 
 
 def _lstm_cell(gates: np.ndarray, c: np.ndarray, peepholes: list[np.ndarray], functions: list[Callable], clip: float,
@@ -131,6 +129,29 @@ def _flops_steps(gates: TensorType, r: TensorType) -> int:
     return 2 * gates.shape[0] * gates.shape[1] * r.size
 
 
+# --- expansions: the input's products of all time steps as one, then the steps that wait for each other
+
+def _given(x: Value, w: Value, bias: Thing) -> Thing:
+    """The gates of all time steps and directions without what the state adds to them: [time, batch, direction · gate · unit]."""
+    (time, batch, inputs), (directions, width, _) = x.type.shape, w.type.shape
+    weights = transpose(reshape(w, shape=(directions * width, inputs)), perm=(1, 0))
+    sums = matmul(reshape(x, shape=(time * batch, inputs)), weights)
+    return reshape(add(sums, reshape(bias, shape=(directions * width,))), shape=(time, batch, directions * width))
+
+
+def _biases(b: Value, gates: int) -> tuple[Thing, Thing]:
+    """The input's biases and the state's, each [direction, gate, unit]."""
+    directions, width = b.type.shape
+    each = reshape(b, shape=(directions, 2, gates, width // (2 * gates)))
+    own, recurrent = (reshape(along(each, 1, i, i + 1), shape=(directions, gates, width // (2 * gates))) for i in (0, 1))
+    return own, recurrent
+
+
+def _usual(names: tuple[str, ...], *usual: str) -> bool:
+    """Whether activations, if any are named, are those of the steps, in each direction."""
+    return not names or all(name.lower() == usual[i % len(usual)] for i, name in enumerate(names))
+
+
 _ALL = {"hidden": 5}
 _ACTIVE = dict(activations=("HardSigmoid", "ScaledTanh", "Softsign"), activation_alpha=(0.3, 0.9), activation_beta=(0.4, 0.7), clip=0.5)
 
@@ -139,22 +160,21 @@ _ACTIVE = dict(activations=("HardSigmoid", "ScaledTanh", "Softsign"), activation
     ("f32[7, 2, 3]", "f32[1, 20, 3]", "f32[1, 20, 5]", "f32[1, 40]", "f32[1, 2, 5]", "f32[1, 2, 5]", "f32[1, 15]", _ALL),
     ("f32[4, 3, 7]", "f32[2, 20, 7]", "f32[2, 20, 5]", "f32[2, 40]", "f32[2, 3, 5]", "f32[2, 3, 5]", "f32[2, 15]", dict(_ALL, direction="bidirectional")),
     ("f32[4, 1, 7]", "f32[1, 20, 7]", "f32[1, 20, 5]", "f32[1, 40]", "f32[1, 1, 5]", "f32[1, 1, 5]", "f32[1, 15]", dict(_ALL, direction="reverse", **_ACTIVE)),
-    ("f32[2, 4, 3]", "f32[1, 20, 3]", "f32[1, 20, 5]", "f32[1, 40]", "f32[2, 1, 5]", "f32[2, 1, 5]", "f32[1, 15]", dict(_ALL, layout=1)),
     ("f32[3, 2, 3]", "f32[1, 20, 3]", "f32[1, 20, 5]", "f32[1, 40]", "f32[1, 2, 5]", "f32[1, 2, 5]", "f32[1, 15]", dict(_ALL, input_forget=True))))
 class lstm:
     """i, o, f = f(X·Wᵀ + H·Rᵀ + b + P⊙C), C′ = f⊙C + i⊙g(X·Wcᵀ + H·Rcᵀ + bc), H′ = o⊙h(C′): gates i, o, f, c; peepholes i, o, f (o reads C′)."""
 
     def infer(x: TensorType, w: TensorType, r: TensorType, b: TensorType, initial_h: TensorType, initial_c: TensorType, p: TensorType, *,
               hidden: int, direction: str = "forward", activations: tuple[str, ...] = (), activation_alpha: tuple[float, ...] = (),
-              activation_beta: tuple[float, ...] = (), clip: float = 0.0, input_forget: bool = False, layout: int = 0,
+              activation_beta: tuple[float, ...] = (), clip: float = 0.0, input_forget: bool = False,
               ) -> tuple[TensorType, TensorType, TensorType]:
         y, state = _check(x, w, r, b, (initial_h, initial_c), 4, hidden=hidden, direction=direction, activations=activations, functions=3,
-                          clip=clip, layout=layout)
+                          clip=clip)
         expect(p.shape == (_DIRECTIONS[direction], 3 * hidden) and p.dtype is x.dtype, f"needs p of type {x.with_shape((_DIRECTIONS[direction], 3 * hidden))}")
         return y, state, state
 
     def reference(x, w, r, b, initial_h, initial_c, p, *, hidden, direction="forward", activations=(), activation_alpha=(), activation_beta=(),
-                  clip=0.0, input_forget=False, layout=0):
+                  clip=0.0, input_forget=False):
         names = activations or ("Sigmoid", "Tanh", "Tanh") * _DIRECTIONS[direction]
         functions = _functions(names, activation_alpha, activation_beta)
 
@@ -165,7 +185,13 @@ class lstm:
         def prepare(d):
             return w[d], r[d], b[d, :4 * hidden] + b[d, 4 * hidden:], np.split(p[d], 3), functions[3 * d:3 * d + 3]
 
-        return _run(x, (initial_h, initial_c), step, prepare, direction, layout)
+        return _run(x, (initial_h, initial_c), step, prepare, direction)
+
+    def expand(x: Value, w: Value, r: Value, b: Value, initial_h: Value, initial_c: Value, p: Value, *, direction, activations, clip, input_forget,
+               **_) -> Thing:
+        if not _usual(activations, "sigmoid", "tanh", "tanh"):
+            return None
+        return lstm_steps(_given(x, w, add(*_biases(b, 4))), r, initial_h, initial_c, p, direction=direction, clip=clip, input_forget=input_forget)
 
     def flops(x: TensorType, w: TensorType, r: TensorType, b, initial_h, initial_c, p, **attrs) -> int:
         return _flops(x, r)
@@ -175,19 +201,18 @@ class lstm:
     ("f32[7, 2, 3]", "f32[1, 15, 3]", "f32[1, 15, 5]", "f32[1, 30]", "f32[1, 2, 5]", _ALL),
     ("f32[4, 3, 7]", "f32[2, 15, 7]", "f32[2, 15, 5]", "f32[2, 30]", "f32[2, 3, 5]", dict(_ALL, direction="bidirectional", linear_before_reset=True)),
     ("f32[4, 1, 7]", "f32[1, 15, 7]", "f32[1, 15, 5]", "f32[1, 30]", "f32[1, 1, 5]",
-     dict(_ALL, direction="reverse", activations=("Sigmoid", "Relu"), clip=0.7)),
-    ("f32[2, 4, 3]", "f32[1, 15, 3]", "f32[1, 15, 5]", "f32[1, 30]", "f32[2, 1, 5]", dict(_ALL, layout=1))))
+     dict(_ALL, direction="reverse", activations=("Sigmoid", "Relu"), clip=0.7))))
 class gru:
     """z, r = f(X·Wᵀ + H·Rᵀ + b), n = g(X·Wnᵀ + (r⊙H)·Rnᵀ + b), H′ = (1 − z)⊙n + z⊙H; linear_before_reset: r⊙(H·Rnᵀ + b) instead."""
 
     def infer(x: TensorType, w: TensorType, r: TensorType, b: TensorType, initial_h: TensorType, *,
               hidden: int, direction: str = "forward", activations: tuple[str, ...] = (), activation_alpha: tuple[float, ...] = (),
-              activation_beta: tuple[float, ...] = (), clip: float = 0.0, linear_before_reset: bool = False, layout: int = 0,
+              activation_beta: tuple[float, ...] = (), clip: float = 0.0, linear_before_reset: bool = False,
               ) -> tuple[TensorType, TensorType]:
-        return _check(x, w, r, b, (initial_h,), 3, hidden=hidden, direction=direction, activations=activations, functions=2, clip=clip, layout=layout)
+        return _check(x, w, r, b, (initial_h,), 3, hidden=hidden, direction=direction, activations=activations, functions=2, clip=clip)
 
     def reference(x, w, r, b, initial_h, *, hidden, direction="forward", activations=(), activation_alpha=(), activation_beta=(),
-                  clip=0.0, linear_before_reset=False, layout=0):
+                  clip=0.0, linear_before_reset=False):
         names = activations or ("Sigmoid", "Tanh") * _DIRECTIONS[direction]
         functions = _functions(names, activation_alpha, activation_beta)
 
@@ -198,7 +223,20 @@ class gru:
         def prepare(d):
             return w[d], r[d], b[d, :3 * hidden], b[d, 3 * hidden:], functions[2 * d:2 * d + 2]
 
-        return _run(x, (initial_h,), step, prepare, direction, layout)
+        return _run(x, (initial_h,), step, prepare, direction)
+
+    def expand(x: Value, w: Value, r: Value, b: Value, initial_h: Value, *, hidden, direction, activations, clip, linear_before_reset, **_) -> Thing:
+        """The reset gate multiplies the recurrent bias of n where the product comes first: it is not added beforehand."""
+        if not _usual(activations, "sigmoid", "tanh"):
+            return None
+        own, recurrent = _biases(b, 3)
+        later: Thing = np.zeros((w.type.shape[0], hidden))
+        if linear_before_reset:
+            later = reshape(along(recurrent, 1, 2, 3), shape=later.shape)
+            bias = concat(add(along(own, 1, 0, 2), along(recurrent, 1, 0, 2)), along(own, 1, 2, 3), axis=1)
+        else:
+            bias = add(own, recurrent)
+        return gru_steps(_given(x, w, bias), r, later, initial_h, direction=direction, clip=clip, linear_before_reset=linear_before_reset)
 
     def flops(x: TensorType, w: TensorType, r: TensorType, b, initial_h, **attrs) -> int:
         return _flops(x, r)
@@ -206,8 +244,8 @@ class gru:
 
 @structured("RNN", domain=(-1.0, 1.0), examples=(
     ("f32[7, 2, 3]", "f32[1, 5, 3]", "f32[1, 5, 5]", "f32[1, 10]", "f32[1, 2, 5]", _ALL),
-    ("f32[3, 4, 7]", "f32[2, 5, 7]", "f32[2, 5, 5]", "f32[2, 10]", "f32[3, 2, 5]",
-     dict(_ALL, direction="bidirectional", activations=("Relu", "Elu"), clip=0.9, layout=1)),
+    ("f32[4, 3, 7]", "f32[2, 5, 7]", "f32[2, 5, 5]", "f32[2, 10]", "f32[2, 3, 5]",
+     dict(_ALL, direction="bidirectional", activations=("Relu", "Elu"), clip=0.9)),
     ("f32[4, 3, 7]", "f32[2, 5, 7]", "f32[2, 5, 5]", "f32[2, 10]", "f32[2, 3, 5]",
      dict(_ALL, direction="bidirectional", activations=("ThresholdedRelu", "Softplus"), activation_alpha=(0.2,)))))
 class rnn:
@@ -215,10 +253,10 @@ class rnn:
 
     def infer(x: TensorType, w: TensorType, r: TensorType, b: TensorType, initial_h: TensorType, *,
               hidden: int, direction: str = "forward", activations: tuple[str, ...] = (), activation_alpha: tuple[float, ...] = (),
-              activation_beta: tuple[float, ...] = (), clip: float = 0.0, layout: int = 0) -> tuple[TensorType, TensorType]:
-        return _check(x, w, r, b, (initial_h,), 1, hidden=hidden, direction=direction, activations=activations, functions=1, clip=clip, layout=layout)
+              activation_beta: tuple[float, ...] = (), clip: float = 0.0) -> tuple[TensorType, TensorType]:
+        return _check(x, w, r, b, (initial_h,), 1, hidden=hidden, direction=direction, activations=activations, functions=1, clip=clip)
 
-    def reference(x, w, r, b, initial_h, *, hidden, direction="forward", activations=(), activation_alpha=(), activation_beta=(), clip=0.0, layout=0):
+    def reference(x, w, r, b, initial_h, *, hidden, direction="forward", activations=(), activation_alpha=(), activation_beta=(), clip=0.0):
         functions = _functions(activations or ("Tanh",) * _DIRECTIONS[direction], activation_alpha, activation_beta)
 
         def step(x, states, prepared):
@@ -228,7 +266,13 @@ class rnn:
         def prepare(d):
             return w[d], r[d], b[d, :hidden] + b[d, hidden:], functions[d]
 
-        return _run(x, (initial_h,), step, prepare, direction, layout)
+        return _run(x, (initial_h,), step, prepare, direction)
+
+    def expand(x: Value, w: Value, r: Value, b: Value, initial_h: Value, *, direction, activations, clip, **_) -> Thing:
+        name = activations[0].capitalize() if activations else "Tanh"
+        if name not in ("Tanh", "Relu") or not _usual(activations, name.lower()):
+            return None
+        return rnn_steps(_given(x, w, add(*_biases(b, 1))), r, initial_h, direction=direction, clip=clip, activation=name)
 
     def flops(x: TensorType, w: TensorType, r: TensorType, b, initial_h, **attrs) -> int:
         return _flops(x, r)
@@ -257,7 +301,7 @@ class lstm_steps:
             (h, c), (d, peepholes) = states, prepared
             return _lstm_cell(given[:, d * width:(d + 1) * width] + h @ r[d].T, c, peepholes, functions, clip, input_forget)
 
-        return _run(gates, (initial_h, initial_c), step, lambda d: (d, np.split(p[d], 3)), direction, 0)
+        return _run(gates, (initial_h, initial_c), step, lambda d: (d, np.split(p[d], 3)), direction)
 
     def flops(gates: TensorType, r: TensorType, initial_h, initial_c, p, **attrs) -> int:
         return _flops_steps(gates, r)
@@ -284,7 +328,7 @@ class gru_steps:
             (h,), (d, bias) = states, prepared
             return _gru_cell(given[:, d * width:(d + 1) * width], h, r[d], bias, functions, clip, linear_before_reset)
 
-        return _run(gates, (initial_h,), step, lambda d: (d, np.concatenate([np.zeros(2 * hidden, b.dtype), b[d]])), direction, 0)
+        return _run(gates, (initial_h,), step, lambda d: (d, np.concatenate([np.zeros(2 * hidden, b.dtype), b[d]])), direction)
 
     def flops(gates: TensorType, r: TensorType, b, initial_h, **attrs) -> int:
         return _flops_steps(gates, r)
@@ -308,7 +352,7 @@ class rnn_steps:
         def step(given, states, d):
             return (f(_limited(given[:, d * width:(d + 1) * width] + states[0] @ r[d].T, clip)),)
 
-        return _run(gates, (initial_h,), step, lambda d: d, direction, 0)
+        return _run(gates, (initial_h,), step, lambda d: d, direction)
 
     def flops(gates: TensorType, r: TensorType, initial_h, **attrs) -> int:
         return _flops_steps(gates, r)

@@ -9,7 +9,7 @@ from pelton.ir.dims import Dim, Size, maximum
 from pelton.ir.types import TensorType, broadcast_shapes
 
 from .math import add, equal, logical_or, where
-from .op import composite, expect, expect_equal, structured
+from .op import Thing, composite, expect, expect_equal, structured
 from .sizes import iota
 
 Ints = tuple[int, ...]
@@ -97,6 +97,11 @@ class slice_:
         for start, end, axis, step in zip(starts, ends, axes, steps):
             cut[axis] = slice(start, None if step < 0 and end < 0 else end, step)
         return x[tuple(cut)]
+
+
+def along(x: Thing, axis: int, start: int, end: int, step: int = 1) -> Thing:
+    """A slice of one axis."""
+    return slice_(x, starts=(start,), ends=(end,), axes=(axis,), steps=(step,))
 
 
 @structured("Expand", examples=(("f32[3, 1]", dict(shape=(2, 3, 7))), ("f32[]", dict(shape=(5,))), ("i64[1, 4]", dict(shape=(3, 4)))))
@@ -284,7 +289,7 @@ class one_hot:
         if isinstance(depth, Dim):
             places = reshape(iota(size=depth, dtype=type.dtype), shape=(depth, *ones))
         hit = logical_or(equal(spread, places), equal(add(spread, depth), places))
-        off, on = (slice_(values, starts=(i,), ends=(i + 1,), axes=(0,), steps=(1,)) for i in (0, 1))
+        off, on = along(values, 0, 0, 1), along(values, 0, 1, 2)
         return where(hit, on, off)
 
     def reference(indices, values, *, depth, axis):

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from pelton.ir.dims import Undecided
 from pelton.ir.graph import Graph, Node
@@ -11,11 +12,18 @@ from .fold import fold_constants
 from .report import PassReport
 
 
+def expansion(node: Node) -> Any:
+    """What a node says in simpler terms; None where there are none, or where they would have to know a size which a run decides."""
+    try:
+        return node.op.expand(*node.inputs, **node.attrs) if node.op.expand is not None else None
+    except Undecided:
+        return None
+
+
 def decompose(graph: Graph, keep: Callable[[Graph, Node], bool]) -> Graph:
     """The graph with every node expanded that has an expansion and for which `keep` says no, also those inside of expansions. Nodes keep their names.
 
-    Level by level: what an expansion computes of constants alone is a constant again before `keep` sees what became of it. An expansion of None, or one
-    that would have to know a size which a run decides, leaves the node as it is.
+    Level by level: what an expansion computes of constants alone is a constant again before `keep` sees what became of it.
     """
     while True:
         draft, changed = Draft(graph), False
@@ -23,8 +31,7 @@ def decompose(graph: Graph, keep: Callable[[Graph, Node], bool]) -> Graph:
             if node.op.expand is None or node not in draft or keep(graph, node):
                 continue
             try:
-                found = node.op.expand(*node.inputs, **node.attrs)
-                changed |= found is not None and draft.replace(node, found, node.name)
+                changed |= (found := expansion(node)) is not None and draft.replace(node, found, node.name)
             except Undecided:
                 continue
         if not changed:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from pelton.ir.dims import Undecided
-from pelton.ir.graph import Graph, Node, Value, live, topological
+from pelton.ir.graph import Graph, Node, Value, live, topological, unique
 from pelton.ir.types import BOOL, TensorType
 from pelton.ops.op import Term
 
@@ -53,10 +53,7 @@ class Draft:
         return sum(sum(v is value for v in n.inputs) for n in self.users.get(value, ())) + sum(v is value for v in self.outputs)
 
     def fresh(self, hint: str) -> str:
-        name, k = hint, 1
-        while name in self._names:
-            k += 1
-            name = f"{hint}_{k}"
+        name = unique(hint, self._names)
         self._names.add(name)
         return name
 

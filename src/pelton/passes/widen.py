@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from pelton.ir.graph import Graph, Node, Value, live
+from pelton.ir.graph import Graph, Node, Value, live, unique
 from pelton.ir.types import F32, DType, TensorType
 from pelton.ops import get
 
@@ -71,9 +71,6 @@ class _Draft:
         self.nodes.append(Node(get("cast"), (x,), get("cast").complete({"to": y.type.dtype}), (y,), name))
 
     def _fresh(self, type: TensorType, hint: str) -> Value:
-        name, k = hint, 1
-        while name in self._names:
-            k += 1
-            name = f"{hint}_{k}"
+        name = unique(hint, self._names)
         self._names.add(name)
         return Value(type, name)

@@ -2,7 +2,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -14,7 +17,7 @@ from pelton.engine.memory import ALIGN, Lifetime, assign
 from pelton.ir.dims import Dim, Size, maximum, tree
 from pelton.ir.text import node_text
 from pelton.ir.graph import Value, symbols
-from pelton.ir.types import STRING
+from pelton.ir.types import STRING, DType
 
 from .layout import span
 from .place import Placed, Task
@@ -52,30 +55,41 @@ class Blob:
     """Constants one after another, each at a multiple of 64 bytes; what is asked for twice is stored once."""
 
     def __init__(self) -> None:
-        self.pieces: list[np.ndarray] = []
+        self.fillers: list[Callable[[np.ndarray], None]] = []
         self.index: dict[object, int] = {}
         self.offsets: list[tuple[int, int]] = []
         self.kinds: list[str] = []
         self.size = 0
 
-    def add(self, key: object, array, kind: str = "") -> int:
+    def add(self, key: object, kind: str, dtype: np.dtype, shape: Sequence[int], fill: Callable[[np.ndarray], None]) -> int:
+        """The number of a piece, which `fill` puts into an array of zeros of this type and shape when all are put down."""
         if key not in self.index:
-            data = np.ascontiguousarray(array() if callable(array) else array)
-            self.index[key] = len(self.pieces)
-            self.offsets.append((self.size, data.nbytes))
-            self.pieces.append(data)
-            self.kinds.append(kind or ("table" if data.dtype.kind in "iub" else "constant"))
-            self.size += -(-data.nbytes // ALIGN) * ALIGN
+            nbytes = math.prod(shape) * dtype.itemsize
+            self.index[key] = len(self.fillers)
+            self.fillers.append(lambda room: fill(room.view(dtype).reshape(shape)))
+            self.offsets.append((self.size, nbytes))
+            self.kinds.append(kind)
+            self.size += -(-nbytes // ALIGN) * ALIGN
         return self.index[key]
 
     def bytes(self) -> np.ndarray:
-        """All of it, at a multiple of 64 bytes in memory, so that the engine can use it as it lies."""
+        """All of it, at a multiple of 64 bytes in memory, so that the engine can use it as it lies. Made on all cores, the largest pieces first."""
         room = np.zeros(self.size + ALIGN, np.uint8)
         start = -room.ctypes.data % ALIGN
         out = room[start:start + self.size]
-        for (at, size), piece in zip(self.offsets, self.pieces):
-            out[at:at + size] = piece.reshape(-1).view(np.uint8) if piece.size else []
+
+        def put(i: int) -> None:
+            at, nbytes = self.offsets[i]
+            self.fillers[i](out[at:at + nbytes])
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+            for _ in pool.map(put, sorted(range(len(self.fillers)), key=lambda i: -self.offsets[i][1])):
+                pass
         return out
+
+
+def _kind(dtype: DType) -> str:
+    """What an engine calls constants of this type: integers may be addresses, which are verified at every load."""
+    return "table" if dtype.numpy.kind in "iub" else "constant"
 
 
 def strings(array: np.ndarray) -> np.ndarray:
@@ -86,90 +100,105 @@ def strings(array: np.ndarray) -> np.ndarray:
 def lower(placed: Placed, chosen: Sequence[Chosen], code: bytes, *, name: str, target: Mapping[str, object], meta: Mapping[str, object],
           output_names: Sequence[str]) -> Engine:
     """Assembles the engine. Buffers: inputs, outputs, strings, arena, then constants, in that order."""
-    graph, places = placed.graph, placed.places
-    trees: dict[str, object] = {}
+    graph, made = placed.graph, _Assembly(placed)
+    arena = made.room(chosen)
+    steps = tuple(made.step(c) for c in running(chosen))
+    meta = {**meta, "constants": [made.sources[i] for i in range(len(made.blob.fillers))]}
+    engine = Engine(name=name, inputs=tuple(made.port(v, v.name) for v in graph.inputs),
+                    outputs=tuple(made.port(v, n) for v, n in zip(graph.outputs, output_names)),
+                    buffers=(*made.buffers, *(Buffer(kind, at, size) for (at, size), kind in zip(made.blob.offsets, made.blob.kinds))),
+                    steps=steps, arena=arena, constants=made.blob.bytes(), code=code, target=dict(target), meta=meta,
+                    symbols=tuple(Symbol(s.name, s.least, s.usual, s.most) for s in symbols(graph)), sizes=made.trees)
+    return replace(engine, arena=sizes.at(engine, sizes.usual(engine)).arena) if engine.symbols else engine
 
-    def number(x: Size) -> Any:
+
+class _Assembly:
+    """What the parts of an engine refer to while it is put together: buffers, constants, and sizes that a run decides."""
+
+    def __init__(self, placed: Placed):
+        self.placed, self.places = placed, placed.places
+        self.trees: dict[str, object] = {}
+        self.buffers: list[Buffer] = []
+        self.number_of: dict[Value, int] = {}
+        self.blob = Blob()
+        self.sources: dict[int, list[str]] = {}
+        for kind, values in (("input", placed.graph.inputs), ("output", placed.outputs)):
+            for i, v in enumerate(values):
+                self._buffer(v, Buffer(kind, i, self.number(v.type.bytes)))
+        for v, told in placed.sizes.items():
+            self._buffer(v, Buffer("sizes" if told is not None else "iota", 0, self.number(v.type.bytes), self.shape(told or ()), v.type.dtype.value))
+
+    def room(self, chosen: Sequence[Chosen]) -> int:
+        """Buffers for everything between the steps; the size of the arena, 0 where a run decides it."""
+        lives: dict[Value, Lifetime] = {}
+        for c in chosen:
+            for v in (*c.task.reads, *c.task.writes):
+                at = self.places[v]
+                if at.root in self.number_of or at.root in self.placed.constants:
+                    continue
+                if v.type.dtype is STRING:
+                    self._buffer(at.root, Buffer("strings", 0, self.number(at.root.type.bytes)))
+                    continue
+                extent = (at.offset + span(v.type.shape, at.strides)) * v.type.dtype.size
+                old = lives.get(at.root)
+                whole = maximum(extent, at.root.type.bytes, 1)
+                lives[at.root] = Lifetime(maximum(old.size, whole), min(old.first, c.wave), max(old.last, c.wave)) if old else Lifetime(whole, c.wave, c.wave)
+        varies = symbols(self.placed.graph)                               # then all is laid out when the sizes are known
+        offsets, arena = (dict.fromkeys(lives, 0), 0) if varies else assign(lives)
+        for v, life in lives.items():
+            self._buffer(v, Buffer("arena", offsets[v], self.number(life.size)))
+        return arena
+
+    def step(self, c: Chosen) -> Step:
+        name = str(c.info.get("name", ""))
+        if c.kernel is None:
+            node = c.task.node
+            return Step(name=name, symbol="", args=(), dims=(), tiles=0, grain=1, wave=c.wave, scratch=0, host=node_text(node),
+                        inputs=tuple(map(self.tensor, node.inputs)), outputs=tuple(map(self.tensor, node.outputs)), info=self.told(c.info))
+        k = c.kernel
+        return Step(name=name, symbol=k.symbol, args=tuple(map(self.operand, k.operands)), dims=self.shape(k.dims), tiles=self.number(k.tiles),
+                    grain=k.grain, wave=c.wave, scratch=self.number(k.scratch), host="", inputs=(), outputs=(), info=self.told(c.info))
+
+    def port(self, v: Value, label: str) -> Port:
+        return Port(label, v.type.dtype.value, self.shape(v.type.shape))
+
+    def tensor(self, v: Value) -> Tensor:
+        return Tensor(self.operand(v), v.type.dtype.value, self.shape(v.type.shape), self.shape(self.places[v].strides))
+
+    def operand(self, x) -> Slice:
+        """Where a value, or a packed constant, lies. All other buffers have to be there before the first constant is asked for."""
+        if not isinstance(x, Value):
+            piece = self.blob.add((x.sources, x.form), _kind(x.dtype), x.dtype.numpy, x.shape, x.fill)
+            return self._constant(piece, [v.name for v in x.sources] + [x.form], 0)
+        at = self.places[x]
+        offset = self.number(at.offset * x.type.dtype.size)
+        if at.root in self.number_of:
+            return Slice(self.number_of[at.root], offset)
+        array, kind = self.placed.constants[at.root], _kind(at.root.type.dtype)
+        if x.type.dtype is STRING:
+            array, kind = strings(array), "text"
+        piece = self.blob.add(at.root, kind, array.dtype, array.shape, lambda out: np.copyto(out, array))
+        return self._constant(piece, [at.root.name], offset)
+
+    def number(self, x: Size) -> Any:
         if not isinstance(x, Dim):
             return int(x)
-        trees[str(x)] = tree(x)
+        self.trees[str(x)] = tree(x)
         return str(x)
 
-    def told(info: Mapping[str, object]) -> dict[str, object]:
-        return {k: number(v) if isinstance(v, Dim) else v for k, v in info.items()}
+    def told(self, info: Mapping[str, object]) -> dict[str, object]:
+        return {k: self.number(v) if isinstance(v, Dim) else v for k, v in info.items()}
 
-    def shape(xs: Sequence[Size]) -> tuple[Number, ...]:
-        return tuple(map(number, xs))
+    def shape(self, xs: Sequence[Size]) -> tuple[Number, ...]:
+        return tuple(map(self.number, xs))
 
-    buffers: list[Buffer] = []
-    number_of: dict[Value, int] = {}
-    for i, v in enumerate(graph.inputs):
-        number_of[v] = len(buffers)
-        buffers.append(Buffer("input", i, number(v.type.bytes)))
-    for i, v in enumerate(placed.outputs):
-        number_of[v] = len(buffers)
-        buffers.append(Buffer("output", i, number(v.type.bytes)))
-    for v, values in placed.sizes.items():
-        number_of[v] = len(buffers)
-        buffers.append(Buffer("sizes" if values is not None else "iota", 0, number(v.type.bytes), shape(values or ()), v.type.dtype.value))
-    lives: dict[Value, Lifetime] = {}
-    for c in chosen:
-        for v in (*c.task.reads, *c.task.writes):
-            at = places[v]
-            if at.root in number_of or at.root in placed.constants:
-                continue
-            if v.type.dtype is STRING:
-                number_of[at.root] = len(buffers)
-                buffers.append(Buffer("strings", 0, number(at.root.type.bytes)))
-                continue
-            extent = (at.offset + span(v.type.shape, at.strides)) * v.type.dtype.size
-            old = lives.get(at.root)
-            whole = maximum(extent, at.root.type.bytes, 1)
-            lives[at.root] = Lifetime(maximum(old.size, whole), min(old.first, c.wave), max(old.last, c.wave)) if old else Lifetime(whole, c.wave, c.wave)
-    varying = symbols(graph)
-    offsets, arena = assign(lives) if not varying else (dict.fromkeys(lives, 0), 0)          # what varies is laid out when its sizes are known
-    for v, life in lives.items():
-        number_of[v] = len(buffers)
-        buffers.append(Buffer("arena", offsets[v], number(life.size)))
-    blob, base = Blob(), len(buffers)
-    sources: dict[int, list[str]] = {}
+    def _buffer(self, v: Value, buffer: Buffer) -> None:
+        self.number_of[v] = len(self.buffers)
+        self.buffers.append(buffer)
 
-    def operand(x) -> Slice:
-        if isinstance(x, Value):
-            at = places[x]
-            if at.root in number_of:
-                return Slice(number_of[at.root], number(at.offset * x.type.dtype.size))
-            array = placed.constants[at.root]
-            piece = blob.add(at.root, array) if x.type.dtype is not STRING else blob.add(at.root, strings(array), "text")
-            sources.setdefault(piece, [at.root.name])
-            return Slice(base + piece, number(at.offset * x.type.dtype.size))
-        piece = blob.add((x.sources, x.form), x.make)
-        sources.setdefault(piece, [v.name for v in x.sources] + [x.form])
-        return Slice(base + piece, 0)
-
-    def tensor(v: Value) -> Tensor:
-        return Tensor(operand(v), v.type.dtype.value, shape(v.type.shape), shape(places[v].strides))
-
-    steps = []
-    for c in running(chosen):
-        if c.kernel is not None:
-            k = c.kernel
-            steps.append(Step(name=str(c.info.get("name", "")), symbol=k.symbol, args=tuple(operand(x) for x in k.operands), dims=shape(k.dims),
-                              tiles=number(k.tiles), grain=k.grain, wave=c.wave, scratch=number(k.scratch), host="", inputs=(), outputs=(), info=told(c.info)))
-        else:
-            node = c.task.node
-            steps.append(Step(name=str(c.info.get("name", "")), symbol="", args=(), dims=(), tiles=0, grain=1, wave=c.wave, scratch=0, host=node_text(node),
-                              inputs=tuple(map(tensor, node.inputs)), outputs=tuple(map(tensor, node.outputs)), info=told(c.info)))
-    buffers += [Buffer(kind, at, size) for (at, size), kind in zip(blob.offsets, blob.kinds)]
-
-    def port(v: Value, label: str) -> Port:
-        return Port(label, v.type.dtype.value, shape(v.type.shape))
-
-    meta = {**meta, "constants": [sources[i] for i in range(len(blob.pieces))]}
-    ports = tuple(port(v, v.name) for v in graph.inputs), tuple(port(v, n) for v, n in zip(graph.outputs, output_names))
-    engine = Engine(name=name, inputs=ports[0], outputs=ports[1], buffers=tuple(buffers), steps=tuple(steps), arena=arena, constants=blob.bytes(), code=code,
-                    target=dict(target), meta=meta, symbols=tuple(Symbol(s.name, s.least, s.usual, s.most) for s in varying), sizes=trees)
-    return replace(engine, arena=sizes.at(engine, sizes.usual(engine)).arena) if varying else engine
+    def _constant(self, piece: int, sources: list[str], offset: Number) -> Slice:
+        self.sources.setdefault(piece, sources)
+        return Slice(len(self.buffers) + piece, offset)
 
 
 def running(chosen: Sequence[Chosen]) -> list[Chosen]:

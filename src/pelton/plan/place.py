@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from pelton.ir.dims import Size, at, usual
+from pelton.ir.dims import Size, Undecided, at, usual
 from pelton.ir.graph import Graph, Node, Value, sized
 from pelton.ir.types import STRING, DType, TensorType
 from pelton.ops import get
@@ -162,7 +162,8 @@ class Placer:
             layouts[v] = self.places[swap[v]].strides
         for v in region.body.outputs:
             at = self.slot(v, order_of(v.type.shape, layouts[v]))
-            if at is not None and chosen.fits(region, v, {**layouts, v: at.strides}):
+            moved = layouts if at is None else {**layouts, v: at.strides}
+            if at is not None and all(chosen.fits(region, one, moved) for one in moved):       # operands follow the order that the output had before
                 layouts[v] = at.strides
                 self.places[v] = at
                 self.joined.add(v)
@@ -202,7 +203,10 @@ class Placer:
                 offset += start * at.strides[axis]
                 strides[axis] = at.strides[axis] * step
             return Place(at.root, offset if 0 not in out else 0, tuple(strides))
-        view = reshaped(shape, at.strides, out)
+        try:
+            view = reshaped(shape, at.strides, out)
+        except Undecided:                                          # sizes that may be 0, say: it is a view of what lies in order, and of nothing else
+            view = dense(out) if at.strides == dense(shape) else None
         return None if view is None else Place(at.root, at.offset, view)
 
     # -- joined buffers

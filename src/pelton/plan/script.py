@@ -78,7 +78,7 @@ def _kept(engines: Sequence[Engine], arrays: Mapping[str, np.ndarray]) -> tuple[
     blob = Blob()
 
     def keep(data: np.ndarray) -> tuple[int, int]:
-        return blob.offsets[blob.add(hashlib.sha256(data.tobytes()).digest(), data)]
+        return blob.offsets[blob.add(hashlib.sha256(data.tobytes()).digest(), "constant", data.dtype, data.shape, lambda out: np.copyto(out, data))]
 
     def moved(engine: Engine) -> tuple[Buffer, ...]:
         lying = np.frombuffer(engine.constants, np.uint8) if len(memoryview(engine.constants)) else np.zeros(0, np.uint8)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pelton.backends.cpu import MAX_THREADS, Program, allocate, cores, default_threads
-from pelton.backends.cpu.memory import address
+from pelton.backends.cpu.memory import address, addresses
 from pelton.backends.cpu.program import check_threads
 from pelton.engine import sizes
 from pelton.engine.engine import Step
@@ -106,7 +106,7 @@ class Context:
     def run(self, inputs: Mapping[str, np.ndarray], out: Mapping[str, np.ndarray] | None = None) -> dict[str, np.ndarray]:
         """Outputs by name, in fresh arrays, or in those that `out` gives for some or all of them.
 
-        With contiguous inputs and all outputs given, nothing is allocated. Strided, unaligned and byte-swapped inputs are copied; whatever
+        With contiguous inputs and all outputs given, no memory is taken for arrays. Strided, unaligned and byte-swapped inputs are copied; whatever
         else does not fit, other types included, is an InputError.
         """
         with self._lock:
@@ -172,43 +172,38 @@ class Context:
 
     def _bind(self, ready: Prepared, inputs: Mapping[str, Any], out: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
         """Puts the addresses of all arrays into the table of ports, and gives the outputs. The common case is one pass without a call per check."""
-        bound = ready.bound
-        places = []
-        for port, name, dtype, shape, alignment in ready.inputs:
+        bound = ready.bound = []                                 # a new one: a fork may have ended a run that left arrays in the old one
+        for port, name, dtype, shape in ready.inputs:
             array = inputs[name]
             if type(array) is not np.ndarray or array.dtype != dtype or array.shape != shape or dtype.hasobject:
                 array = fit(port, array)                         # strings are looked at one by one
-            interface = array.__array_interface__                # in one look: the address, and no strides if contiguous
-            place = interface["data"][0]
-            if place % alignment or interface["strides"] is not None:
-                array = fit(port, array)
-                place = address(array)
             bound.append(array)
-            places.append(place)
         if out is not None and (not isinstance(out, Mapping) or not out.keys() <= self._output_names):
             check_out(self.engine.outputs, out)
-        results, own = {}, []
-        for port, name, dtype, shape, alignment in ready.outputs:
+        results = {}
+        for port, name, dtype, shape in ready.outputs:
             if out is None or name not in out:
                 array = np.empty(shape, dtype)
-                place = array.__array_interface__["data"][0]
             else:
                 array = out[name]
                 if type(array) is not np.ndarray or array.dtype != dtype or array.shape != shape:
                     refuse_out(port, array)
-                interface = array.__array_interface__
-                place, read_only = interface["data"]
-                if read_only or place % alignment or interface["strides"] is not None:
-                    refuse_out(port, array)
-                own.append(len(places))
             results[name] = array
             bound.append(array)
-            places.append(place)
-        nbytes = ready.sizes
-        for one in own:                                          # its memory may be that of no input and of no other output
-            start, end = places[one], places[one] + nbytes[one]
-            for other, place in enumerate(places):
-                if place < end and start < place + nbytes[other] and other != one and start < end:
-                    refuse_shared(self.engine.inputs, self.engine.outputs, one, other)
-        ready.ports[:] = places
+        count = len(ready.inputs)
+        while (unfit := addresses(bound, count, ready.ports)) < len(bound):
+            if unfit >= count:
+                refuse_out(ready.outputs[unfit - count][0], bound[unfit])
+            bound[unfit] = fit(ready.inputs[unfit][0], bound[unfit])
+        if out:
+            self._refuse_shared(ready, out)
         return results
+
+    def _refuse_shared(self, ready: Prepared, out: Mapping[str, np.ndarray]) -> None:
+        """InputError where the memory of an array in `out` is also that of an input or of another output."""
+        spans = [(place or 0, (place or 0) + nbytes) for place, nbytes in zip(ready.ports, ready.sizes)]
+        for one, port in enumerate(ready.plain.outputs, len(ready.plain.inputs)):
+            start, end = spans[one]
+            for other, (begin, last) in enumerate(spans):
+                if port.name in out and begin < end and start < last and other != one and start < end:
+                    refuse_shared(self.engine.inputs, self.engine.outputs, one, other)

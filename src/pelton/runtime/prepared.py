@@ -21,7 +21,7 @@ from .host import HostStep
 if TYPE_CHECKING:
     from .engine import Engine
 
-Look = tuple[Port, str, np.dtype, tuple[int, ...], int]        # a port and what every run asks of it: name, dtype, shape, alignment
+Look = tuple[Port, str, np.dtype, tuple[int, ...]]             # a port and what every run asks of it: name, dtype, shape
 
 
 class Prepared:
@@ -113,4 +113,4 @@ class Prepared:
 
 
 def _looks(ports: Sequence[Port]) -> list[Look]:
-    return [(p, p.name, p.numpy_dtype, p.shape, p.numpy_dtype.alignment) for p in ports]
+    return [(p, p.name, p.numpy_dtype, p.shape) for p in ports]

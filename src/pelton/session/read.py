@@ -70,7 +70,8 @@ def signature(source: Source, options: Options) -> Signature:
                              {p.key: p.value for p in model.metadata_props})
     general: dict[str, tuple[int | None, ...]] = {}
     made: dict[str, NodeArg] = {}
-    if all(i.type.tensor_type.HasField("shape") for i in graph.input if i.name not in stored):      # else nothing is known before a run
+    declared = [i.type for i in graph.input if i.name not in stored]
+    if all(t.HasField("map_type") or t.tensor_type.HasField("shape") for t in declared):           # else nothing is known before a run
         _, found = importer.examine(source, options.shapes, options.outputs, usual={})             # warnings come with the engine
         if isinstance(found, ModelError) and not isinstance(found, OnData):      # what depends on the data is seen in a run
             raise found
@@ -89,6 +90,8 @@ def _declared(value: onnx.ValueInfoProto, made: NodeArg | None) -> NodeArg:
     from pelton.ops.foreign import DTYPES
 
     kind = value.type.WhichOneof("value")
+    if kind in ("sequence_type", "map_type"):
+        return NodeArg(value.name, _spelled(value.type, value.name))
     tensor = value.type.optional_type.elem_type.tensor_type if kind == "optional_type" else value.type.tensor_type
     if made is None and tensor.elem_type not in DTYPES:
         raise ModelError(f"the model does not say what kind of tensor {value.name!r} is; declare its type")
@@ -97,6 +100,23 @@ def _declared(value: onnx.ValueInfoProto, made: NodeArg | None) -> NodeArg:
         known = made.shape if made is not None and len(made.shape) == len(tensor.shape.dim) else [None] * len(tensor.shape.dim)
         return NodeArg(value.name, type, [d.dim_value if d.HasField("dim_value") else d.dim_param or k for d, k in zip(tensor.shape.dim, known)])
     return made or NodeArg(value.name, type, [], False)
+
+
+def _spelled(type: onnx.TypeProto, name: str) -> str:
+    """As ONNX Runtime spells it: seq(map(int64,tensor(float)))."""
+    from pelton.ops.foreign import DTYPES
+
+    match type.WhichOneof("value"):
+        case "sequence_type":
+            return f"seq({_spelled(type.sequence_type.elem_type, name)})"
+        case "optional_type":
+            return f"optional({_spelled(type.optional_type.elem_type, name)})"
+        case "map_type" if type.map_type.key_type in DTYPES:
+            key = NAMES[DTYPES[type.map_type.key_type].value].removeprefix("tensor(").removesuffix(")")
+            return f"map({key},{_spelled(type.map_type.value_type, name)})"
+        case "tensor_type" if type.tensor_type.elem_type in DTYPES:
+            return NAMES[DTYPES[type.tensor_type.elem_type].value]
+    raise ModelError(f"the model does not say what kind of tensor {name!r} is made of; declare its type")
 
 
 def built(source: Source, options: Options, usual: Mapping[str, Sequence[int]] | None, show: bool) -> Engine:

@@ -16,6 +16,7 @@ from pelton.errors import Error, InputError, ModelError
 from pelton.options import cache_directory
 from pelton.runtime import Engine
 from pelton.runtime.arrays import fit
+from pelton.runtime.forms import entries
 
 from . import read, settings
 from .settings import RunOptions, SessionOptions, log
@@ -146,7 +147,11 @@ class InferenceSession:
             check_fed(self._signature.inputs, self._signature.overridable, feed)
         if all(type(a) is np.ndarray for a in feed.values()):
             return feed
-        return {a.name: _array(a, feed[a.name]) for a in self._signature.inputs}
+        arrays: dict[str, np.ndarray] = {}
+        for a in self._signature.inputs:
+            form = a.entries
+            arrays.update({a.name: _array(a, feed[a.name])} if form is None else entries(a.name, feed[a.name], form))
+        return arrays
 
     def _run(self, fed: Mapping[str, np.ndarray], out: Mapping[str, np.ndarray] | None) -> dict[str, np.ndarray]:
         engine = self._engine
@@ -157,7 +162,7 @@ class InferenceSession:
                 if not self._signature.open or _takes(engine, _shapes(fed)):
                     raise
         shapes = _shapes(fed)
-        for a in self._signature.inputs:
+        for a in self._signature.ports:
             fit(a.port(shapes[a.name]), fed[a.name])             # says what is wrong, before anything is built for it
         return self._for(shapes).run(fed, out)
 

@@ -1,6 +1,8 @@
 """What a model says of itself - inputs, outputs, metadata - as ONNX Runtime's users read it, and how that is kept beside its engines."""
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -16,6 +18,15 @@ TYPES = {"float": "f32", "double": "f64", "float16": "f16", "bfloat16": "bf16", 
 NAMES = {ours: f"tensor({theirs})" for theirs, ours in TYPES.items()}
 
 
+_MAP = re.compile(r"map\((\w+),tensor\((\w+)\)\)")
+
+
+def well_formed(type: str) -> bool:
+    """Whether ONNX Runtime would call a type so: a tensor, or sequences, optionals and maps of such."""
+    outer = re.fullmatch(r"(?:seq|optional|map)\((?:(\w+),)?(.+)\)", type)
+    return type in NAMES.values() or outer is not None and (outer[1] or "string") in TYPES and well_formed(outer[2])
+
+
 @dataclass(frozen=True)
 class NodeArg:
     """An input or output of a model: sizes are numbers, the model's names for those that are open, or None. Without `ranked` it has any number of axes."""
@@ -29,6 +40,20 @@ class NodeArg:
     def dtype(self) -> str:
         """Our name of the element type."""
         return TYPES[self.type.removeprefix("tensor(").removesuffix(")")]
+
+    @property
+    def entries(self) -> dict[str, Any] | None:
+        """Of which ports a map consists, as `runtime.forms` says it."""
+        found = _MAP.fullmatch(self.type)
+        return {"keys": f"{self.name}.keys", "values": f"{self.name}.values", "types": [TYPES[found[1]], TYPES[found[2]]]} if found else None
+
+    @property
+    def parts(self) -> tuple[NodeArg, ...]:
+        """What is fed to an engine for it: itself, or the keys and the values of a map, as many of both."""
+        form = self.entries
+        if form is None:
+            return (self,)
+        return tuple(NodeArg(form[kind], NAMES[of], [f"{self.name}.entries"]) for kind, of in zip(("keys", "values"), form["types"]))
 
     @property
     def open(self) -> bool:
@@ -68,10 +93,15 @@ class Signature:
     metadata: ModelMetadata
     general: Mapping[str, tuple[int | None, ...]] = field(default_factory=dict)
 
+    @functools.cached_property
+    def ports(self) -> tuple[NodeArg, ...]:
+        """The inputs of its engines."""
+        return tuple(part for a in self.inputs for part in a.parts)
+
     @property
     def open(self) -> bool:
         """Whether a run decides any size."""
-        return any(a.open for a in self.inputs)
+        return any(a.open for a in self.ports)
 
     def fits_all(self, shapes: Mapping[str, tuple[int, ...]]) -> bool:
         """Whether the engine for all sizes is one for these, too."""
@@ -80,7 +110,7 @@ class Signature:
 
     def empty(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
         """The names of open sizes that are 0 in these shapes, with that: engines for all sizes take 1 and more."""
-        return {d: 0 for a in self.inputs for d, size in zip(a.shape, shapes[a.name]) if isinstance(d, str) and size == 0}
+        return {d: 0 for a in self.ports for d, size in zip(a.shape, shapes[a.name]) if isinstance(d, str) and size == 0}
 
     def json(self) -> dict[str, Any]:
         return asdict(self)
@@ -91,7 +121,7 @@ def from_json(data: Any) -> Signature:
     try:
         inputs, outputs, overridable = (tuple(NodeArg(str(a["name"]), str(a["type"]), [*a["shape"]], bool(a["ranked"])) for a in data[key])
                                         for key in ("inputs", "outputs", "overridable"))
-        if any(a.type not in NAMES.values() for a in (*inputs, *outputs)):
+        if not all(well_formed(a.type) for a in (*inputs, *outputs)):
             raise ValueError("an element type of another form")
         return Signature(inputs, outputs, overridable, ModelMetadata(**data["metadata"]), {k: tuple(v) for k, v in data["general"].items()})
     except (KeyError, TypeError, AttributeError) as e:

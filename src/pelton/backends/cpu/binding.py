@@ -2,14 +2,17 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import c_bool, c_char_p, c_float, c_int64, c_long, c_size_t, c_uint32, c_uint64, c_void_p
+from collections.abc import Mapping
+from ctypes import c_bool, c_char_p, c_float, c_int64, c_long, c_size_t, c_uint32, c_uint64, c_void_p, py_object
 from functools import lru_cache
 from pathlib import Path
+from typing import TypeVar
 
 from pelton.errors import EngineError
 
 PATH = Path(__file__).with_name("libpelton.so")
 
+_Library = TypeVar("_Library", bound=ctypes.CDLL)
 _SIGNATURES = {
     "pelton_program": (c_void_p, [c_void_p, c_long, c_void_p, c_long, c_void_p, c_long, c_long, c_long, c_void_p]),
     "pelton_program_free": (None, [c_void_p]),
@@ -23,18 +26,29 @@ _SIGNATURES = {
     "pelton_cpuid": (None, [c_uint32, c_uint32, c_uint32 * 4]),
     "pelton_saved_registers": (c_uint64, []),
 }
+_WITH_THE_LOCK = {"pelton_addresses": (c_long, [c_void_p, py_object, c_long, c_long, c_void_p])}      # they touch Python's objects
 Stamps = c_int64                                  # what time stamps and times are made of
 
 
 @lru_cache(maxsize=1)
 def library() -> ctypes.CDLL:
     """The loaded library; EngineError where the installation lacks it. Calls release the interpreter's lock."""
+    return _declared(ctypes.CDLL, _SIGNATURES)
+
+
+@lru_cache(maxsize=1)
+def library_with_the_lock() -> ctypes.PyDLL:
+    """The same library for calls that keep the interpreter's lock."""
+    return _declared(ctypes.PyDLL, _WITH_THE_LOCK)
+
+
+def _declared(kind: type[_Library], signatures: Mapping[str, tuple]) -> _Library:
     try:
-        lib = ctypes.CDLL(str(PATH))
+        lib = kind(str(PATH))
     except OSError as e:
         raise EngineError(f"the native library of the runtime cannot be loaded ({e}); install Pelton again, or in a source tree run "
                           "`pip install -e .`") from None
-    for name, (result, arguments) in _SIGNATURES.items():
+    for name, (result, arguments) in signatures.items():
         function = getattr(lib, name)
         function.restype, function.argtypes = result, arguments
     return lib

@@ -1,11 +1,15 @@
 """Memory for activations and constants: on cache lines, in huge pages where it is large."""
 from __future__ import annotations
 
+import ctypes
 import mmap
+from ctypes import c_void_p, pythonapi
 
 import numpy as np
 
 from pelton.errors import EngineError
+
+from .binding import library_with_the_lock
 
 LINE = 64
 HUGE_PAGE = 2 << 20
@@ -31,6 +35,15 @@ def allocate(size: int) -> np.ndarray:
 def address(array: np.ndarray) -> int:
     """Where an array's first element lies."""
     return array.__array_interface__["data"][0]
+
+
+def addresses(arrays: list[np.ndarray], inputs: int, ports: ctypes.Array) -> int:
+    """Puts where the arrays lie into `ports`. Gives the index of the first one that is not contiguous and aligned or, from `inputs` on, may not be written;
+    their number if there is none."""
+    return library_with_the_lock().pelton_addresses(_PYTHON, [a.__array_struct__ for a in arrays], inputs, len(arrays), ports)
+
+
+_PYTHON = (c_void_p * 2)(*(ctypes.cast(f, c_void_p).value for f in (pythonapi.PyList_GetItem, pythonapi.PyCapsule_GetPointer)))
 
 
 def aligned(data) -> np.ndarray:

@@ -24,8 +24,6 @@ AI void finish(const tail *t, vi64 x, long b, long r, long c, int n) { stn_i64(t
 enum : long { NV = 2, RB = 1, CB = 37 };
 // </tactic>
 
-#define CBS ((COLS + CB - 1) / CB)
-
 // Whether v comes before w, and whether it takes the place of the best before it: for vectors and numbers alike.
 #define AHEAD(v, w) (((v) BEYOND (w)) | (((v) != (v)) & ((w) == (w))))
 #if LAST
@@ -82,24 +80,18 @@ AI long along(const args *a, const element *x) {
 void KERNEL(const args *table, long begin, long end, void *scratch) {
     OWN_ARGS(a, table);
     const tail T = tail_open(a);
-    for (long t = begin; t < end; t++) {
-        const long r0 = t / CBS * RB, r1 = r0 + RB < ROWS ? r0 + RB : ROWS, c0 = t % CBS * CB, c1 = c0 + CB < COLS ? c0 + CB : COLS;
-        for (long r = r0; r < r1; r++) {
+    for (long t = begin; t < end; t++)
+        EACH_ROW(t) {
             const element *x = (const element *)a[0].p + X_AT(r);
-            long c = c0;
             if (ALONG) {
-                for (; c < c1; c += VL) {
+                for (long c = c0; c < c1; c += VL) {
                     const long n = c1 - c < VL ? c1 - c : VL;
                     long at[VL] = {0};
                     for (long i = 0; i < n; i++) at[i] = along(a, x + (c + i) * XC);
                     finish(&T, ld_i64(at), 0, r, c, n);
                 }
             } else {
-                for (; c + NV * VL <= c1; c += NV * VL) columns(a, NV, VL, &T, x, r, c);
-                if (NV > 1)
-                    for (; c + VL <= c1; c += VL) columns(a, 1, VL, &T, x, r, c);
-                if (COLS % VL && c < c1) columns(a, 1, COLS % VL, &T, x, r, c);
+                EACH_VECTOR(NV, columns(a, vectors, lanes, &T, x, r, c));
             }
         }
-    }
 }

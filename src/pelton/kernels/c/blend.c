@@ -1,6 +1,6 @@
 // Blends: weighted sums of elements picked along an axis. Rows of columns that are picked together are read as vectors, else lane by lane. A weight of zero
 // picks nothing; indices count from the end where negative, and meet the first or last element where out of range: nothing outside of the input is read.
-#include "vec.h"
+#include "row.h"
 
 // <region>
 enum : long { ROWS = 6, COLS = 37, TAPS = 2, SIZE = 10, STEP = 37, IK = 1, WK = 1, PICK = 0, XC = 1, IC = 0, WC = 0 };
@@ -23,7 +23,6 @@ AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t
 enum : long { RB = 1, CB = 37 };
 // </tactic>
 
-#define CBS ((COLS + CB - 1) / CB)
 enum : long { TOGETHER = 4 };                                             // vectors that one look at an index is for
 
 AI long place(const args *a, index i) {
@@ -59,21 +58,12 @@ AI void summed(const args *a, int vectors, int n, const tail *t, const element *
 void KERNEL(const args *table, long begin, long end, void *scratch) {
     OWN_ARGS(a, table);
     const tail T = tail_open(a);
-    for (long t = begin; t < end; t++) {
-        const long r0 = t / CBS * RB, r1 = r0 + RB < ROWS ? r0 + RB : ROWS, c0 = t % CBS * CB, c1 = c0 + CB < COLS ? c0 + CB : COLS;
-        for (long r = r0; r < r1; r++) {
+    for (long t = begin; t < end; t++)
+        EACH_ROW(t) {
             const element *x = (const element *)a[0].p + X_AT(r);
             const index *i = (const index *)a[1].p + I_AT(r);
             const scalar *w = (const scalar *)a[2].p + W_AT(r);
-            long c = c0;
-            if (PICK) {
-                for (; c + VL <= c1; c += VL) picked(a, VL, &T, x, i, w, r, c);
-                if (COLS % VL && c < c1) picked(a, COLS % VL, &T, x, i, w, r, c);
-            } else {
-                for (; c + TOGETHER * VL <= c1; c += TOGETHER * VL) summed(a, TOGETHER, VL, &T, x, i, w, r, c);
-                for (; c + VL <= c1; c += VL) summed(a, 1, VL, &T, x, i, w, r, c);
-                if (COLS % VL && c < c1) summed(a, 1, COLS % VL, &T, x, i, w, r, c);
-            }
+            if (PICK) EACH_VECTOR(1, picked(a, lanes, &T, x, i, w, r, c));
+            else EACH_VECTOR(TOGETHER, summed(a, vectors, lanes, &T, x, i, w, r, c));
         }
-    }
 }

@@ -1,6 +1,6 @@
 // Gathers: rows copied from where indices say, or elements picked one by one. An index tuple is DEPTH numbers; negative ones count from the
 // end, and those out of range meet the first or last element: nothing outside of the input is ever read.
-#include "vec.h"
+#include "row.h"
 
 // <region>
 enum : long { ROWS = 6, COLS = 37, DEPTH = 1, IK = 0, PICK = 0, XC = 1, IC = 0 };
@@ -18,8 +18,6 @@ AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t
 // <tactic>
 enum : long { RB = 1, CB = 37 };
 // </tactic>
-
-#define CBS ((COLS + CB - 1) / CB)
 
 AI long place(const args *a, const index *i) {
     const long sizes[DEPTH] = SIZES, steps[DEPTH] = STEPS;
@@ -43,20 +41,15 @@ AI void picked(const args *a, int n, const tail *t, const element *x, const inde
 void KERNEL(const args *table, long begin, long end, void *scratch) {
     OWN_ARGS(a, table);
     const tail T = tail_open(a);
-    for (long t = begin; t < end; t++) {
-        const long r0 = t / CBS * RB, r1 = r0 + RB < ROWS ? r0 + RB : ROWS, c0 = t % CBS * CB, c1 = c0 + CB < COLS ? c0 + CB : COLS;
-        for (long r = r0; r < r1; r++) {
+    for (long t = begin; t < end; t++)
+        EACH_ROW(t) {
             const element *x = (const element *)a[0].p + X_AT(r);
             const index *i = (const index *)a[1].p + I_AT(r);
-            long c = c0;
             if (PICK) {
-                for (; c + VL <= c1; c += VL) picked(a, VL, &T, x, i, r, c);
-                if (COLS % VL && c < c1) picked(a, COLS % VL, &T, x, i, r, c);
+                EACH_VECTOR(1, picked(a, lanes, &T, x, i, r, c));
             } else {
                 x += place(a, i);
-                for (; c + VL <= c1; c += VL) finish(&T, LOAD(x + c, VL), 0, r, c, VL);
-                if (COLS % VL && c < c1) finish(&T, LOAD(x + c, COLS % VL), 0, r, c, COLS % VL);
+                EACH_VECTOR(1, finish(&T, LOAD(x + c, lanes), 0, r, c, lanes));
             }
         }
-    }
 }

@@ -1,6 +1,6 @@
 // Elements moved to other places: padding, repetition, triangles, nearest neighbours. Each row of the output has a row of the input, and a map
 // of its columns; where that runs on element by element, whole vectors are copied.
-#include "vec.h"
+#include "row.h"
 
 // Where index i of an axis of n elements lies that goes on beyond its ends: nowhere (-1), as a mirror image, at the edge, or from the start.
 #define BEYOND static inline __attribute__((unused)) long
@@ -30,8 +30,6 @@ AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t
 enum : long { RB = 1, CB = 37 };
 // </tactic>
 
-#define CBS ((COLS + CB - 1) / CB)
-
 AI void some(const args *a, int n, const tail *t, const element *x, element fill, line l, long r, long c) {
     const long from = l.at == NOWHERE ? -1 : COLUMN(l, c), to = l.at == NOWHERE ? -1 : COLUMN(l, c + n - 1);
     if (STEADY && from >= 0 && to == from + n - 1) {
@@ -50,13 +48,9 @@ void KERNEL(const args *table, long begin, long end, void *scratch) {
     OWN_ARGS(a, table);
     const tail T = tail_open(a);
     const element *x = a[0].p, fill = FILLED ? *(const element *)a[1].p : (element)0;
-    for (long t = begin; t < end; t++) {
-        const long r0 = t / CBS * RB, r1 = r0 + RB < ROWS ? r0 + RB : ROWS, c0 = t % CBS * CB, c1 = c0 + CB < COLS ? c0 + CB : COLS;
-        for (long r = r0; r < r1; r++) {
+    for (long t = begin; t < end; t++)
+        EACH_ROW(t) {
             const line l = row(a, r);
-            long c = c0;
-            for (; c + VL <= c1; c += VL) some(a, VL, &T, x, fill, l, r, c);
-            if (COLS % VL && c < c1) some(a, COLS % VL, &T, x, fill, l, r, c);
+            EACH_VECTOR(1, some(a, lanes, &T, x, fill, l, r, c));
         }
-    }
 }

@@ -1,5 +1,5 @@
 // Pointwise: every output element from the operands' elements of the same place, rows of the collapsed index space one after another.
-#include "vec.h"
+#include "row.h"
 
 // <region>
 enum : long { ROWS = 3, COLS = 37 };
@@ -11,17 +11,9 @@ AI void finish(const tail *t, long b, long r, long c, int n) { stn_f32(t->y + r 
 enum : long { RB = 1, CB = 1024 };
 // </tactic>
 
-#define CBS ((COLS + CB - 1) / CB)
-
 void KERNEL(const args *table, long begin, long end, void *scratch) {
     OWN_ARGS(a, table);
     const tail T = tail_open(a);
-    for (long t = begin; t < end; t++) {
-        const long r0 = t / CBS * RB, r1 = r0 + RB < ROWS ? r0 + RB : ROWS, c0 = t % CBS * CB, c1 = c0 + CB < COLS ? c0 + CB : COLS;
-        for (long r = r0; r < r1; r++) {
-            long c = c0;
-            for (; c + VL <= c1; c += VL) finish(&T, 0, r, c, VL);
-            if (COLS % VL && c < c1) finish(&T, 0, r, c, COLS % VL);
-        }
-    }
+    for (long t = begin; t < end; t++)
+        EACH_ROW(t) EACH_VECTOR(1, finish(&T, 0, r, c, lanes));
 }

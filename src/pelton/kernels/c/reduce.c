@@ -24,7 +24,6 @@ AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t
 enum : long { NV = 4, RB = 1, CB = 37 };
 // </tactic>
 
-#define CBS ((COLS + CB - 1) / CB)
 enum : long { CHAINS = 8 / NV, BLOCK = 512 };
 
 // Columns c … of a row: `vectors` of them side by side, CHAINS elements of each at a time.
@@ -68,24 +67,18 @@ AI scalar along(const args *a, const element *x) {
 void KERNEL(const args *table, long begin, long end, void *scratch) {
     OWN_ARGS(a, table);
     const tail T = tail_open(a);
-    for (long t = begin; t < end; t++) {
-        const long r0 = t / CBS * RB, r1 = r0 + RB < ROWS ? r0 + RB : ROWS, c0 = t % CBS * CB, c1 = c0 + CB < COLS ? c0 + CB : COLS;
-        for (long r = r0; r < r1; r++) {
+    for (long t = begin; t < end; t++)
+        EACH_ROW(t) {
             const element *x = (const element *)a[0].p + X_AT(r);
-            long c = c0;
             if (ALONG) {
-                for (; c < c1; c += VL) {
+                for (long c = c0; c < c1; c += VL) {
                     const long n = c1 - c < VL ? c1 - c : VL;
                     scalar part[VL] = {0};
                     for (long i = 0; i < n; i++) part[i] = along(a, x + (c + i) * XC);
                     finish(&T, RESULT(LANES_FROM(part)), 0, r, c, n);
                 }
             } else {
-                for (; c + NV * VL <= c1; c += NV * VL) columns(a, NV, VL, &T, x, r, c);
-                if (NV > 1)
-                    for (; c + VL <= c1; c += VL) columns(a, 1, VL, &T, x, r, c);
-                if (COLS % VL && c < c1) columns(a, 1, COLS % VL, &T, x, r, c);
+                EACH_VECTOR(NV, columns(a, vectors, lanes, &T, x, r, c));
             }
         }
-    }
 }

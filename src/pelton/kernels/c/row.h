@@ -1,8 +1,22 @@
-// Walking along a row: whole vectors in four chains, so that none waits for the one before it, then whole vectors, then the rest.
+// Walking along rows: over the rows of a tile, the vectors of a row, and what a row joins.
 #pragma once
 #include "vec.h"
 
-// total = JOIN(total, the JOIN of TERM(c, lanes) over the n elements of a row), always in the same order; lanes is VL but for the last vector.
+// Tile t of an output of ROWS × COLS elements is RB rows of CB columns: what follows is done for each of its rows r, between columns c0 and c1.
+#define CBS ((COLS + CB - 1) / CB)
+#define EACH_ROW(t) \
+    for (long r = (t) / CBS * RB, r1_ = r + RB < ROWS ? r + RB : ROWS, c0 = (t) % CBS * CB, c1 = c0 + CB < COLS ? c0 + CB : COLS; r < r1_; r++)
+
+// Does what follows for the columns c … of `vectors` vectors of `lanes` lanes: `most` whole ones at a time, then whole ones, then what COLS leaves.
+#define EACH_VECTOR(most, ...) do { \
+    long c = c0; \
+    for (; (most) > 1 && c + (most) * VL <= c1; c += (most) * VL) { const int vectors = most, lanes = VL; __VA_ARGS__; } \
+    for (; c + VL <= c1; c += VL) { const int vectors = 1, lanes = VL; __VA_ARGS__; } \
+    if (COLS % VL && c < c1) { const int vectors = 1, lanes = COLS % VL; __VA_ARGS__; } \
+} while (0)
+
+// total = JOIN(total, the JOIN of TERM(c, lanes) over the n elements of a row), always in the same order; lanes is VL but for the last vector. Whole vectors
+// are joined in four chains, so that none waits for the one before it.
 #define JOIN_ROW(total, n, JOIN, TERM) do { \
     long c_ = 0; \
     if ((n) >= 8 * VL) { \

@@ -32,10 +32,10 @@ AI void row(const args *a, const tail *t, const element *x, scalar *e, long b) {
 })
     JOIN_ROW(sum, N, SUM, POWER_OF_E);
     const scalar total = WHOLE(sum)(sum);
-    const vec by = (vec)(1 / total), less = top + REAL(log)((vec)total);
+    const vec by = (vec)(1 / total), less = REAL(log)((vec)total);               // taken off by itself: beside top it would lose its digits
     long c = 0;
-    for (; c + VL <= N; c += VL) finish(t, LOG ? LOAD(x + c, VL) - less : LANES_FROM(e + c) * by, b, 0, c, VL);
-    if (N % VL) finish(t, LOG ? LOAD(x + c, N % VL) - less : LANES_FROM(e + c) * by, b, 0, c, N % VL);
+    for (; c + VL <= N; c += VL) finish(t, LOG ? LOAD(x + c, VL) - top - less : LANES_FROM(e + c) * by, b, 0, c, VL);
+    if (N % VL) finish(t, LOG ? LOAD(x + c, N % VL) - top - less : LANES_FROM(e + c) * by, b, 0, c, N % VL);
 }
 
 void KERNEL(const args *table, long begin, long end, void *scratch) {

@@ -30,9 +30,9 @@ AI void columns(const args *a, int vectors, int lanes, const tail *t, const elem
             if (!LOG) e[i][j] = power;
             sum[j] += power;
         }
-    unroll (int j = 0; j < vectors; j++) sum[j] = LOG ? top[j] + REAL(log)(sum[j]) : 1 / sum[j];
+    unroll (int j = 0; j < vectors; j++) sum[j] = LOG ? REAL(log)(sum[j]) : 1 / sum[j];
     for (long i = 0; i < N; i++)
-        unroll (int j = 0; j < vectors; j++) finish(t, LOG ? LOAD(x + i * XN + j * VL, lanes) - sum[j] : e[i][j] * sum[j], b, i, c + j * VL, lanes);
+        unroll (int j = 0; j < vectors; j++) finish(t, LOG ? LOAD(x + i * XN + j * VL, lanes) - top[j] - sum[j] : e[i][j] * sum[j], b, i, c + j * VL, lanes);
 }
 
 void KERNEL(const args *table, long begin, long end, void *scratch) {

@@ -1,0 +1,33 @@
+/* Addresses of numpy arrays, many in one call: asking for them one by one takes longer than everything else that a run asks. */
+#include "program.h"
+
+/* numpy's array interface as a C struct, which `array.__array_struct__` gives in a capsule (numpy manual, "The array interface protocol"). */
+typedef struct {
+    int two, rank;
+    char kind;
+    int itemsize, flags;
+    intptr_t *shape, *strides;
+    char *data;
+    void *description;
+} array_interface;
+
+enum { CONTIGUOUS = 0x1, ALIGNED = 0x100, WRITEABLE = 0x400 };
+
+/* Functions of Python's stable ABI, handed in so that the library needs no Python to be loaded. */
+typedef struct {
+    void *(*item)(void *list, intptr_t index);                /* PyList_GetItem */
+    void *(*pointer)(void *capsule, const char *name);        /* PyCapsule_GetPointer */
+} python;
+
+/* Puts the addresses of n arrays into `ports`; `list` has their capsules. Gives the index of the first one that is not contiguous and aligned or, from
+ * `inputs` on, may not be written; n if there is none. The caller holds the interpreter's lock. */
+EXPORT long pelton_addresses(const python *api, void *list, long inputs, long n, char **ports) {
+    for (long i = 0; i < n; i++) {
+        const array_interface *a = api->pointer(api->item(list, i), NULL);
+        int needed = CONTIGUOUS | ALIGNED | (i < inputs ? 0 : WRITEABLE);
+        if (!a || a->two != 2 || (a->flags & needed) != needed)
+            return i;
+        ports[i] = a->data;
+    }
+    return n;
+}

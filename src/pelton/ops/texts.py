@@ -1,0 +1,109 @@
+"""Operators on texts whose results have whatever shape the data gives: functions of arrays, which scripts call by name."""
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+_regex: Any = importlib.import_module("re._parser" if sys.version_info >= (3, 11) else "sre_parse")
+
+START, END = "\x02", "\x03"                            # what marks where a text begins and ends
+LONGEST = 1 << 24                                      # texts that a table of tokens may have
+
+Found = tuple[np.ndarray, ...]
+
+
+def normalized(x: np.ndarray, case: str = "NONE", sensitive: bool = False, stopwords: list | None = None) -> Found:
+    """Texts without those that are stop words, in lower or upper case, or as they are. Where none is left there is one without letters.
+
+    What is lower and upper case is Unicode's to say, whatever the locale.
+    """
+    change = {"LOWER": str.lower, "UPPER": str.upper}.get(case, str)
+    texts = x.reshape(-1).tolist()
+    if stopwords:
+        alike = str if sensitive else str.lower
+        dropped = {alike(w) for w in stopwords}
+        texts = [t for t in texts if alike(t) not in dropped] or [""]
+    return (_array([change(t) for t in texts]).reshape((*x.shape[:-1], -1) if stopwords else x.shape),)
+
+
+def tokens(x: np.ndarray, pad: str = "#", mark: bool = False, separators: list | None = None, expression: str = "", shortest: int = 1) -> Found:
+    """[…, most]: the parts of each text, filled up with `pad`: what an expression finds, else what is between separators, else single letters."""
+    split = finder(expression) if expression else splitter(separators or [""])
+    rows = [[t for t in split(text) if len(t) >= shortest] for text in x.reshape(-1).tolist()]
+    if mark:
+        rows = [[START, *row, END] for row in rows]
+    most = max(map(len, rows), default=0)
+    if most * len(rows) > LONGEST:
+        raise ValueError(f"{len(rows)} texts, of which one has {most} tokens, would make a table of more than {LONGEST} texts; feed fewer at a time")
+    return (_array([t for row in rows for t in (*row, *[pad] * (most - len(row)))]).reshape((*x.shape, most)),)
+
+
+def finder(expression: str) -> Callable[[str], list[str]]:
+    compiled = compiled_safely(expression)
+    return lambda text: [m.group() for m in compiled.finditer(text) if m.group()]
+
+
+def splitter(separators: list) -> Callable[[str], list[str]]:
+    """Text → parts, by one separator after the other."""
+    if not any(separators):
+        return list
+    compiled = [compiled_safely(s) for s in separators if s]
+
+    def split(text: str) -> list[str]:
+        parts = [text]
+        for separator in compiled:
+            parts = [p for part in parts for p in _between(separator, part)]
+        return [p for p in parts if p]
+    return split
+
+
+def _between(separator: re.Pattern, text: str) -> list[str]:
+    """The parts of a text between matches, groups left out of it."""
+    parts, start = [], 0
+    for m in separator.finditer(text):
+        if m.end() > m.start():
+            parts.append(text[start:m.start()])
+            start = m.end()
+    return [*parts, text[start:]]
+
+
+def compiled_safely(expression: str) -> re.Pattern:
+    """ValueError for an expression that Python does not know, or whose search may take longer than anybody waits: repetitions of repetitions, choices that are
+    repeated, references back."""
+    try:
+        parsed, found = _regex.parse(expression), re.compile(expression)
+    except (re.error, OverflowError, RecursionError) as e:
+        raise ValueError(f"the regular expression {expression!r:.100} cannot be read: {e}") from None
+    if _may_explode(parsed, False):
+        raise ValueError(f"the regular expression {expression!r:.100} repeats what is itself repeated, or a choice; searching may take longer than anybody "
+                         "waits, so it is not run; write it without")
+    return found
+
+
+def _may_explode(parsed: Any, repeated: bool) -> bool:
+    for what, argument in parsed:
+        name = str(what)
+        if name in ("GROUPREF", "GROUPREF_EXISTS") or repeated and name in ("BRANCH", "MAX_REPEAT", "MIN_REPEAT"):
+            return True
+        again = repeated or name in ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT") and argument[1] > 1
+        if any(_may_explode(inner, again) for inner in _inside(argument)):
+            return True
+    return False
+
+
+def _inside(argument: Any) -> list[Any]:
+    """The expressions within an argument of a parsed expression."""
+    if isinstance(argument, _regex.SubPattern):
+        return [argument]
+    return [inner for part in argument for inner in _inside(part)] if isinstance(argument, (tuple, list)) else []
+
+
+def _array(texts: list[str]) -> np.ndarray:
+    found = np.empty(len(texts), object)
+    found[:] = texts
+    return found

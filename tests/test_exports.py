@@ -1,0 +1,91 @@
+"""Models as exporters write them: sessions give what the frameworks give that they come from, and `pelton check` foresees what becomes of them."""
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pelton
+from pelton import coverage
+
+FOLDER = Path(__file__).parent / "data" / "exports"
+MODELS = sorted(p.stem for p in FOLDER.glob("*.npz"))
+CLOSE = 1e-5                                               # of the largest number: what f32 loses in a few dozen steps
+# What is rounded to few bits: quantized networks differ in where sums are rounded, by a step of the last layers, and in whether what goes into a recurrent
+# layer is rounded at all; halves are only rounded between regions.
+LOOSE = {"quantized_speech": 5e-2, "quantized": 2e-2, "torch_half": 1e-3}
+ON_HOST = {"LabelEncoder", "OneHotEncoder", "DictVectorizer", "ArrayFeatureExtractor", "StringNormalizer", "Tokenizer", "TfIdfVectorizer", "SVMClassifier",
+           "NonZero", "Compress"}
+
+
+def model(name: str) -> bytes:
+    with np.load(FOLDER / f"{name}.npz") as kept:
+        return kept["model"].tobytes()
+
+
+def cases(name: str) -> list[tuple[dict[str, Any], list[Any]]]:
+    """(what is fed, what the framework gives), several times."""
+    with np.load(FOLDER / f"{name}.npz") as kept:
+        arrays = dict(kept)
+    found: list[tuple[dict[str, Any], dict[int, Any]]] = []
+    for key, array in arrays.items():
+        if key == "model":
+            continue
+        side, _, rest = key.partition(":")
+        k = int(side.lstrip("inout"))
+        while len(found) <= k:
+            found.append(({}, {}))
+        array = array.astype(object) if array.dtype.kind == "U" else array
+        rest, _, part = rest.partition("#")
+        if part == "rows":
+            labels = arrays[key.replace("#rows", "#keys")].tolist()
+            found[k][1][int(rest)] = [dict(zip(labels, row)) for row in array.tolist()]
+        elif part == "values":
+            found[k][0][rest] = dict(zip(arrays[key.replace("#values", "#keys")].tolist(), array.tolist()))
+        elif part:
+            continue
+        elif side.startswith("out"):
+            found[k][1][int(rest)] = array
+        else:
+            found[k][0][rest] = array
+    return [(feeds, [outputs[i] for i in sorted(outputs)]) for feeds, outputs in found]
+
+
+def same(found: Any, expected: Any, close: float) -> bool:
+    if isinstance(expected, list):                         # a dict per row
+        if [[*row] for row in found] != [[*row] for row in expected]:
+            return False
+        found, expected = (np.array([[*row.values()] for row in rows]) for rows in (found, expected))
+    if found.dtype.hasobject or expected.dtype.hasobject:
+        return found.shape == expected.shape and bool((found == expected).all())
+    if found.size != expected.size:
+        return False
+    found, expected = found.reshape(-1).astype(np.float64), expected.reshape(-1).astype(np.float64)
+    return np.allclose(found, expected, rtol=0, atol=close * max(np.nanmax(np.abs(expected), initial=0), 1e-30), equal_nan=True)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("PELTON_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("PELTON_LEVEL", "0")
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_sessions_give_what_the_framework_gives(name):
+    session = pelton.InferenceSession(model(name), providers=["CPUExecutionProvider"])
+    close = next((close for start, close in LOOSE.items() if name.startswith(start)), CLOSE)
+    for feeds, expected in cases(name):
+        found = session.run(None, feeds)
+        assert len(found) == len(expected) == len(session.get_outputs())
+        for out, a, b in zip(session.get_outputs(), found, expected):
+            assert same(a, b, close), f"{out.name}: got\n{a}\nexpected\n{b}"
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_what_check_foresees_is_what_happens(name):
+    """No problems, and texts and what the data decides apart nothing on the host."""
+    found = coverage.check(model(name))
+    assert found.ok, found.problems
+    assert {o.operator for o in found.operators if o.host} <= ON_HOST
