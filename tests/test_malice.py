@@ -142,6 +142,7 @@ FINE: dict[str, Callable[[], onnx.ModelProto]] = {
     "no rows": lambda: one_node("Mul", "f32[0, 4]", "f32[4]"),
     "a far pad": lambda: one_node("Pad", "f32[5]", i64(100000, 3)),
     "a wide resize": lambda: widest("Resize", None, f32(1, 1, 100, 200), mode="cubic"),
+    "a long resize to nothing": lambda: widest("Resize", None, None, i64(1, 1, HUGE, 0), mode="linear"),
 }
 
 
