@@ -24,7 +24,7 @@ CLOSE = 1e-5                                               # of the largest numb
 # layer is rounded at all; halves are only rounded between regions.
 LOOSE = {"quantized_speech": 5e-2, "quantized": 2e-2, "torch_half": 1e-3}
 ON_HOST = {"LabelEncoder", "OneHotEncoder", "DictVectorizer", "ArrayFeatureExtractor", "StringNormalizer", "Tokenizer", "TfIdfVectorizer", "SVMClassifier",
-           "NonZero", "Compress"}
+           "NonZero", "Compress", "TreeEnsembleClassifier", "LinearClassifier", "Reshape", "Gather"}       # classes that are words; words in another shape
 
 
 def model(name: str) -> bytes:

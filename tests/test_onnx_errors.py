@@ -204,7 +204,7 @@ def test_inputs_that_are_no_tensors():
     m.graph.input[0].type.CopyFrom(helper.make_sequence_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, [2])))
     assert "is a sequence; give the sizes of each of its tensors" in refusal(m) and "(input 'x'" in refusal(m)
     m.graph.input[0].type.CopyFrom(helper.make_map_type_proto(TensorProto.INT64, helper.make_tensor_type_proto(TensorProto.FLOAT, [2])))
-    assert "this one is declared as map (input 'x'" in refusal(m)
+    assert "needs a tensor as input 0, got a map (node 'act'" in refusal(m)
     m.graph.input[0].type.CopyFrom(helper.make_tensor_type_proto(TensorProto.FLOAT, None))
     assert "give its sizes with shapes=" in refusal(m)
     assert load(m, {"x": (2, 3)}).graph.inputs[0].type.shape == (2, 3)
