@@ -9,7 +9,8 @@ import pytest
 from pelton.backends.cuda.bundle import ALIGN, PREAMBLE, Cubin, pack, unpack
 from pelton.errors import EngineError
 
-CUBINS = (Cubin("add", 80, b"\x7fELF one", 0, 4), Cubin("add", 90, b"\x7fELF two" * 40, 1000, 8), Cubin("product", 90, b"\x7fELF three", 200_000, 12, 2, 384, 128))
+CUBINS = (Cubin("add", 80, b"\x7fELF one", 0, 4), Cubin("add", 90, b"\x7fELF two" * 40, 1000, 8),
+          Cubin("product", 90, b"\x7fELF three", 200_000, 12, 2, 384, 128))
 
 
 def test_what_goes_in_comes_out():
@@ -36,7 +37,8 @@ def test_equal_images_are_kept_once():
 
 @pytest.mark.parametrize("change, text", [
     ({"arch": 20}, "arch of cubin 'add'"), ({"shared": -1}, "shared of cubin"), ({"shared": 1 << 20}, "shared of cubin"), ({"warps": 0}, "warps of cubin"),
-    ({"warps": 33}, "warps"), ({"clusters": 17}, "clusters"), ({"scratch": 1 << 40}, "scratch"), ({"align": 3}, "power of 2"), ({"symbol": ""}, "a name in ASCII"),
+    ({"warps": 33}, "warps"), ({"clusters": 17}, "clusters"), ({"scratch": 1 << 40}, "scratch"), ({"align": 3}, "power of 2"),
+    ({"symbol": ""}, "a name in ASCII"),
     ({"symbol": "a\0b"}, "a name in ASCII"), ({"image": b""}, "the image of cubin 'add'"), ({"warps": True}, "warps")])
 def test_numbers_that_no_kernel_has_are_refused(change, text):
     with pytest.raises(EngineError, match=text):

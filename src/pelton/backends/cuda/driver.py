@@ -166,7 +166,8 @@ class Gpu:
         module = self._kept(Held(module), "cuModuleUnload", module)
         handle = self._readable("cuModuleGetFunction", where, module.handle, cubin.symbol.encode())
         if cubin.shared > self.shared:
-            raise EngineError(f"{where} needs {cubin.shared} bytes of shared memory per block, {self.name} has {self.shared}; build the engine for sm_{self.arch}")
+            raise EngineError(f"{where} needs {cubin.shared} bytes of shared memory per block, {self.name} has {self.shared}; "
+                              f"build the engine for sm_{self.arch}")
         if cubin.shared > STATIC_SHARED:
             call("cuFuncSetAttribute", handle, driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, cubin.shared)
         self._check_parameters(handle, parameters, where)
