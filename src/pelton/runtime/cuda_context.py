@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +43,7 @@ class CudaContext(Context):
     """
 
     def __init__(self, engine: CudaEngine):
-        self.engine: CudaEngine = engine                         # type: ignore[assignment]
+        self.engine: CudaEngine = engine
         self.threads, self.remembered = 1, REMEMBERED
         self._names, self._output_names = ({p.name for p in ports} for ports in (engine.inputs, engine.outputs))
         self._known: OrderedDict[tuple, CudaPrepared] = OrderedDict()        # type: ignore[assignment]
@@ -63,7 +63,7 @@ class CudaContext(Context):
         return self._own.handle
 
     @staticmethod
-    def _fit(port: Port, given: Any) -> Any:                     # type: ignore[override]
+    def _fit(port: Port, given: Any) -> Any:
         if isinstance(given, Foreign):
             raise InputError(f"input {port.name!r} needs {port}, given shape {list(given.shape)}")
         return fit(port, given)
@@ -81,7 +81,7 @@ class CudaContext(Context):
 
     # ---- runs ----
 
-    def run(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None) -> dict[str, Any]:      # type: ignore[override]
+    def run(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Outputs by name, when they are there: fresh numpy arrays, or those that `out` gives for some or all of them, of the CPU or the GPU."""
         with self._lock, self.engine.device as device:
             bound = self._bound(inputs, out, self.stream)
@@ -116,6 +116,10 @@ class CudaContext(Context):
                 else:
                     results[port.name] = DeviceArray(port, ready.places[k], (self._memory, self._own), device, at)
             return results
+
+    def prepare(self, shapes: Mapping[str, Sequence[int]]) -> None:
+        with self.engine.device:
+            super().prepare(shapes)
 
     def synchronize(self) -> None:
         """Waits until all runs of this context are over."""

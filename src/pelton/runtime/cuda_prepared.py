@@ -51,9 +51,12 @@ def room(engine: CudaEngine, filled: Filled) -> Room:
         end = at
         for i in steps:
             function = engine.functions[i]
-            if function is not None and function.cubin.scratch:
+            blocks = int(filled.tiles[i]) * (function.cubin.clusters if function else 0)
+            if blocks > MOST_BLOCKS:
+                raise EngineError(f"step {engine.plain.steps[i].name!r} would run {blocks} blocks, a grid has {MOST_BLOCKS} at most; use smaller inputs")
+            if function and function.cubin.scratch:
                 scratch[i] = up(end, max(ALIGN, function.cubin.align))
-                end = scratch[i] + int(filled.tiles[i]) * function.cubin.clusters * function.cubin.scratch
+                end = scratch[i] + blocks * function.cubin.scratch
         most = max(most, end)
     return Room(tuple(ports), at - up(filled.arena), tuple(scratch), up(most))
 
@@ -137,9 +140,6 @@ class CudaPrepared:
         function, programs = self.engine.functions[i], int(self.filled.tiles[i])
         if function is None or not programs:
             return None
-        if programs * function.cubin.clusters > MOST_BLOCKS:
-            raise EngineError(f"step {step.name!r} would run {programs} programs of {function.cubin.clusters} blocks, a grid has {MOST_BLOCKS} at most; "
-                              "use smaller inputs")
         end = self._first[i + 1] if i + 1 < len(self._first) else len(self._words)
         return Launch(function, programs, self._words[self._first[i]:end])
 

@@ -132,7 +132,7 @@ class Gpu:
             raise EngineError(f"{what} needs {_size(nbytes)} of pinned memory for copies, which the system refuses; `ulimit -l` may be low")
         if status:
             refuse(driver, "cuMemHostAlloc", status)
-        seen = np.frombuffer((c_uint8 * max(nbytes, 1)).from_address(int(address)), np.uint8)
+        seen = np.ctypeslib.as_array((c_uint8 * max(nbytes, 1)).from_address(int(address)))
         return self._kept(Memory(int(address), nbytes, seen[:nbytes]), "cuMemFreeHost", address)
 
     def free_memory(self) -> int:
