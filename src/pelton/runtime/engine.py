@@ -108,6 +108,10 @@ class Engine:
     def meta(self) -> Mapping[str, Any]:
         return self.plain.meta
 
+    def start(self, device: int = 0) -> Engine:
+        """Takes engines for GPUs to the one of that number; others are ready as they are."""
+        return self
+
     def context(self, threads: int | None = None) -> Context:
         """A context of its own memory, for one run at a time. `threads`: those the engine was built for, no more than there are CPUs, unless said otherwise."""
         return Context(self, threads)
@@ -160,14 +164,20 @@ class Engine:
         return f"<pelton.Engine {self.name!r} ({side(self.inputs)}) -> ({side(self.outputs)}), {len(self.steps)} steps>"
 
 
-def load(source: str | os.PathLike[str] | bytes, verify: bool = False) -> Engine:
-    """The engine in a file (mapped, not read) or in bytes. `verify` checks the weights, too.
+def load(source: str | os.PathLike[str] | bytes, verify: bool = False, device: int | None = 0) -> Engine:
+    """The engine in a file (mapped, not read) or in bytes. `verify` checks the weights, too. Engines for GPUs start on the one with the number `device`; with
+    None they do not start yet, so that they can be looked at where there is none.
 
     An engine holds machine code: load only what you would run as a program. Raises EngineError, saying what to do, for what is no engine,
     is damaged, or does not run on this machine.
     """
     plain = script_file.read(source, verify)
     if isinstance(plain, plain_engine.Engine):
-        return Engine(plain)
-    from .script import ScriptEngine  # is an Engine itself
-    return ScriptEngine(plain)
+        engine = Engine(plain)
+    else:
+        from .script import ScriptEngine  # is an Engine itself
+        engine = ScriptEngine(plain)
+    if device is not None:
+        for part in engine.parts:
+            part.start(device)
+    return engine

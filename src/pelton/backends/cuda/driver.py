@@ -219,7 +219,7 @@ class Gpu:
         driver, clusters = binding(), launch.function.cubin.clusters
         if clusters == 1:
             return []
-        size, spread = driver.CUlaunchAttributeValue(), driver.CUlaunchAttributeValue()
+        size, spread = driver.CUkernelNodeAttrValue(), driver.CUkernelNodeAttrValue()
         size.clusterDim.x, size.clusterDim.y, size.clusterDim.z = clusters, 1, 1
         spread.clusterSchedulingPolicyPreference = driver.CUclusterSchedulingPolicy.CU_CLUSTER_SCHEDULING_POLICY_SPREAD
         return [("CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION", size), ("CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE", spread)]
