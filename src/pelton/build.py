@@ -131,11 +131,11 @@ def plan(graph: Graph, options: Options, target: Target, clock: search.Timing | 
             return "strings are Python objects, which host steps alone may touch"
         if len(r.body.nodes) > MOST_NODES:
             return "it is long enough: compilers take more than their share of time for longer kernels"
-        return candidates.claim(r, options.strict)
+        return candidates.claim(r, options.strict, target.isa)
 
     graph = spelled(graph, claim)
     fused = chains.join(fuse.fuse(graph, claim), clock, target, options.strict, search.MOST[options.level])
-    found = ways.explore(fused, lambda r: candidates.takers(r, options.strict))
+    found = ways.explore(fused, lambda r: candidates.takers(r, options.strict, target.isa))
     cost, unit = layouts.costs(found.open(), clock, target, options.strict, search.MOST[options.level])
     chosen, decisions = found.cheapest(cost)
     decided = [{"region": d.region.title(), "layers": list(d.region.layers), "template": d.by, "more": dict(d.instead), "unit": unit} for d in decisions]
