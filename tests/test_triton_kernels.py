@@ -6,18 +6,20 @@ import pytest
 
 pytest.importorskip("triton", reason="Triton is not installed (make test-gpu)")
 
+from draw import examples, operands  # noqa: E402
 from kernel_harness import named, program  # noqa: E402
 from triton_harness import Case, check, check_dynamic, nhwc  # noqa: E402
 
+from pelton.ir.graph import Builder  # noqa: E402
+from pelton.ir.types import DType  # noqa: E402
 from pelton.kernels.template import GPU_TEMPLATES  # noqa: E402
+from pelton.kernels.triton.emit import TYPES  # noqa: E402
 
 RNG = np.random.default_rng(5)
 HALF = ("f32", "f16", "bf16")
 
 
 def constant(dtype: str, *shape: int) -> np.ndarray:
-    from pelton.ir.types import DType
-
     return (RNG.standard_normal(shape) / max(1, np.sqrt(np.prod(shape[1:])))).astype(DType(dtype).numpy)
 
 
@@ -46,10 +48,14 @@ CASES: dict[str, list[Case]] = {
         one("where", ("y", "where", "m a b"), m="bool[5, 13]", a="f16[5, 13]", b="f16[13]"),
         one("integers", ("y", "mul", "a b"), ("z", "add", "y a"), a="i64[3, 11]", b="i64[11]"),
         one("bytes", ("y", "add", "a b"), a="u8[3, 11]", b="u8[11]"),
-        one("cast-half", ("y", "cast", "a", dict(to="f16")), ("z", "cast", "y", dict(to="f32")), a="f32[41]"),
-        one("cast-int", ("y", "cast", "a", dict(to="i32")), a="f32[41]"),
+        one("cast-half", ("y", "cast", "a", dict(to=DType.F16)), ("z", "cast", "y", dict(to=DType.F32)), a="f32[41]"),
+        one("cast-int", ("y", "cast", "a", dict(to=DType.I32)), a="f32[41]"),
         one("turned", ("y", "add", "a b"), a="f32[3, 33, 17]", b="f32[3, 33, 17]", orders={"a": (0, 2, 1)}),
+        *(one(f"copy-{t}", ("y", "copy", "a"), a=f"{t}[2, 33, 5, 7]", orders={"a": o})
+          for t, o in (("f16", (0, 2, 3, 1)), ("f32", (0, 1, 2, 3)), ("i64", (3, 1, 0, 2)))),
         one("f64", ("y", "exp", "a"), a="f64[3, 9]"),
+        one("library", ("y", "atan", "a"), ("z", "pow", "b y"), ("o", "round", "z"), a="f32[31]", b="f32[31]"),
+        one("odd", ("y", "mod", "a b"), ("z", "sign", "y"), a="i32[31]", b="i32[31]"),
         one("gelu", ("y", "gelu", "a"), ("z", "tanh", "y"), a="f32[130]"),
     ],
     "gemm": [
@@ -101,6 +107,26 @@ CASES: dict[str, list[Case]] = {
 ALL = [pytest.param(name, case, id=f"{name}-{case.name}") for name, cases in CASES.items() for case in cases]
 
 
+def of_example(name, op, types, attrs) -> Case:
+    arrays = dict(zip("abcdefgh", operands(op, types, attrs)))
+    b = Builder()
+    return Case(name, b.graph(b.emit(op, [b.input(t, n) for n, t in zip(arrays, types)], attrs)), arrays=arrays)
+
+
+def held(case: Case) -> bool:
+    """Whether kernels hold all its element types, and it has something to compute."""
+    values = (*case.graph.inputs, *case.graph.outputs)
+    return all(v.type.dtype.value in TYPES and v.type.size for v in values)
+
+
+SCALARS = [case for example in examples("pointwise") if held(case := of_example(*example))]
+
+
+@pytest.mark.parametrize("case", SCALARS, ids=lambda case: case.name)
+def test_every_pointwise_op_has_a_triton_reading(case):
+    check(GPU_TEMPLATES["pointwise"], case)
+
+
 def test_every_template_has_cases():
     assert set(CASES) == set(GPU_TEMPLATES)
 
@@ -110,6 +136,6 @@ def test_template(name, case):
     check(GPU_TEMPLATES[name], case)
 
 
-@pytest.mark.parametrize("name, index", [("pointwise", 0), ("gemm", 1), ("gemm", 3), ("window", 3), ("rows", 0), ("rows", 6), ("conv", 1)])
+@pytest.mark.parametrize("name, index", [("pointwise", 0), ("gemm", 1), ("gemm", 3), ("window", 3), ("rows", 0), ("rows", 7), ("conv", 1)])
 def test_sizes_that_a_run_decides(name, index):
     assert check_dynamic(GPU_TEMPLATES[name], CASES[name][index]).dims

@@ -86,6 +86,9 @@ def _prepare() -> None:
         scope.set_attr(tensor, "__bool__", lambda self: bool(self.handle.data.reshape(-1)[0]) if self.handle.data.size == 1 else True)
     interpreter._patch_lang_tensor = patched
 
+    tl.constexpr.__rmod__ = lambda self, other: other % self.value          # indices of loops are Python's own numbers there
+    tl.constexpr.__rfloordiv__ = lambda self, other: other // self.value
+
     def interpreted(fn):
         def call(*args):
             data = fn(*(a.handle.data for a in args))

@@ -21,24 +21,26 @@ from pelton.plan.region import Region
 from .emit import kernel, place, tail, unreadable
 from .pointwise import power_of_two
 
-TILES = ((128, 256, 8, 3), (256, 128, 8, 3), (128, 128, 8, 3), (128, 128, 4, 3), (128, 64, 4, 4), (64, 128, 4, 4), (64, 64, 4, 4), (64, 32, 4, 5),
-         (32, 64, 4, 5), (32, 32, 4, 5), (16, 64, 4, 5), (16, 32, 4, 5))                 # rows, columns, warps, stages
+TILES = ((128, 256, 8, 3), (256, 128, 8, 3), (128, 128, 8, 3), (128, 128, 4, 3), (128, 64, 8, 3), (128, 64, 4, 4), (64, 128, 4, 4), (64, 64, 4, 4),
+         (64, 32, 4, 5), (32, 64, 4, 5), (32, 32, 4, 5), (16, 64, 4, 5), (16, 32, 4, 5))                 # rows, columns, warps, stages
 
 
 def tiles(name: str, m: int, n: int, k: int, batch: int, whole: int, f32: bool, target: Target) -> Iterable[Tactic]:
     """Tactics by the time that a simple model gives them: waves of tiles over the multiprocessors, a tile's time its products and what it loads.
 
+    Sums that a thread holds are half as many where an A100 has to hold them: with twice as many its kernels spilled 112 to 424 bytes per thread.
     whole: steps that divide it are preferred. f32: exactly rounded products (three of TF32 each, or by the units for f32) instead of half ones.
     """
     def cost(tile: tuple[int, int, int, int]) -> float:
         bm, bn, *_ = tile
         return divide(batch * divide(m, bm) * divide(n, bn), target.threads) * (bm * bn + 24 * (bm + bn))
+    most = (32 if f32 else 64) * (2 if target.isa == "sm_90" else 1)
     ways = [(bk, precision) for precision in ((1, 0) if f32 else (0,)) for bk in ((32, 16) if f32 else (64, 32, 128))]
     ways = [w for w in ways if w[0] <= power_of_two(k, 16)] or [(16, ways[0][1])]
     ways.sort(key=lambda w: whole % w[0] != 0)
     for bk, precision in ways:
         for bm, bn, warps, stages in sorted(TILES, key=cost):
-            if (bm + bn) * bk * (4 if f32 else 2) * stages > 160 << 10 or f32 and bm * bn > (64 * 64 if precision == 0 else 128 * 64):
+            if (bm + bn) * bk * (4 if f32 else 2) * stages > 160 << 10 or bm * bn > 32 * warps * most:
                 continue                                                   # past shared memory, or registers
             yield Tactic(name, target.isa, (("BM", bm), ("BN", bn), ("BK", bk), ("TALL", 8), ("WARPS", warps), ("STAGES", stages), ("PRECISION", precision)))
 

@@ -73,11 +73,11 @@ class Window(Template):
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node, s = region.anchor, window(region)
         x, attrs, kind = node.inputs[0], node.attrs, node.op.name
-        spatial, operands = x.type.rank - 2, [x]
+        spatial, weights = x.type.rank - 2, tuple[Packed, ...]()
         if kind == "convolution":
             w, bias = node.inputs[1:]
             array = region.body.constants[w]
-            operands.append(Packed((w,), "channels", (s.kh * s.kw, s.oc), lambda out: channel_filters(array, out), w.type.dtype))
+            weights = (Packed((w,), "channels", (s.kh * s.kw, s.oc), lambda out: channel_filters(array, out), w.type.dtype),)
             counted: tuple[int, ...] = (0, 0, 0, 0)
         else:
             bias = None
@@ -88,6 +88,6 @@ class Window(Template):
         block += joining("maximum(x, y)" if kind == "max_pool" else "x + y")
         sizes = dict(CHANNELS=s.oc, EACH=s.oc // s.c, W_STEP=s.oc, XC=layouts[x][1], FIRST_ROW=-counted[0], FIRST_COLUMN=-counted[1],
                      END_ROW=s.h + counted[2], END_COLUMN=s.w + counted[3], MEANS=kind == "average_pool", FILTERED=kind == "convolution", **s.sizes(layouts[x]))
-        end = tail(region, layouts, pixels(node.output.type.shape), (node.output,), first=len(operands), add=bias)
-        return kernel("window.py", region, tactic, sizes, block + end.text, (*operands, *end.operands),
+        end = tail(region, layouts, pixels(node.output.type.shape), (node.output,), first=1 + len(weights), add=bias)
+        return kernel("window.py", region, tactic, sizes, block + end.text, (x, *weights, *end.operands),
                       divide(s.n * s.oh * s.ow, tactic["BM"]) * divide(s.oc, tactic["BN"]), layouts)
