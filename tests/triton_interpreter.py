@@ -1,12 +1,16 @@
 """Runs Triton kernels under Triton's interpreter, with numpy alone, in a process of its own: it makes all of Triton interpreted."""
 from __future__ import annotations
 
+import ctypes
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
+from typing import Any
 
 import numpy as np
+
+from pelton.kernels.triton.compile import load
 
 LIBRARY = {"pow": np.power, "tanh": np.tanh, "tan": np.tan, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh,
            "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh, "rint": np.rint, "trunc": np.trunc}
@@ -68,11 +72,11 @@ def run(source: str, symbol: str, arrays: Sequence[tuple[np.ndarray, str, int]],
     """The arrays (flat, with the name of their element type, and the index of the first element) as a kernel leaves them."""
     global _pool
     if _pool is None:
-        _pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_prepare)
+        _pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=prepare)
     return _pool.submit(_run, source, symbol, list(arrays), list(dims), tiles).result()
 
 
-def _prepare() -> None:
+def prepare() -> None:
     os.environ["TRITON_INTERPRET"] = "1"
     import triton.language as tl
     import triton.runtime.interpreter as interpreter
@@ -99,13 +103,27 @@ def _prepare() -> None:
         setattr(libdevice, name, interpreted(fn))
 
 
-def _run(source: str, symbol: str, arrays: list[tuple[np.ndarray, str, int]], dims: list[int], tiles: int) -> list[np.ndarray]:
-    from pelton.kernels.triton.compile import load
+def launch(source: str, symbol: str, words: Sequence[int], names: Mapping[str, str], tiles: int) -> None:
+    """Runs a kernel on memory that its parameters (addresses first, then sizes) lead to; in a process that is prepared. names: of element types in Triton."""
+    signature = load(source, symbol)["SIGNATURE"]
+    _call(source, symbol, [Tensor(_at(w, names[t[1:]]), names[t[1:]]) if t[0] == "*" else w for w, t in zip(words, signature, strict=True)], tiles)
 
+
+def _at(address: int, name: str) -> np.ndarray:
+    """The element at an address."""
+    dtype = np.dtype(np.uint16 if name == "bfloat16" else name)
+    return np.ndarray((1,), dtype, (ctypes.c_uint8 * dtype.itemsize).from_address(address))
+
+
+def _run(source: str, symbol: str, arrays: list[tuple[np.ndarray, str, int]], dims: list[int], tiles: int) -> list[np.ndarray]:
+    _call(source, symbol, [*(Tensor(a[first:], name) for a, name, first in arrays), *dims], tiles)
+    return [a for a, _, _ in arrays]
+
+
+def _call(source: str, symbol: str, arguments: Sequence[Any], tiles: int) -> None:
     # products of bf16 are of their bits there
     wide = source.replace("tl.dot(left, right", "tl.dot(left.to(tl.float32), right.to(tl.float32)").replace(
         "tl.dot(pixels, taps", "tl.dot(pixels.to(tl.float32), taps.to(tl.float32)")
     kernel = load(wide, symbol)[symbol]
     with np.errstate(all="ignore"):
-        kernel[(tiles,)]((*(Tensor(a[first:], name) for a, name, first in arrays), *dims))
-    return [a for a, _, _ in arrays]
+        kernel[(tiles,)](tuple(arguments))

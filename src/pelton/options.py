@@ -68,6 +68,8 @@ class Options:
             parse(self.image)
         if self.target != "cpu" and self.architectures is None:
             raise InputError(f"target is 'cpu', 'cuda' or 'cuda:' with architectures, as in 'cuda:sm_80,sm_90', got {self.target!r}")
+        if self.check and self.target != "cpu":
+            raise InputError(f"check runs the engine here, on the CPU; the target is {self.target!r}")
         if self.precision not in (("fp32",) if self.target == "cpu" else ("fp32", "fp16", "bf16")):
             raise InputError(f"precision {self.precision!r} is not available for target {self.target!r}; this version builds 'fp32', and for GPUs 'fp16' "
                              "and 'bf16'")

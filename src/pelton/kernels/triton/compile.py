@@ -11,9 +11,7 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,7 @@ from pelton.backends.cuda.bundle import Cubin
 from pelton.errors import BuildError
 from pelton.kernels.compile import store
 
+from . import workers
 from .emit import ALIGNED
 
 
@@ -69,19 +68,15 @@ class Compiler:
         out = {w: made for w in wanted if (made := self._known(sources[w[0]], w[1])) is not None}
         missing = [w for w in wanted if w not in out]
         if self.jobs > 1 and len(missing) > 1:
-            with ProcessPoolExecutor(min(self.jobs, len(missing)), mp_context=get_context("spawn")) as pool:
-                running = {w: pool.submit(_made, w[0], sources[w[0]], w[1]) for w in missing}
-                try:
-                    for w, job in running.items():
-                        told(len(out))
-                        out[w] = self._keep(sources[w[0]], w[1], job.result())
-                except BaseException:
-                    pool.shutdown(wait=False, cancel_futures=True)
-                    raise
+            with workers.pool(min(self.jobs, len(missing)), cubin_of) as submit:
+                running = {w: submit(w[0], sources[w[0]], w[1]) for w in missing}
+                for w, job in running.items():
+                    told(len(out))
+                    out[w] = self._keep(sources[w[0]], w[1], job.result())
         else:
             for w in missing:
                 told(len(out))
-                out[w] = self._keep(sources[w[0]], w[1], _made(w[0], sources[w[0]], w[1]))
+                out[w] = self._keep(sources[w[0]], w[1], cubin_of(w[0], sources[w[0]], w[1]))
         return {w: out[w] for w in wanted}
 
     def _key(self, text: str, arch: int) -> str:
@@ -137,9 +132,10 @@ def compiled(symbol: str, text: str, arch: int) -> Any:
     return made
 
 
-def _made(symbol: str, text: str, arch: int) -> Made:
-    made = compiled(symbol, text, arch)
-    about, image = made.metadata, made.asm["cubin"]
+def cubin_of(symbol: str, text: str, arch: int) -> Made:
+    """The cubin of a kernel for an architecture. BuildError as `compiled`."""
+    found = compiled(symbol, text, arch)
+    about, image = found.metadata, found.asm["cubin"]
     cubin = Cubin(symbol=about.name, arch=arch, image=image, shared=about.shared, warps=about.num_warps, clusters=about.num_ctas,
                   scratch=about.global_scratch_size, align=max(1, about.global_scratch_align))
     return Made(cubin, *_resources(image))
