@@ -1,6 +1,7 @@
 """CUDA engines on a device that writes down what it is asked for: what is launched, in which order, on which memory; and what is refused."""
 from __future__ import annotations
 
+import ctypes
 import gc
 from dataclasses import replace
 
@@ -13,6 +14,7 @@ from pelton.backends.cuda import Cubin, pack, target
 from pelton.backends.cuda.null import NullDevice, seen
 from pelton.engine.engine import Buffer, Engine, Port, Slice, Step, Symbol, Tensor
 from pelton.errors import EngineError, InputError
+from pelton.runtime import cuda_context, device_arrays
 from pelton.runtime.cuda import CudaEngine
 from pelton.runtime.device_arrays import DeviceArray
 from pelton.runtime.host import HostStep
@@ -213,11 +215,33 @@ def test_results_go_through_dlpack_and_come_back(x):
     assert equal(again, expected(expected(x)["z"])) and not net.device.happened("copy")
     assert results["z"].__dlpack_device__() == (2, 0) and repr(results["z"]) == "<pelton.DeviceArray f32[1000] on GPU 0>"
     assert results["z"].__cuda_array_interface__["data"] == (results["z"].address, False)
-    from pelton.runtime import device_arrays
     capsule = results["z"].__dlpack__(stream=-1)
     held = len(device_arrays._given)
     del capsule
     assert len(device_arrays._given) == held - 1
+
+
+def test_capsules_are_taken_back_by_whoever_consumed_them(x):
+    results = made().context().run_async({"x": x})
+    capsule = results["y"].__dlpack__(stream=-1)
+    address = device_arrays._get_pointer(id(capsule), b"dltensor")
+    managed = device_arrays._Managed.from_address(address)
+    tensor = managed.tensor
+    assert (tensor.data, tensor.device_type, tensor.ndim, tensor.shape[0], tensor.strides[0]) == (results["y"].address, 2, 1, N, 1)
+    assert (tensor.code, tensor.bits, tensor.lanes, tensor.byte_offset) == (2, 32, 1, 0)
+    used = ctypes.c_char_p(b"used_dltensor")
+    assert ctypes.pythonapi.PyCapsule_SetName(ctypes.py_object(capsule), used) == 0
+    del capsule
+    assert address in device_arrays._given                           # it is the consumer's now
+    managed.deleter(address)
+    assert address not in device_arrays._given
+
+
+def test_large_inputs_go_in_pieces(monkeypatch, x):
+    monkeypatch.setattr(cuda_context, "PIECE", 1024)
+    net = made()
+    assert equal(net.run({"x": x}), expected(x))
+    assert [h.facts["nbytes"] for h in net.device.happened("upload")[1:]] == [1024, 1024, 1024, 928]
 
 
 class OnOther:

@@ -18,12 +18,13 @@ from .machine import check_machine
 
 
 class CudaEngine(Engine):
-    """An `Engine` whose kernels run on a GPU. Without one it can be looked at and saved; `start` or the first context takes it there."""
+    """An `Engine` whose kernels run on a GPU: at once where one is given, else from `start` or the first context on. Until then it can be looked at and saved
+    where there is none."""
 
     device: Device
     weights: Memory
 
-    def __init__(self, plain: plain_engine.Engine):
+    def __init__(self, plain: plain_engine.Engine, device: int | Device | None = None):
         check(plain)
         check_machine(plain.name, plain.target)
         self.bundle = unpack(plain.code) if plain.code else {}
@@ -31,6 +32,8 @@ class CudaEngine(Engine):
         self._starting = threading.Lock()
         self._started = False
         self._start()
+        if device is not None:
+            self.start(device)
 
     def start(self, device: int | Device = 0) -> CudaEngine:
         """Loads code and weights onto a GPU, unless that has been done: its number, or something that does what one does. EngineError, saying what is missing,

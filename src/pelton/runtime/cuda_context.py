@@ -21,6 +21,8 @@ from .device_arrays import ALIGN, DeviceArray, Foreign, taken
 if TYPE_CHECKING:
     from .cuda import CudaEngine
 
+PIECE = 4 << 20                                # bytes of an input that go to the GPU at a time: enough for its full rate
+
 
 @dataclass(frozen=True, eq=False)
 class Bound:
@@ -193,14 +195,17 @@ class CudaContext(Context):
         return Bound(ready, inputs, targets)
 
     def _send(self, ready: CudaPrepared, arrays: Mapping[int, np.ndarray], stream: int) -> None:
-        """Copies inputs to the GPU by way of pinned memory, one on its way while the next is put there. Those of the run before must have left it."""
+        """Copies inputs to the GPU by way of pinned memory, a piece on its way while the next is put there. Those of the run before must have left it."""
         device = self.engine.device
         if arrays:
             device.finish(self._uploaded)
             for k, array in arrays.items():
-                place = self._staged(ready, k)
-                place[:] = array.reshape(-1).view(np.uint8)
-                device.upload(ready.places[k], place.__array_interface__["data"][0], array.nbytes, stream)
+                place, data = self._staged(ready, k), array.reshape(-1).view(np.uint8)
+                address = place.__array_interface__["data"][0]
+                for at in range(0, array.nbytes, PIECE):
+                    piece = data[at:at + PIECE]
+                    place[at:at + PIECE] = piece
+                    device.upload(ready.places[k] + at, address + at, piece.nbytes, stream)
             device.record(self._uploaded, stream)
 
     def _staged(self, ready: CudaPrepared, k: int) -> np.ndarray:
@@ -208,7 +213,7 @@ class CudaContext(Context):
         if self._staging is None or self._staging.nbytes < ready.room.staged:
             self._staging = self.engine.device.pinned(ready.room.staged, f"engine {self.engine.name!r}, for a context,")
         start = ready.room.ports[k] - ready.room.ports[0]
-        return self._staging.bytes[start:start + (*ready.inputs, *ready.outputs)[k].nbytes]        # type: ignore[index]
+        return self._staging.bytes[start:start + ready.nbytes[k]]        # type: ignore[index]
 
     def _borrowed(self, given: Foreign, port: Port, place: int, stream: int) -> int:
         """Where an array of the GPU is read: where it lies, or copied to our place where kernels could not load from there."""
@@ -246,8 +251,7 @@ class CudaContext(Context):
 
     def _refuse_overlaps(self, ready: CudaPrepared, pointers: list[int], targets: Mapping[int, np.ndarray | Foreign]) -> None:
         """InputError where an output on the GPU has memory in common with an input or with another output."""
-        ports = (*ready.inputs, *ready.outputs)
-        spans = [(at, at + (p.nbytes if p.dtype != "string" else 0)) for at, p in zip(pointers, ports)]
+        spans = [(at, at + nbytes) for at, nbytes in zip(pointers, ready.nbytes)]
         for one in targets:
             start, end = spans[one]
             for other, (begin, last) in enumerate(spans):
@@ -258,7 +262,7 @@ class CudaContext(Context):
         """Copies the outputs for which the caller gave places on the GPU that kernels could not write to."""
         for k, target in bound.targets.items():
             if isinstance(target, Foreign) and bound.ready.pointers[k] != target.address and 0 not in target.shape:
-                self.engine.device.copy(target.address, bound.ready.places[k], dict(bound.outputs)[k].nbytes, stream)
+                self.engine.device.copy(target.address, bound.ready.places[k], bound.ready.nbytes[k], stream)
 
     def _fetched(self, bound: Bound, out: Mapping[str, Any] | None) -> dict[str, Any]:
         """The outputs by name, those that are numpy's copied from the GPU; waits until all is there."""

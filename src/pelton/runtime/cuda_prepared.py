@@ -79,6 +79,7 @@ class CudaPrepared:
         self.host = engine.host_steps(self.plain, values) if engine.host and values else engine.host
         self.made: dict[int, np.ndarray] = {**engine.texts}      # buffers of the CPU; sizes and counts are on the GPU, too
         self.strings: dict[int, np.ndarray] = {}                 # port → the caller's strings, during a run
+        self.nbytes = [p.nbytes if p.dtype != "string" else 0 for p in (*filled.inputs, *filled.outputs)]
         self.places = [memory.address + at for at in room.ports]
         self.pointers = list(self.places)
         sheet = engine.sheet

@@ -21,6 +21,7 @@ _CODES = {"i": 0, "u": 1, "f": 2, "c": 5}      # DLDataTypeCode
 _DLPACK = {name: (_CODES[np.dtype(n).kind], 8 * SIZES[name]) for name, n in NUMPY_NAMES.items() if np.dtype(n).kind in _CODES}
 _DLPACK |= {"bool": (6, 8), "bf16": (4, 16), "f8e4m3fn": (10, 8), "f8e4m3fnuz": (11, 8), "f8e5m2": (12, 8), "f8e5m2fnuz": (13, 8), "f8e8m0fnu": (14, 8)}
 _NAMES = {kind: name for name, kind in _DLPACK.items()}
+_TYPESTR = {np.dtype(n).str: name for name, n in NUMPY_NAMES.items() if name != "string"}
 
 
 class _Tensor(ctypes.Structure):
@@ -44,7 +45,7 @@ class Foreign:
     address: int
     dtype: str
     shape: tuple[int, ...]
-    strides: tuple[int, ...] | None
+    strides: Sequence[float] | None
     writable: bool
     ordinal: int | None
     stream: int | None
@@ -58,8 +59,7 @@ class Foreign:
         check_shape(port, self.shape, needs)
         if 0 in self.shape:
             return
-        dense = tuple(math.prod(self.shape[i + 1:]) for i in range(len(self.shape)))
-        if self.strides is not None and any(s != d for n, s, d in zip(self.shape, self.strides, dense) if n != 1):
+        if self.strides is not None and any(s != d for n, s, d in zip(self.shape, self.strides, _dense(self.shape)) if n != 1):
             raise InputError(f"{needs} contiguous in C order, given strides {list(self.strides)} (in elements) for shape {list(self.shape)}; "
                              "make it so with .contiguous() (torch) or ascontiguousarray")
         owner = device.owner(self.address) if self.ordinal in (None, device.ordinal) else self.ordinal
@@ -68,6 +68,11 @@ class Foreign:
         if owner != device.ordinal:
             raise InputError(f"{needs} on GPU {device.ordinal} ({device.name}), which this engine runs on, given an array on GPU {owner}; "
                              f"copy it there, or load the engine with device={owner}")
+
+
+def _dense(shape: Sequence[int]) -> list[int]:
+    """Strides in elements of an array that is contiguous in C order."""
+    return [math.prod(shape[i + 1:]) for i in range(len(shape))]
 
 
 def taken(value: Any, what: str, stream: int) -> Any:
@@ -107,14 +112,13 @@ def _from_dlpack(value: Any, what: str, stream: int, ordinal: int) -> Foreign:
 def _from_interface(value: Any, what: str) -> Foreign:
     try:
         told = value.__cuda_array_interface__
-        dtype, shape, strides = np.dtype(told["typestr"]), tuple(map(int, told["shape"])), told.get("strides")
+        name, shape, strides = _TYPESTR[told["typestr"]], tuple(map(int, told["shape"])), told.get("strides")
         address, fixed = told["data"]
         stream = told.get("stream")
-        name = next(name for name, n in NUMPY_NAMES.items() if np.dtype(n) == dtype)
-        steps = None if strides is None else tuple(int(s) / dtype.itemsize for s in strides)
+        steps = None if strides is None else tuple(int(s) / SIZES[name] for s in strides)
         if len(shape) != len(steps or shape) or told.get("mask") is not None or stream == 0:
             raise ValueError("it has a mask, the stream 0, or strides that are not those of its shape")
-    except (AttributeError, KeyError, RuntimeError, StopIteration, TypeError, ValueError) as e:
+    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as e:
         raise InputError(f"{what} cannot be read by its __cuda_array_interface__ ({type(e).__name__}: {e})") from None
     return Foreign(int(address or 0), name, shape, steps, not fixed, None, stream, value)
 
@@ -194,7 +198,7 @@ def _capsule(array: DeviceArray) -> Any:
     """`array` in a capsule of DLPack, which keeps its memory."""
     def longs(numbers: Sequence[int]) -> Any:
         return (ctypes.c_int64 * max(len(numbers), 1))(*numbers)
-    shape, strides = longs(array.shape), longs([math.prod(array.shape[i + 1:]) for i in range(len(array.shape))])
+    shape, strides = longs(array.shape), longs(_dense(array.shape))
     code, bits = _DLPACK[array.dtype]
     tensor = _Tensor(array.address, CUDA, array._device.ordinal, len(array.shape), code, bits, 1, ctypes.cast(shape, ctypes.POINTER(ctypes.c_int64)),
                      ctypes.cast(strides, ctypes.POINTER(ctypes.c_int64)), 0)
