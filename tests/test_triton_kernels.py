@@ -39,6 +39,11 @@ def one(name: str, *nodes, orders=None, **inputs) -> Case:
     return Case(name, program(*nodes, **inputs), orders or {})
 
 
+def picks(name: str, node: tuple, x: str, indices: list, tail=()) -> Case:
+    array = np.array(indices, np.int64)
+    return Case(name, program(node, *tail, x=x, i=f"i64{list(array.shape)}"), arrays={"i": array})
+
+
 RELU = (("z", "relu", "y"),)
 CASES: dict[str, list[Case]] = {
     "pointwise": [
@@ -83,6 +88,15 @@ CASES: dict[str, list[Case]] = {
         pool("average_pool", "f16", (1, 21, 8, 9), (2, 3), (2, 1), (0, 1, 1, 0)),
         pool("average_pool", "f32", (1, 4, 10, 9), (3, 2), (3, 3), (1, 0, 1, 1), ceil_mode=True, count_include_pad=True),
         pool("average_pool", "f32", (2, 5, 31), (4,), (3,), (2, 1)),
+    ],
+    "lrn": [one(f"lrn-{t}", ("y", "lrn", "x", dict(size=5, alpha=1e-2, beta=0.75, bias=1.0)), ("z", "relu", "y"), x=f"{t}[2, 7, 5, 3]",
+                orders={"x": nhwc(4)}) for t in HALF],
+    "gather": [
+        picks("embedding", ("y", "gather", "x i", dict(axis=0)), "f16[19, 70]", [[0, 18, -1], [-19, 3, 7]], tail=RELU),
+        picks("middle", ("y", "gather", "x i", dict(axis=1)), "f32[2, 7, 3]", [6, -7, 2, 2]),
+        picks("bool", ("y", "gather", "x i", dict(axis=0)), "bool[9, 5]", [3, 1]),
+        picks("elements", ("y", "gather_elements", "x i", dict(axis=1)), "f32[3, 7]", [[1, 6], [0, -1], [5, 2]]),
+        picks("tuples", ("y", "gather_nd", "x i"), "i64[5, 7, 3]", [[4, 2], [-1, 6], [0, 0], [3, -7]]),
     ],
     "rows": [
         *(one(f"softmax-{t}", ("y", "softmax", "x", dict(axis=1)), x=f"{t}[5, 13]") for t in HALF),

@@ -45,6 +45,11 @@ def computed(dtype: DType) -> str:
     return "tl.float32" if dtype.value in ("f16", "bf16") else f"tl.{TYPES[dtype.value][0]}"
 
 
+def in_registers(text: str, dtype: DType) -> str:
+    """What was loaded, as registers hold it."""
+    return f"({text} != 0)" if dtype is BOOL else f"{text}.to(tl.float32)" if dtype.value in ("f16", "bf16") else text
+
+
 def literal(x, dtype: DType) -> str:
     """A number of an element type."""
     if dtype.is_float:
@@ -177,9 +182,7 @@ class _Code:
 
     def load(self, v: Value, where: str, mask: str) -> str:
         text = f"tl.load({self.pointer(v)} + ({where}){f', mask={mask}, other=0' if mask else ''})"
-        if v.type.dtype is BOOL:
-            return f"({text} != 0)"
-        return f"{text}.to(tl.float32)" if v.type.dtype.value in ("f16", "bf16") else text
+        return in_registers(text, v.type.dtype)
 
     def read(self, v: Value) -> str:
         if v in self.names:

@@ -11,7 +11,7 @@ from pelton.kernels.template import Kernel, Layouts, Packed, Tactic, Target, Tem
 from pelton.plan.layout import Order, channels_last, last_of
 from pelton.plan.region import Region
 
-from .emit import computable, computed, kernel, tail, unreadable
+from .emit import computable, computed, kernel, place, tail, unreadable
 from .pointwise import power_of_two
 from .product import pixels
 
@@ -91,3 +91,40 @@ class Window(Template):
         end = tail(region, layouts, pixels(node.output.type.shape), (node.output,), first=1 + len(weights), add=bias)
         return kernel("window.py", region, tactic, sizes, block + end.text, (x, *weights, *end.operands),
                       divide(s.n * s.oh * s.ow, tactic["BM"]) * divide(s.oc, tactic["BN"]), layouts)
+
+
+@gpu_template
+class LocalResponse(Template):
+    name = "lrn"
+    anchors = ("lrn",)
+    dynamic = True
+
+    def refuses_node(self, region: Region) -> str | None:
+        node = region.anchor
+        if node.output.type.dtype not in (F32, F16, BF16):
+            return f"not in {node.output.type.dtype.value}"
+        return tail_refusal(region, node.output.type.shape, 1) or unreadable(region.tail)
+
+    def order(self, region: Region, value: Value, layouts: Layouts) -> Order:
+        return channels_last(value.type.rank)
+
+    def wanted(self, region: Region, value: Value, layouts: Layouts) -> Order:
+        return last_of(channels_last(region.anchor.output.type.rank), value.type.rank)
+
+    def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
+        return True
+
+    def tactics(self, region: Region, layouts: Layouts, target: Target):
+        for size, warps in ((1024, 4), (512, 4)):
+            cb = power_of_two(region.anchor.output.type.shape[1], 1, 64)
+            yield Tactic(self.name, target.isa, (("RB", size // cb), ("CB", cb), ("WARPS", warps)))
+
+    def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
+        node, attrs = region.anchor, region.anchor.attrs
+        x, grid = node.inputs[0], pixels(node.output.type.shape)
+        rows, cols = x.type.size // x.type.shape[1], x.type.shape[1]
+        block = (f"SIZE, BEFORE = tl.constexpr({attrs['size']}), tl.constexpr({(attrs['size'] - 1) // 2})\n"
+                 f"SCALE, BETA, BIAS = (tl.constexpr(x) for x in ({attrs['alpha'] / attrs['size']!r}, {attrs['beta']!r}, {attrs['bias']!r}))\n\n\n")
+        end = tail(region, layouts, grid, (node.output,), first=1)
+        return kernel("lrn.py", region, tactic, dict(ROWS=rows, COLS=cols, XC=layouts[x][1]), block + place("x_at", grid, layouts[x]) + end.text,
+                      (x, *end.operands), divide(rows, tactic["RB"]) * divide(cols, tactic["CB"]), layouts)
