@@ -12,6 +12,13 @@ from pelton import coverage
 
 FOLDER = Path(__file__).parent / "data" / "exports"
 MODELS = sorted(p.stem for p in FOLDER.glob("*.npz"))
+# Whose nodes are much like those of others: left to `make test-all`.
+ALIKE = {"extra_trees", "forest_regressor", "bagging", "stacking", "voting", "poisson", "log_target", "linear_svc", "one_vs_rest", "elastic_net",
+         "sgd", "nu_svc", "mini_batch_kmeans", "neighbours_regressor", "outlier_factor", "perceptron_regressor", "logistic_two", "decision_tree",
+         "lightgbm_two", "xgboost_two", "calibrated", "chosen_features", "bins_ordinal", "char_weights", "keras_conv3d", "keras_masked", "keras_rnn",
+         "torch_encoder", "torch_rope", "torch_pictures_dynamo", "torch_decoder", "quantized_conv_unsigned", "quantized_perceptron_dynamic",
+         "svc_linear", "gaussian_mixture", "linear_discriminant", "quadratic_discriminant", "ada_boost", "hist_regressor", "xgboost_regressor",
+         "lightgbm_regressor", "logistic_columns", "svc_scores"}
 CLOSE = 1e-5                                               # of the largest number: what f32 loses in a few dozen steps
 # What is rounded to few bits: quantized networks differ in where sums are rounded, by a step of the last layers, and in whether what goes into a recurrent
 # layer is rounded at all; halves are only rounded between regions.
@@ -72,7 +79,7 @@ def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("PELTON_LEVEL", "0")
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] if name in ALIKE else []) for name in MODELS])
 def test_sessions_give_what_the_framework_gives(name):
     session = pelton.InferenceSession(model(name), providers=["CPUExecutionProvider"])
     close = next((close for start, close in LOOSE.items() if name.startswith(start)), CLOSE)

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import json
 
 import numpy as np
@@ -12,9 +13,11 @@ from onnx.reference import ReferenceEvaluator
 from script_models import MODELS, N, floats, graph, ints, model
 
 import pelton
+from pelton.cli import main
 from pelton.engine import file, script_file
 from pelton.engine.script import DEEPEST, Block, Constant, Feed, Host, If, Loop, Run, check
-from pelton.errors import EngineError, InputError, ModelError
+from pelton.errors import BuildError, EngineError, InputError, ModelError
+from pelton.ir import dims
 from pelton.ops import data
 from pelton.runtime import ScriptEngine
 
@@ -247,3 +250,60 @@ def test_unique(axis, in_order):
     assert np.array_equal(of[back], flat) and np.array_equal(flat[first], of) and count.sum() == len(flat)
     assert in_order or list(first) == sorted(first)
     assert data.unique(np.empty((0, 2), np.float32), 0)[0].shape == (0, 2)
+
+
+def test_what_two_engines_read_is_kept_once(build, tmp_path):
+    """Both branches multiply by the same weights."""
+    w = np.random.default_rng(0).standard_normal((128, 96)).astype(np.float32)
+    sides = [graph([N("MatMul", ["x", "w"], ["a" + name]), N(op, ["a" + name], [name])], {}, {name: (T.FLOAT, ["n", 96])})
+             for name, op in (("t", "Relu"), ("e", "Tanh"))]
+    m = model([N("ReduceSum", ["x"], ["sum"], keepdims=0), N("Greater", ["sum", "zero"], ["c"]),
+               N("If", ["c"], ["y"], then_branch=sides[0], else_branch=sides[1])],
+              {"x": (T.FLOAT, ["n", 128])}, {"y": (T.FLOAT, ["n", 96])}, {"w": w, "zero": np.float32(0)})
+    engine = build(m)
+    assert len(engine.engines) >= 2 and sum(any(b.kind == "constant" and b.size >= w.nbytes for b in e.plain.buffers) for e in engine.engines) == 2
+    assert w.nbytes <= memoryview(engine.plain.constants).nbytes < 1.5 * w.nbytes
+    engine.save(tmp_path / "both.pelton")
+    assert (tmp_path / "both.pelton").stat().st_size < 2.5 * w.nbytes
+    for again in (engine, pelton.load(tmp_path / "both.pelton", verify=True), pelton.load(engine.tobytes())):
+        assert len({e.constants.ctypes.data for e in again.engines}) == 1
+        for x in (np.ones((3, 128), np.float32), -np.ones((2, 128), np.float32)):
+            same(again.run({"x": x}), m, {"x": x})
+
+
+def test_a_script_is_explained(tmp_path, capsys):
+    for name, shows in (("detector", ["script over 2 engines", "engine 0: x →", "non_max_suppression", "engine 1: ", "convolution"]),
+                        ("greedy_decoder", ["loop most times and while =yes → tokens, all", "\n    engine "]),
+                        ("branches_of_two_shapes", ["if c → y", "\n  else\n"]), ("scanned_rnn", ["scan x → last, all"])):
+        path = tmp_path / f"{name}.onnx"
+        onnx.save(MODELS[name]()[0], path)
+        main(["explain", str(path)])
+        said = capsys.readouterr().out
+        for line in shows:
+            assert line in said, (name, line, said)
+    main(["explain", str(path), "--why-not", "gemm"])
+    assert "engine 0\ngemm" in capsys.readouterr().out
+    assert main(["explain", str(path), "--error"]) == 2
+    assert "no step-by-step errors" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("part, name", [(".0", "greedy_decoder"), (".1", "greedy_decoder"), ("", "")])
+def test_what_cannot_be_planned_runs_by_reference_or_is_refused(monkeypatch, tmp_path, part, name):
+    """As if the compiler would have to know a size, of one program of a script, or of one that is no script."""
+    builder = importlib.import_module("pelton.build")
+    compiled = builder.compiled
+
+    def undecided(imported, options):
+        if imported.graph.name.endswith(part):
+            raise dims.Undecided("whether this can be depends on sizes")
+        return compiled(imported, options)
+    monkeypatch.setattr(builder, "compiled", undecided)
+    if not name:
+        with pytest.raises(BuildError, match="whether this can be.*shapes="):
+            pelton.build(model([N("Relu", ["x"], ["y"])], {"x": (T.FLOAT, ["n"])}, {"y": (T.FLOAT, ["n"])}), level=0, cache_dir=tmp_path)
+        return
+    m, every = MODELS[name]()
+    engine = pelton.build(m, level=0, cache_dir=tmp_path)
+    assert len(engine.engines) == 1
+    for feeds in every:
+        same(pelton.load(engine.tobytes()).run(feeds), m, feeds)

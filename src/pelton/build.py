@@ -13,7 +13,9 @@ from pelton.backends import cpu
 from pelton.backends.cpu.machine import target as runs_on
 from pelton import pictures
 from pelton.check import check
+from pelton.engine import engine as plain_engine
 from pelton.errors import BuildError, Cancelled, ModelError
+from pelton.ir.dims import Undecided
 from pelton.ir.graph import Graph, Node
 from pelton.ir.types import STRING
 from pelton.kernels import library  # noqa: F401  (declares the templates)
@@ -58,16 +60,16 @@ def build(model: Any, shapes: Mapping[str, str | Sequence[int]] | None = None, *
         imported = _read(model, options)
     except OnData as e:
         return scripted(model, options, e)
-    return compiled(imported, options).engine
+    return _decided(imported, options).engine
 
 
 def built(model: Any, options: Options) -> Built:
     """As `build`, for those who want to know more of the engine than it knows itself; of models that are one straight line."""
     _progress(options)("import", 0, 1)
     try:
-        return compiled(_read(model, options), options)
+        return _decided(_read(model, options), options)
     except OnData as e:
-        raise ModelError(f"{e}: it becomes a script over several engines, which can be built, run and inspected, but not explained") from None
+        raise ModelError(f"{e}: it becomes a script over several engines, of which no step-by-step errors are known") from None
 
 
 def _read(model: Any, options: Options) -> Imported:
@@ -78,8 +80,21 @@ def scripted(model: Any, options: Options, reason: OnData) -> Engine:
     """A script over engines, for a model that cannot be one engine, for that reason."""
     found = onnx_script.load(model, shapes=options.shapes, outputs=options.outputs, values=options.values, usual=options.usual)
     log.info("%s; it is built as a script over %d engines", reason, len(found.programs))
-    engines = [compiled(program, options).engine.plain for program in found.programs]
+    engines: list[plain_engine.Engine | Undecided] = []
+    for program in found.programs:
+        try:
+            engines.append(compiled(program, options).engine.plain)
+        except Undecided as e:
+            engines.append(e)
     return ScriptEngine(assemble(found, engines, options, runs_on(describe_target(options)[0].isa)))
+
+
+def _decided(imported: Imported, options: Options) -> Built:
+    """An engine of a program; BuildError where it would have to know a size that a run decides."""
+    try:
+        return compiled(imported, options)
+    except Undecided as e:
+        raise BuildError(f"{imported.graph.name}: {e}; give the sizes that this depends on as numbers with shapes=") from e
 
 
 def compiled(imported: Imported, options: Options) -> Built:

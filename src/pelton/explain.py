@@ -13,7 +13,8 @@ from pelton.check import Exact, Seen, difference, sized, watch
 from pelton.engine.engine import Step
 from pelton.errors import Cancelled, InputError
 from pelton.importers import onnx as importer
-from pelton.importers.imported import Imported
+from pelton.importers import onnx_script
+from pelton.importers.imported import Imported, OnData
 from pelton.ir.evaluate import evaluate
 from pelton.ir.graph import Graph
 from pelton.kernels.template import TEMPLATES, Tactic
@@ -104,10 +105,28 @@ class Errors:
     outputs: Mapping[str, OutputError]
 
 
-def explain(model, *, options: Options | None = None, **given) -> Explanation:
+@dataclass(frozen=True)
+class ScriptExplanation:
+    """A model that becomes a script over several engines, and why: its steps, and what becomes of each engine's program."""
+
+    reason: str
+    scripted: onnx_script.Scripted
+    parts: tuple[Explanation, ...]
+
+
+def explain(model, *, options: Options | None = None, **given) -> Explanation | ScriptExplanation:
     """Takes a model through all stages but tuning, so that no kernel is compiled or timed. Arguments and errors are those of `pelton.build`."""
     options = (options or Options()).but(**given)
-    imported = importer.load(model, shapes=options.shapes, outputs=options.outputs, values=options.values)
+    asked: dict[str, Any] = dict(shapes=options.shapes, outputs=options.outputs, values=options.values, usual=options.usual)
+    try:
+        return explained(importer.load(model, **asked), options)
+    except OnData as e:
+        scripted = onnx_script.load(model, **asked)
+        return ScriptExplanation(str(e), scripted, tuple(explained(program, options) for program in scripted.programs))
+
+
+def explained(imported: Imported, options: Options) -> Explanation:
+    """The same for a program."""
     stages = {"import": imported.graph}
     graph, report = pipeline.run(imported.graph, options, lambda name, g: stages.__setitem__(name.replace(" ", "-"), g))
     target, _ = describe_target(options)

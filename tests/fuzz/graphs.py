@@ -185,7 +185,7 @@ class Program:
 
     def shake(self, a: np.ndarray) -> np.ndarray:
         step = STEPS.get(a.dtype.name)
-        return a if step is None else (a.astype(np.float64) * (1 + step * self.rng.choice((-1.0, 1.0), a.shape))).astype(a.dtype)
+        return a if step is None else np.asarray(a.astype(np.float64) * (1 + step * self.rng.choice((-1.0, 1.0), a.shape))).astype(a.dtype)
 
     # --- as a model
 

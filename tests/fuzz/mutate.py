@@ -26,7 +26,7 @@ def mutated(seed: bytes, rng: random.Random) -> bytes:
         change = rng.choice(CHANGES)
         try:
             change(m, rng)
-        except (ValueError, TypeError, IndexError, DecodeError, onnx.checker.ValidationError):          # nothing there to be changed in this way
+        except (ValueError, TypeError, LookupError, DecodeError, onnx.checker.ValidationError):          # nothing there to be changed in this way
             continue
     return m.SerializeToString() if rng.random() < 0.97 else bytes_changed(m.SerializeToString(), rng)
 

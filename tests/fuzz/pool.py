@@ -1,6 +1,7 @@
 """Children that carry out cases, and the parent that watches them: how each case ended, whatever it did to its process."""
 from __future__ import annotations
 
+import ctypes
 import gc
 import multiprocessing
 import os
@@ -20,6 +21,7 @@ LATEST = 120.0
 ROOM = 192 << 20                # bytes that a case of models this small may take, its engine and the reference included
 ADDRESSES = 6 << 30             # bytes of addresses for all of a child: what asks for more is told that there is none
 CASES = 300                     # cases after which a child makes room for a new one
+DEATH_OF_PARENT = 1             # PR_SET_PDEATHSIG of <linux/prctl.h>
 TICKS = os.sysconf("SC_CLK_TCK")
 EXHAUSTED = re.compile(r"MemoryError|[Uu]nable to allocate|bad_alloc|larger than the maximum|maximum supported dimension|array is too big")
 
@@ -80,6 +82,7 @@ def _resident(reset: bool = False) -> int:
 def _serve(pipe: Connection, cases: dict[str, Case]) -> None:
     """What a child does until it is told nothing more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    ctypes.CDLL(None).prctl(DEATH_OF_PARENT, signal.SIGKILL)      # whatever ends the parent
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESSES, ADDRESSES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     while (asked := pipe.recv()) is not None:

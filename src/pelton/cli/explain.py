@@ -5,12 +5,13 @@ import argparse
 from typing import TYPE_CHECKING
 
 from pelton import progress
+from pelton.engine.script import Block, Host, If, Loop, Run, Scan
 from pelton.errors import BuildError, InputError
 
 from . import arguments, arrays, text
 
 if TYPE_CHECKING:
-    from pelton.explain import Errors, Explanation
+    from pelton.explain import Errors, Explanation, ScriptExplanation
 
 EXAMPLES = """examples:
   pelton explain resnet50.onnx                              every stage, what it did and what it refused
@@ -44,7 +45,7 @@ def add(commands) -> argparse.ArgumentParser:
 
 def main(args: argparse.Namespace) -> None:
     try:
-        from pelton.explain import errors, explain
+        from pelton.explain import ScriptExplanation, errors, explain
     except ModuleNotFoundError as e:
         raise BuildError(f'explaining models needs the package {e.name}: pip install "pelton[build]"') from None
     if args.error:
@@ -56,14 +57,52 @@ def main(args: argparse.Namespace) -> None:
     if args.input or args.top:
         raise InputError("--input and --top say on what and how --error measures; give --error, too")
     found = explain(args.model, **arguments.build_options(args))
+    if not isinstance(found, ScriptExplanation):
+        print("\n".join(told(found, args)))
+        return
+    if args.graph is None and args.why_not is None:
+        print("\n".join(script(found)))
+    for i, part in enumerate(found.parts):
+        print(f"\nengine {i}\n" + "\n".join(told(part, args)))
+
+
+def told(found: Explanation, args: argparse.Namespace) -> list[str]:
+    """What was asked for of one program."""
     if args.graph is not None:
         from pelton.ir.text import to_text
 
-        print(to_text(found.stage(args.graph), data=True), end="")
-    elif args.why_not is not None:
-        print("\n".join(why_not(found, args.why_not)))
-    else:
-        print("\n".join([*imported(found), "", *passes(found), "", *regions(found, args.tactics), "", *refusals(found)]))
+        return to_text(found.stage(args.graph), data=True).splitlines()
+    if args.why_not is not None:
+        return why_not(found, args.why_not)
+    return [*imported(found), "", *passes(found), "", *regions(found, args.tactics), "", *refusals(found)]
+
+
+def script(found: ScriptExplanation) -> list[str]:
+    """Why it is one, and its steps, those of inner blocks further in."""
+    lines = [f"{found.reason}: it is a script over {text.count(len(found.parts), 'engine')}"]
+    lines += [f"  warning: {w}" for w in found.scripted.info.warnings]
+    return lines + ["steps:", *steps(found.scripted.main, "  ")]
+
+
+def steps(block: Block, margin: str) -> list[str]:
+    lines: list[str] = []
+    for a in block.steps:
+        made = ", ".join(filter(None, a.outputs))
+        match a:
+            case Run():
+                fed = [f.name if f.source == "array" else f"{f.source} {f.at} of {f.name}" for f in a.feeds]
+                lines.append(f"{margin}engine {a.engine}: {some(fed)} → {some(list(a.outputs))}"
+                             + ("; by reference where its sizes do not fit" if a.otherwise else ""))
+            case Host():
+                lines.append(f"{margin}{a.call} {a.name!r}: {some(list(filter(None, a.inputs)))} → {made}")
+            case If():
+                lines += [f"{margin}if {a.condition} → {made}", *steps(a.then, margin + "  "), f"{margin}else", *steps(a.other, margin + "  ")]
+            case Loop():
+                ends = [*([f"{a.trips} times"] if a.trips else []), *([f"while {a.condition}"] if a.condition else [])]
+                lines += [f"{margin}loop {' and '.join(ends)} → {made}", *steps(a.body, margin + "  ")]
+            case Scan():
+                lines += [f"{margin}scan {', '.join(a.scanned)} → {made}", *steps(a.body, margin + "  ")]
+    return lines
 
 
 def imported(found: Explanation) -> list[str]:

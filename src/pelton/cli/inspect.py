@@ -39,7 +39,7 @@ def main(args: argparse.Namespace) -> None:
           + (", verified: header, plan, code and weights are as they were written" if args.verify else ""))
     print(build.summary(engine))
     plain, meta, parts = engine.plain, engine.meta, [part.plain for part in engine.parts]
-    held = sum(memoryview(p.constants).nbytes for p in {id(p): p for p in (plain, *parts)}.values())
+    held = memoryview(plain.constants).nbytes                      # of a script with those of its engines
     print(text.table([("  weights:", text.size(held)), ("  code:", text.size(sum(len(p.code) for p in parts))),
                       ("  sizes:", ", ".join(f"{s.name}: {s.range()}, tuned for {s.usual}" for s in plain.symbols) or "all fixed"),
                       ("  memory:", f"{text.size(sum(p.arena for p in parts))} for each context"

@@ -26,7 +26,7 @@ from .check import check
 from .engine import Buffer, Engine, Number, Port, Slice, Step, Symbol, Tensor
 
 MAGIC = b"\x93PELTON\n"
-VERSION = 2
+VERSION = 3
 PREAMBLE = struct.Struct("<8sIIQQ32s")
 ALIGN = 64
 PAGE = 4096                       # constants start on one
@@ -36,9 +36,10 @@ AGAIN = "copy or build it again"
 
 # ---- writing ----
 
-def to_bytes(engine: Engine) -> bytes:
-    """The file as bytes. EngineError for an engine that does not hang together or cannot be written as JSON."""
-    return b"".join(_pieces(engine))
+def to_bytes(engine: Engine, lent: bool = False) -> bytes:
+    """The file as bytes; `lent`: without its constants, which are kept elsewhere. EngineError for an engine that does not hang together or cannot be written
+    as JSON."""
+    return b"".join(_pieces(engine, lent))
 
 
 def write(engine: Engine, path: str | os.PathLike[str]) -> None:
@@ -55,7 +56,7 @@ def put(pieces: Iterator[Any], path: str | os.PathLike[str]) -> None:
         raise EngineError(f"the engine could not be written to {os.path.realpath(path)}: {e.strerror or e}; what was there before is unchanged") from e
 
 
-def _pieces(engine: Engine) -> Iterator[Any]:
+def _pieces(engine: Engine, lent: bool = False) -> Iterator[Any]:
     """The bytes of an engine's file, one after another."""
     check(engine)
     constants = memoryview(engine.constants)
@@ -65,7 +66,7 @@ def _pieces(engine: Engine) -> Iterator[Any]:
     header = {"name": engine.name, "inputs": [port_to_json(p) for p in engine.inputs], "outputs": [port_to_json(p) for p in engine.outputs],
               "symbols": [[s.name, s.least, s.usual, s.most] for s in engine.symbols], "arena": engine.arena, "target": dict(engine.target),
               "meta": dict(engine.meta), "tables": _hash_of_tables(engine.buffers, constants)}
-    yield from framed(header, dict(zip(SECTIONS, (plan, bytes(engine.code), constants))))
+    yield from framed(header, dict(zip(SECTIONS, (plan, bytes(engine.code), b"" if lent else constants))))
 
 
 def framed(header: Mapping[str, Any], contents: Mapping[str, Any]) -> Iterator[Any]:
@@ -203,22 +204,23 @@ def opened(data: memoryview, where: str) -> Opened:
     return Opened(h, data[min(_up(PREAMBLE.size + header_size, PAGE), len(data)):], damaged)
 
 
-def engine_in(found: Opened, where: str, verify: bool) -> Engine:
-    """The engine in a file that was opened."""
+def engine_in(found: Opened, where: str, verify: bool, lent: memoryview | None = None) -> Engine:
+    """The engine in a file that was opened, with constants that it was written without, if these are given."""
     h, damaged = found.header, found.damaged
     sections = found.sections(SECTIONS)
     found.verify({name: sections[name] for name in (SECTIONS if verify else SECTIONS[:2])}, where)
+    constants = sections["constants"] if lent is None else lent
     plan = as_object(parsed(sections["plan"], damaged + "its plan"), damaged + "its plan")
     try:
         engine = Engine(
             name=as_text(h["name"]), inputs=tuple(map(as_port, h["inputs"])), outputs=tuple(map(as_port, h["outputs"])), arena=h["arena"],
             symbols=tuple(map(as_symbol, h["symbols"])), sizes=as_object(plan["sizes"], "its table of sizes"), buffers=tuple(map(_buffer, plan["buffers"])),
-            steps=tuple(map(_step, plan["steps"])), constants=sections["constants"], code=bytes(sections["code"]),
+            steps=tuple(map(_step, plan["steps"])), constants=constants, code=bytes(sections["code"]),
             target=as_object(h["target"], "its target"), meta=as_object(h["meta"], "its meta"))
     except (KeyError, TypeError, ValueError, AttributeError, EngineError) as e:
         raise EngineError(f"{damaged}a part of its header or plan is missing or of another form ({type(e).__name__}: {e}); {AGAIN}") from None
     check(engine)
-    if _hash_of_tables(engine.buffers, sections["constants"]) != h.get("tables"):
+    if _hash_of_tables(engine.buffers, constants) != h.get("tables"):
         raise EngineError(f"{where} is altered in the constants it uses for addressing; {AGAIN}")
     return engine
 

@@ -113,7 +113,7 @@ class Constant:
 @dataclass(frozen=True)
 class Script:
     """A program over engines. Sizes of ports that the inputs decide are texts, as in engines; so are those that only the data decides, which no symbol
-    and no entry of `sizes` explains."""
+    and no entry of `sizes` explains. The constants are those of the engines as well."""
 
     name: str
     inputs: tuple[Port, ...]
@@ -167,6 +167,8 @@ def free(block: Block) -> set[str]:
 def check(script: Script) -> None:
     """EngineError, saying what and where, unless every step has what it needs. The engines are checked by themselves."""
     refuse = _Refusal(script.name)
+    if any(e.constants is not script.constants for e in script.engines):
+        refuse("its engines have constants of their own")
     for kind, ports in (("input", script.inputs), ("output", script.outputs)):
         names = [p.name for p in ports]
         if len(set(names)) < len(names) or not all(isinstance(n, str) and n for n in names):

@@ -1,4 +1,4 @@
-"""The file of a script: that of an engine, with other sections: the plan, constants that engines do not hold, and each engine as a file of its own."""
+"""The file of a script: that of an engine, with other sections: the plan, the constants of all, and each engine as a file of its own without constants."""
 from __future__ import annotations
 
 import os
@@ -41,7 +41,7 @@ def _pieces(script: Script) -> Iterator[Any]:
               "engines": len(script.engines)}
     plan = file.as_json({"main": _block_to_json(script.main), "sizes": dict(script.sizes), "iterations": script.iterations,
                          "arrays": {name: [c.dtype, c.shape, c.offset, c.size] for name, c in script.arrays.items()}}, "plan")
-    yield from file.framed(header, {"plan": plan, "constants": constants, **{f"engine {i}": file.to_bytes(e) for i, e in enumerate(script.engines)}})
+    yield from file.framed(header, {"plan": plan, "constants": constants, **{f"engine {i}": file.to_bytes(e, lent=True) for i, e in enumerate(script.engines)}})
 
 
 def _block_to_json(b: Block | None) -> Any:
@@ -70,7 +70,7 @@ def _script(found: file.Opened, where: str, verify: bool) -> Script:
     sections = found.sections(("plan", "constants", *names))
     found.verify({name: sections[name] for name in (("plan", "constants") if verify else ("plan",))}, where)
     plan = as_object(parsed(sections["plan"], found.damaged + "its plan"), found.damaged + "its plan")
-    engines = tuple(_engine(sections[name], f"{where} ({name})", verify) for name in names)
+    engines = tuple(_engine(sections[name], f"{where} ({name})", verify, sections["constants"]) for name in names)
     try:
         script = Script(
             name=as_text(h["name"]), inputs=tuple(map(as_port, h["inputs"])), outputs=tuple(map(as_port, h["outputs"])), main=_block(plan["main"]),
@@ -83,11 +83,11 @@ def _script(found: file.Opened, where: str, verify: bool) -> Script:
     return script
 
 
-def _engine(data: memoryview, where: str, verify: bool) -> Engine:
+def _engine(data: memoryview, where: str, verify: bool, constants: memoryview) -> Engine:
     found = file.opened(data, where)
     if "engines" in found.header:
         raise EngineError(f"{found.damaged}a script cannot be part of another one; {AGAIN}")
-    return file.engine_in(found, where, verify)
+    return file.engine_in(found, where, verify, constants)
 
 
 def _constant(c: list[Any]) -> Constant:

@@ -10,7 +10,7 @@ from pelton.ir.dims import Dim, Size, is_known, maximum
 from pelton.ir.graph import Value
 from pelton.ir.types import F32, I64
 
-from .onnx_reading import Reading, Thing, reads
+from .onnx_reading import FILLED, Reading, Thing, reads
 
 
 @reads("DepthToSpace")
@@ -142,6 +142,8 @@ def affine_grid(n: Reading) -> Thing:
     rank = len(space)
     if theta.type.rank != 3 or theta.type.shape[1:] != (rank, rank + 1) or not is_known(*space):
         raise n.refuse(f"AffineGrid of space {list(space)} needs theta of shape [batch, {rank}, {rank + 1}], got {theta.type}")
+    if not all(0 < size <= FILLED for size in space):
+        raise n.refuse(f"AffineGrid needs sizes from 1 to {FILLED} along each axis, got {list(space)}")
     shape = (batch, *[1] * rank, rank)
 
     def column(k: int) -> Value:

@@ -7,7 +7,7 @@ import numpy as np
 
 from pelton.ir.dims import Dim, minimum
 from pelton.ir.graph import Value
-from pelton.ir.types import BOOL, DType
+from pelton.ir.types import DType
 
 from .onnx_reading import Reading, Thing, reads
 
@@ -18,8 +18,8 @@ REDUCTIONS = {"ReduceSum": "reduce_sum", "ReduceMean": "reduce_mean", "ReduceMax
 
 # what is left of an empty axis: nothing is larger, nothing is smaller
 _OF_NOTHING: dict[str, Callable[[DType], float]] = {
-    "reduce_max": lambda d: -np.inf if d.is_float else 0 if d is BOOL else np.iinfo(d.numpy).min,
-    "reduce_min": lambda d: np.inf if d.is_float else 1 if d is BOOL else np.iinfo(d.numpy).max,
+    "reduce_max": lambda d: d.least,
+    "reduce_min": lambda d: d.most,
     "reduce_log_sum_exp": lambda d: -np.inf}
 
 

@@ -74,6 +74,16 @@ class DType(enum.Enum):
     def is_signed(self) -> bool:
         return self.value[0] == "i"
 
+    @property
+    def least(self) -> float:
+        """The lowest of its numbers, -∞ for floats."""
+        return -math.inf if self.is_float else -(1 << self.bits - 1) if self.value[0] == "i" else 0
+
+    @property
+    def most(self) -> float:
+        """The highest of its numbers, ∞ for floats."""
+        return math.inf if self.is_float else 1 if self is DType.BOOL else (1 << self.bits - (self.value[0] == "i")) - 1
+
     @classmethod
     def of(cls, array_or_dtype) -> "DType":
         """The element type of a numpy array or dtype; TypeError where there is none."""

@@ -7,7 +7,7 @@ import numpy as np
 
 from pelton.ir.dims import is_known
 from pelton.ir.graph import Value
-from pelton.ir.types import I64, TensorType
+from pelton.ir.types import I64, DType, TensorType
 
 from .conv import PARTS, Ints, check_window, pad_space, pictures, stacked, taps, window_sizes
 from .math import add, cast, greater, where
@@ -25,6 +25,7 @@ _WINDOWS: tuple[tuple[str, dict], ...] = (
 
 
 def _infer(x: TensorType, kernel: Ints, strides: Ints, pads: Ints, dilations: Ints, ceil_mode: bool) -> TensorType:
+    expect(x.dtype.is_float or x.dtype.is_integer, "needs numbers")
     check_window(x, kernel, strides, pads, dilations)
     return x.with_shape((*x.shape[:2], *window_sizes(x.shape[2:], kernel, strides, pads, dilations, ceil_mode)))
 
@@ -65,7 +66,7 @@ class max_pool:
 
     def reference(x, *, kernel, strides, pads, dilations, ceil_mode=False):
         sizes = window_sizes(x.shape[2:], kernel, strides, pads, dilations, ceil_mode)
-        lowest = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
+        lowest = DType.of(x).least
         x = _pad_to_windows(x, kernel, strides, pads, dilations, sizes, lowest)
         y = np.full((*x.shape[:2], *sizes), lowest, x.dtype)
         for _, window in taps(kernel, strides, dilations, sizes):
@@ -97,7 +98,7 @@ class max_pool_places:
         sizes = window_sizes(x.shape[2:], kernel, strides, pads, dilations, ceil_mode)
         steps = _places(x.shape, column_major)
         index = sum(np.arange(d).reshape(-1, *[1] * (x.ndim - 1 - i)) * step for i, (d, step) in enumerate(zip(x.shape, steps)))
-        lowest = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
+        lowest = DType.of(x).least
         padded, index = (_pad_to_windows(a, kernel, strides, pads, dilations, sizes, value) for a, value in ((x, lowest), (index, 0)))
         best, found = np.full((*x.shape[:2], *sizes), lowest, x.dtype), np.zeros((*x.shape[:2], *sizes), np.int64)
         for i, (_, window) in enumerate(taps(kernel, strides, dilations, sizes)):
@@ -111,7 +112,7 @@ class max_pool_places:
             return None
         sizes, steps = window_sizes(shape[2:], kernel, strides, pads, dilations, ceil_mode), _places(shape, column_major)
         reach = [(n - 1) * s + (k - 1) * d + 1 - before - size for n, s, k, d, before, size in zip(sizes, strides, kernel, dilations, pads, shape[2:])]
-        lowest = np.asarray(-np.inf if x.type.dtype.is_float else np.iinfo(x.type.dtype.numpy).min, x.type.dtype.numpy)
+        lowest = np.asarray(x.type.dtype.least, x.type.dtype.numpy)
         wide = pad(x, lowest, pads=(0, 0, *pads[:spatial], 0, 0, *map(max, pads[spatial:], reach)))
         best: Thing = None
         found: Thing = np.zeros((), np.int32)

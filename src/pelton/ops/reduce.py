@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 
-from pelton.ir.types import I64, TensorType
+from pelton.ir.types import I64, DType, TensorType
 
 from . import scalar as sc
 from .math import abs_, add, exp, is_inf, log, mul, sqrt, sub, where
@@ -22,13 +22,6 @@ def reduced(x: TensorType, axes: Axes, keepdims: bool) -> TensorType:
     expect(len(axes) > 0 and len(set(axes)) == len(axes) and all(0 <= a < x.rank for a in axes),
            f"needs distinct axes from 0 to {x.rank - 1}, got {list(axes)}")
     return x.with_shape((1 if i in axes else d) for i, d in enumerate(x.shape) if keepdims or i not in axes)
-
-
-def _bound(dtype: np.dtype, which: str):
-    """The lowest ("min") or highest ("max") value of a type."""
-    if dtype.kind == "f":
-        return -np.inf if which == "min" else np.inf
-    return which == "max" if dtype.kind == "b" else getattr(np.iinfo(dtype), which)
 
 
 def _flops(x: TensorType, **attrs) -> int:
@@ -72,7 +65,7 @@ class reduce_max:
         return reduced(x, axes, keepdims)
 
     def reference(x, *, axes, keepdims=True):
-        return np.max(x, axes, keepdims=keepdims, initial=_bound(x.dtype, "min"))
+        return np.max(x, axes, keepdims=keepdims, initial=DType.of(x).least)
 
     flops = _flops
 
@@ -85,7 +78,7 @@ class reduce_min:
         return reduced(x, axes, keepdims)
 
     def reference(x, *, axes, keepdims=True):
-        return np.min(x, axes, keepdims=keepdims, initial=_bound(x.dtype, "max"))
+        return np.min(x, axes, keepdims=keepdims, initial=DType.of(x).most)
 
     flops = _flops
 

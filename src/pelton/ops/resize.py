@@ -184,6 +184,8 @@ class resize:
 
     def reference(x, *, shape, scales, extrapolation=0.0, roi=(), **how):
         how = {**_HOW, **how}
+        if 0 in shape:
+            return np.zeros(shape, x.dtype)                                            # however long its other axes are
         y = x
         for axis, (size, out, scale) in enumerate(zip(x.shape, shape, scales)):
             found = _taps(size, out, scale, axis, x.ndim, roi, **how)
@@ -198,6 +200,8 @@ class resize:
     def expand(x: Value, *, shape, scales, extrapolation=0.0, roi=(), **how) -> Thing:
         """One axis after the other, a gather or a blend; where a run decides sizes, with tables computed then."""
         how, rank = {**_HOW, **how}, x.type.rank
+        if 0 in shape:
+            return np.zeros(shape, x.type.dtype.numpy)
         y: Thing = x
         exact = F64 if x.type.dtype is F64 else F32
         for axis, (size, out, scale) in enumerate(zip(x.type.shape, shape, scales)):

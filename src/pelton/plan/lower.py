@@ -51,7 +51,7 @@ class Chosen:
     info: Mapping[str, object]
 
 
-class _Blob:
+class Blob:
     """Constants one after another, each at a multiple of 64 bytes; what is asked for twice is stored once."""
 
     def __init__(self) -> None:
@@ -92,9 +92,9 @@ def _kind(dtype: DType) -> str:
     return "table" if dtype.numpy.kind in "iub" else "constant"
 
 
-def _text(strings: np.ndarray) -> np.ndarray:
+def strings(array: np.ndarray) -> np.ndarray:
     """Strings as the bytes of a JSON list."""
-    return np.frombuffer(json.dumps(strings.reshape(-1).tolist()).encode(), np.uint8)
+    return np.frombuffer(json.dumps(array.reshape(-1).tolist()).encode(), np.uint8)
 
 
 def lower(placed: Placed, chosen: Sequence[Chosen], code: bytes, *, name: str, target: Mapping[str, object], meta: Mapping[str, object],
@@ -120,7 +120,7 @@ class _Assembly:
         self.trees: dict[str, object] = {}
         self.buffers: list[Buffer] = []
         self.number_of: dict[Value, int] = {}
-        self.blob = _Blob()
+        self.blob = Blob()
         self.sources: dict[int, list[str]] = {}
         for kind, values in (("input", placed.graph.inputs), ("output", placed.outputs)):
             for i, v in enumerate(values):
@@ -176,7 +176,7 @@ class _Assembly:
             return Slice(self.number_of[at.root], offset)
         array, kind = self.placed.constants[at.root], _kind(at.root.type.dtype)
         if x.type.dtype is STRING:
-            array, kind = _text(array), "text"
+            array, kind = strings(array), "text"
         piece = self.blob.add(at.root, kind, array.dtype, array.shape, lambda out: np.copyto(out, array))
         return self._constant(piece, [at.root.name], offset)
 

@@ -1,28 +1,36 @@
 """From the parts of a script to its plain data: ports, constants, and what is worth knowing of all its engines."""
 from __future__ import annotations
 
-import json
+import hashlib
+import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pelton.engine.engine import Engine, Port, Symbol
-from pelton.engine.memory import ALIGN
-from pelton.engine.script import Constant, Script
+from pelton.engine.engine import Buffer, Engine, Port, Symbol
+from pelton.engine.script import Action, Block, Constant, Host, If, Loop, Run, Scan, Script
+from pelton.errors import BuildError
 from pelton.ir import dims
-from pelton.ir.dims import Dim
+from pelton.ir.dims import Dim, Undecided
 from pelton.ir.graph import Value
 from pelton.ir.types import DType
+
+from .lower import Blob, strings
 
 if TYPE_CHECKING:
     from pelton.importers.onnx_script import Scripted
     from pelton.options import Options
 
+log = logging.getLogger("pelton.build")
+LYING = ("constant", "table", "text")          # the kinds of buffers that lie in the constants
 
-def assemble(parts: Scripted, engines: Sequence[Engine], options: Options, target: Mapping[str, Any]) -> Script:
-    """The script over these engines, one per program."""
+
+def assemble(parts: Scripted, made: Sequence[Engine | Undecided], options: Options, target: Mapping[str, Any]) -> Script:
+    """The script over these engines, one per program, or what could not be decided of it: then its nodes run by reference. BuildError where they cannot."""
+    engines = [e for e in made if isinstance(e, Engine)]
+    main = _numbered(parts.main, made)
     trees: dict[str, Any] = {}
 
     def port(v: Value) -> Port:
@@ -30,7 +38,7 @@ def assemble(parts: Scripted, engines: Sequence[Engine], options: Options, targe
         return Port(v.name, v.type.dtype.value, tuple(str(d) if isinstance(d, Dim) else int(d) for d in v.type.shape))      # type: ignore[misc]
     inputs = tuple(map(port, parts.inputs))
     symbols = dims.symbols([v.type.shape for v in parts.inputs])
-    arrays, constants = _kept(parts.constants)
+    engines, arrays, constants = _kept(engines, parts.constants)
     meta = {"threads": max((e.meta["threads"] for e in engines), default=options.threads), "level": options.level, "strict": options.strict,
             "precision": options.precision, "host_steps": [*parts.host, *(name for e in engines for name in e.meta["host_steps"])],
             "weights": {key: sum(e.meta["weights"][key] for e in engines) for key in ("own", "packed", "saved_ns")},
@@ -38,22 +46,48 @@ def assemble(parts: Scripted, engines: Sequence[Engine], options: Options, targe
             "chains": [c for e in engines for c in e.meta["chains"]], "checked": [c for e in engines for c in e.meta["checked"]],
             "model": {k: v for k, v in asdict(parts.info).items() if k != "path"}, "image": options.image,
             "labels": list(options.labels) if options.labels else None}
-    return Script(parts.name, inputs, parts.outputs, parts.main, tuple(engines), arrays, constants, dict(target), meta,
+    return Script(parts.name, inputs, parts.outputs, main, tuple(engines), arrays, constants, dict(target), meta,
                   tuple(Symbol(s.name, s.least, s.usual, s.most) for s in symbols), trees, options.max_iterations)
 
 
-def _kept(arrays: Mapping[str, np.ndarray]) -> tuple[dict[str, Constant], np.ndarray]:
-    """Constants one after another, equal ones once: (where each lies, the bytes)."""
+def _numbered(block: Block, made: Sequence[Engine | Undecided]) -> Block:
+    """The steps with the engines that there are, counted anew, and what runs instead of the others."""
+    steps: list[Action] = []
+    for a in block.steps:
+        match a:
+            case Run():
+                why = made[a.engine]
+                if isinstance(why, Engine):
+                    steps.append(replace(a, engine=sum(isinstance(e, Engine) for e in made[:a.engine])))
+                elif a.otherwise is None or a.otherwise.outputs != a.outputs:
+                    raise BuildError(f"what makes {', '.join(a.outputs)}: {why}; give the sizes that this depends on as numbers with shapes=") from why
+                else:
+                    log.warning("what makes %s runs by reference: %s", ", ".join(a.outputs), why)
+                    steps += a.otherwise.steps
+            case If():
+                steps.append(replace(a, then=_numbered(a.then, made), other=_numbered(a.other, made)))
+            case Loop() | Scan():
+                steps.append(replace(a, body=_numbered(a.body, made)))
+            case Host():
+                steps.append(a)
+    return replace(block, steps=tuple(steps))
+
+
+def _kept(engines: Sequence[Engine], arrays: Mapping[str, np.ndarray]) -> tuple[list[Engine], dict[str, Constant], np.ndarray]:
+    """The constants of all, equal ones once: the engines over them, where each array lies, and the bytes."""
+    blob = Blob()
+
+    def keep(data: np.ndarray) -> tuple[int, int]:
+        return blob.offsets[blob.add(hashlib.sha256(data.tobytes()).digest(), "constant", data.dtype, data.shape, lambda out: np.copyto(out, data))]
+
+    def moved(engine: Engine) -> tuple[Buffer, ...]:
+        lying = np.frombuffer(engine.constants, np.uint8) if len(memoryview(engine.constants)) else np.zeros(0, np.uint8)
+        return tuple(replace(b, offset=keep(lying[b.offset:b.offset + b.size])[0]) if b.kind in LYING else b for b in engine.buffers)
+    buffers = [moved(e) for e in engines]
     found: dict[str, Constant] = {}
-    places: dict[bytes, int] = {}
-    pieces: list[np.ndarray] = []
-    end = 0
     for name, array in arrays.items():
         dtype = DType.of(array)
-        data = json.dumps(array.reshape(-1).tolist()).encode() if dtype is DType.STRING else np.ascontiguousarray(array).tobytes()
-        if data not in places:
-            places[data] = end
-            pieces.append(np.frombuffer(data.ljust(-(-len(data) // ALIGN) * ALIGN, b"\0"), np.uint8))
-            end += pieces[-1].size
-        found[name] = Constant(dtype.value, tuple(map(int, array.shape)), places[data], len(data))
-    return found, np.concatenate(pieces) if pieces else np.zeros(0, np.uint8)
+        data = strings(array) if dtype is DType.STRING else np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        found[name] = Constant(dtype.value, tuple(map(int, array.shape)), *keep(data))
+    constants = blob.bytes()
+    return [replace(e, buffers=own, constants=constants) for e, own in zip(engines, buffers)], found, constants

@@ -37,8 +37,8 @@ class ScriptEngine(Engine):
         check_machine(plain.name, plain.target)
         self.script = plain
         self.plain = plain                                           # type: ignore[assignment]
-        self.engines = [Engine(e) for e in plain.engines]
         constants = aligned(plain.constants)
+        self.engines = [Engine(replace(e, constants=constants)) for e in plain.engines]
         self.arrays = {name: (strings_in(piece).reshape(c.shape) if c.dtype == "string" else piece.view(numpy_dtype(c.dtype)).reshape(c.shape))
                        for name, c in plain.arrays.items() for piece in [constants[c.offset:c.offset + c.size]]}
         self.host = {}
