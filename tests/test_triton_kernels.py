@@ -10,10 +10,12 @@ from draw import examples, operands  # noqa: E402
 from kernel_harness import named, program  # noqa: E402
 from triton_harness import Case, check, check_dynamic, nhwc  # noqa: E402
 
+from pelton.ir import dims  # noqa: E402
 from pelton.ir.graph import Builder  # noqa: E402
-from pelton.ir.types import DType  # noqa: E402
+from pelton.ir.types import DType, TensorType  # noqa: E402
 from pelton.kernels.template import GPU_TEMPLATES  # noqa: E402
 from pelton.kernels.triton.emit import TYPES  # noqa: E402
+from pelton.ops import get  # noqa: E402
 
 RNG = np.random.default_rng(5)
 HALF = ("f32", "f16", "bf16")
@@ -153,3 +155,11 @@ def test_template(name, case):
 @pytest.mark.parametrize("name, index", [("pointwise", 0), ("gemm", 1), ("gemm", 3), ("window", 3), ("rows", 0), ("rows", 7), ("conv", 1)])
 def test_sizes_that_a_run_decides(name, index):
     assert check_dynamic(GPU_TEMPLATES[name], CASES[name][index]).dims
+
+
+def test_sizes_may_have_the_names_that_kernels_use():
+    n, m, k, c = (dims.symbol(name, 1, size, 99) for name, size in (("N", 5), ("M", 19), ("K", 24), ("COLS", 7)))
+    b = Builder()
+    x, w = b.input(TensorType(DType.F32, (n, c, m, k)), "x"), b.input(TensorType(DType.F32, (k, c * 3)), "w")
+    (y,) = b.emit(get("matmul"), [x, w])
+    assert check_dynamic(GPU_TEMPLATES["gemm"], Case("names", b.graph(b.emit(get("relu"), [y])))).dims

@@ -1,10 +1,12 @@
 """Sliding windows over each channel by itself: pooling and depthwise convolution, channels-last."""
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from pelton.ir.graph import Value
-from pelton.ir.types import BF16, BOOL, F16, F32, F64, DType
+from pelton.ir.types import BF16, BOOL, F16, F32, F64
 from pelton.kernels.conv import window
 from pelton.kernels.grid import constant, divide, tail_refusal
 from pelton.kernels.template import Kernel, Layouts, Packed, Tactic, Target, Template, gpu_template
@@ -16,9 +18,9 @@ from .pointwise import power_of_two
 from .product import pixels
 
 
-def lowest(dtype: DType) -> str:
-    """What any element is as large as."""
-    return 'float("-inf")' if dtype.is_float else repr(0 if dtype is BOOL or not dtype.is_signed else -(1 << dtype.bits - 1))
+def number(x: float) -> str:
+    """A constant that may be infinite."""
+    return repr(x) if math.isfinite(x) else f'float("{x}")'
 
 
 def joining(expression: str) -> str:
@@ -83,7 +85,7 @@ class Window(Template):
             bias = None
             pads = (0, *attrs["pads"][:1], 0, *attrs["pads"][1:]) if spatial == 1 else attrs["pads"]
             counted = pads if attrs.get("count_include_pad") else (0, 0, 0, 0)
-        block = f"NEUTRAL = tl.constexpr({lowest(x.type.dtype) if kind == 'max_pool' else '0.0'})\n"
+        block = f"NEUTRAL = tl.constexpr({number(x.type.dtype.least) if kind == 'max_pool' else '0.0'})\n"
         block += f"KIND = tl.constexpr({'tl.uint8' if x.type.dtype is BOOL else computed(x.type.dtype)})\n\n\n"
         block += joining("maximum(x, y)" if kind == "max_pool" else "x + y")
         sizes = dict(CHANNELS=s.oc, EACH=s.oc // s.c, W_STEP=s.oc, XC=layouts[x][1], FIRST_ROW=-counted[0], FIRST_COLUMN=-counted[1],
