@@ -10,10 +10,12 @@ from draw import examples, operands  # noqa: E402
 from kernel_harness import named, program  # noqa: E402
 from triton_harness import Case, check, check_dynamic, nhwc  # noqa: E402
 
+from pelton.ir import dims  # noqa: E402
 from pelton.ir.graph import Builder  # noqa: E402
-from pelton.ir.types import DType  # noqa: E402
+from pelton.ir.types import DType, TensorType  # noqa: E402
 from pelton.kernels.template import GPU_TEMPLATES  # noqa: E402
 from pelton.kernels.triton.emit import TYPES  # noqa: E402
+from pelton.ops import get  # noqa: E402
 
 RNG = np.random.default_rng(5)
 HALF = ("f32", "f16", "bf16")
@@ -37,6 +39,11 @@ def pool(op: str, dtype: str, x: tuple, kernel: tuple, strides: tuple, pads: tup
 
 def one(name: str, *nodes, orders=None, **inputs) -> Case:
     return Case(name, program(*nodes, **inputs), orders or {})
+
+
+def picks(name: str, node: tuple, x: str, indices: list, tail=()) -> Case:
+    array = np.array(indices, np.int64)
+    return Case(name, program(node, *tail, x=x, i=f"i64{list(array.shape)}"), arrays={"i": array})
 
 
 RELU = (("z", "relu", "y"),)
@@ -83,6 +90,15 @@ CASES: dict[str, list[Case]] = {
         pool("average_pool", "f16", (1, 21, 8, 9), (2, 3), (2, 1), (0, 1, 1, 0)),
         pool("average_pool", "f32", (1, 4, 10, 9), (3, 2), (3, 3), (1, 0, 1, 1), ceil_mode=True, count_include_pad=True),
         pool("average_pool", "f32", (2, 5, 31), (4,), (3,), (2, 1)),
+    ],
+    "lrn": [one(f"lrn-{t}", ("y", "lrn", "x", dict(size=5, alpha=1e-2, beta=0.75, bias=1.0)), ("z", "relu", "y"), x=f"{t}[2, 7, 5, 3]",
+                orders={"x": nhwc(4)}) for t in HALF],
+    "gather": [
+        picks("embedding", ("y", "gather", "x i", dict(axis=0)), "f16[19, 70]", [[0, 18, -1], [-19, 3, 7]], tail=RELU),
+        picks("middle", ("y", "gather", "x i", dict(axis=1)), "f32[2, 7, 3]", [6, -7, 2, 2]),
+        picks("bool", ("y", "gather", "x i", dict(axis=0)), "bool[9, 5]", [3, 1]),
+        picks("elements", ("y", "gather_elements", "x i", dict(axis=1)), "f32[3, 7]", [[1, 6], [0, -1], [5, 2]]),
+        picks("tuples", ("y", "gather_nd", "x i"), "i64[5, 7, 3]", [[4, 2], [-1, 6], [0, 0], [3, -7]]),
     ],
     "rows": [
         *(one(f"softmax-{t}", ("y", "softmax", "x", dict(axis=1)), x=f"{t}[5, 13]") for t in HALF),
@@ -139,3 +155,11 @@ def test_template(name, case):
 @pytest.mark.parametrize("name, index", [("pointwise", 0), ("gemm", 1), ("gemm", 3), ("window", 3), ("rows", 0), ("rows", 7), ("conv", 1)])
 def test_sizes_that_a_run_decides(name, index):
     assert check_dynamic(GPU_TEMPLATES[name], CASES[name][index]).dims
+
+
+def test_sizes_may_have_the_names_that_kernels_use():
+    n, m, k, c = (dims.symbol(name, 1, size, 99) for name, size in (("N", 5), ("M", 19), ("K", 24), ("COLS", 7)))
+    b = Builder()
+    x, w = b.input(TensorType(DType.F32, (n, c, m, k)), "x"), b.input(TensorType(DType.F32, (k, c * 3)), "w")
+    (y,) = b.emit(get("matmul"), [x, w])
+    assert check_dynamic(GPU_TEMPLATES["gemm"], Case("names", b.graph(b.emit(get("relu"), [y])))).dims

@@ -45,6 +45,11 @@ def computed(dtype: DType) -> str:
     return "tl.float32" if dtype.value in ("f16", "bf16") else f"tl.{TYPES[dtype.value][0]}"
 
 
+def in_registers(text: str, dtype: DType) -> str:
+    """What was loaded, as registers hold it."""
+    return f"({text} != 0)" if dtype is BOOL else f"{text}.to(tl.float32)" if dtype.value in ("f16", "bf16") else text
+
+
 def literal(x, dtype: DType) -> str:
     """A number of an element type."""
     if dtype.is_float:
@@ -177,9 +182,7 @@ class _Code:
 
     def load(self, v: Value, where: str, mask: str) -> str:
         text = f"tl.load({self.pointer(v)} + ({where}){f', mask={mask}, other=0' if mask else ''})"
-        if v.type.dtype is BOOL:
-            return f"({text} != 0)"
-        return f"{text}.to(tl.float32)" if v.type.dtype.value in ("f16", "bf16") else text
+        return in_registers(text, v.type.dtype)
 
     def read(self, v: Value) -> str:
         if v in self.names:
@@ -211,17 +214,18 @@ class _Code:
 
 def kernel(file: str, region: Region, tactic: Tactic, sizes: Mapping[str, Size], block: str, operands: Sequence[Value | Packed], tiles: Size,
            layouts: Layouts) -> Kernel:
-    """The kernel file with its region and tactic blocks replaced. The tactic says WARPS and, for pipelined loops, STAGES. `sizes` are constants by name where they are known; where a run decides them, their
-    names stand for elements of `a`, behind the pointers, as do sizes in the block."""
-    text, block = source(file), _constants({k: v for k, v in sizes.items() if not isinstance(v, Dim)}) + "\n\n" + block
-    for name, size in sizes.items():
-        if isinstance(size, Dim):
-            text, block = (re.sub(rf"\b{name}\b", c_emit.spelled(size).replace("\\", r"\\"), t) for t in (text, block))
-    dims: list[Size] = []
-    text = _filled(text, "region", block)
-    for mark in dict.fromkeys(re.findall("⟨.*?⟩", text)):
-        text = text.replace(mark, f"a[{len(operands) + len(dims)}]")
-        dims.append(c_emit._size(mark))
+    """The kernel file with its region and tactic blocks replaced. The tactic says WARPS and, for pipelined loops, STAGES. `sizes` are constants by name where
+    they are known; where a run decides them, their names stand for elements of `a`, behind the pointers, as do sizes in the block."""
+    marks: dict[str, int] = {}
+
+    def argument(mark: str) -> str:
+        return f"a[{len(operands) + marks.setdefault(mark, len(marks))}]"
+    block = re.sub("⟨.*?⟩", lambda mark: argument(mark[0]), block)
+    text = _filled(source(file), "region", _constants({k: v for k, v in sizes.items() if not isinstance(v, Dim)}) + "\n\n" + block)
+    varying = {name: argument(c_emit.spelled(size)) for name, size in sizes.items() if isinstance(size, Dim)}
+    if varying:
+        text = re.sub(rf"\b({'|'.join(varying)})\b", lambda name: varying[name[0]], text)
+    dims = [c_emit.unspelled(mark) for mark in marks]
     chosen = dict(tactic.params)
     text = _filled(text, "tactic", _constants({k: v for k, v in chosen.items() if k not in ("WARPS", "STAGES")}))
     large = bool(dims) or any(bounds(_reach(x, layouts))[1] >= 1 << 31 for x in operands)

@@ -146,6 +146,8 @@ class Convolution(Products):
         x, w, _ = region.anchor.inputs
         if x.type.rank not in (3, 4):
             return "not one or two spatial axes"
+        if w.type.shape[1] == 1 and region.anchor.attrs["group"] > 1:
+            return "a product of one channel, for which there are windows"
         return None if constant(region, w) else "the filters are not constant"
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
@@ -162,6 +164,6 @@ class Convolution(Products):
         array = region.body.constants[w]
         weights = Packed((w,), f"taps{step}", (o, step), lambda out: taps_first(array, out), w.type.dtype)
         end = tail(region, layouts, pixels(node.output.type.shape), (node.output,), first=2, add=bias)
-        sizes = dict(GROUPS=group, C=c, O=o // group, K_STEP=step, XC=layouts[x][1], WHOLE=c % tactic["BK"] == 0, **s.sizes(layouts[x]))
+        sizes = dict(GROUPS=group, C=c, OUT=o // group, K_STEP=step, XC=layouts[x][1], WHOLE=c % tactic["BK"] == 0, **s.sizes(layouts[x]))
         count = group * divide(s.n * s.oh * s.ow, tactic["BM"]) * divide(o // group, tactic["BN"])
         return kernel("conv.py", region, tactic, sizes, end.text, (x, weights, *end.operands), count, layouts)

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from pelton.ir.dims import is_known
 from pelton.ir.graph import Value
@@ -17,18 +18,14 @@ from pelton.plan.region import Region
 
 from .emit import computable, computed, kernel, place, tail, unreadable
 from .pointwise import power_of_two
-from .window import joining, lowest
+from .window import joining, number
 
 HELD = 4096                                    # elements of a row that registers hold; longer ones are read again
 
 
-def highest(dtype: DType) -> str:
-    """What any element is as small as."""
-    return 'float("inf")' if dtype.is_float else repr(1 if dtype is BOOL else (1 << dtype.bits - dtype.is_signed) - 1)
-
-
-JOINED = {"sum": ("x + y", lambda dtype: "0"), "prod": ("x * y", lambda dtype: "1"),
-          "max": ("maximum(x, y)", lowest), "min": ("minimum(x, y)", highest)}
+JOINED: dict[str, tuple[str, Callable[[DType], float]]] = {
+    "sum": ("x + y", lambda dtype: 0), "prod": ("x * y", lambda dtype: 1),
+    "max": ("maximum(x, y)", lambda dtype: dtype.least), "min": ("minimum(x, y)", lambda dtype: dtype.most)}
 
 
 @gpu_template
@@ -101,7 +98,7 @@ class Rows(Template):
         kind = "tl.uint8" if dtype is BOOL else computed(dtype)
         epsilon = float(op == "reduce_mean") if reduces else node.attrs.get("epsilon", 0.0)
         block = (f"WHAT, EPSILON = tl.constexpr({('reduce' if reduces else op)!r}), tl.constexpr({epsilon!r})\n"
-                 f"NEUTRAL, KIND = tl.constexpr({neutral(dtype)}), tl.constexpr({kind})\n\n\n"
+                 f"NEUTRAL, KIND = tl.constexpr({number(neutral(dtype))}), tl.constexpr({kind})\n\n\n"
                  + place("x_at", there, layouts[x]) + joining(join))
         end = tail(whole, layouts, grid, (whole.anchor.output,), first=1)
         one = is_known(cols) and cols <= tactic["CB"]

@@ -16,7 +16,7 @@ MODE = tl.constexpr(("ieee", "tf32x3", "tf32")[PRECISION.value])
 
 from scalars import *
 # <region>
-BATCH, GROUPS, C, O, K_STEP = tl.constexpr(1), tl.constexpr(1), tl.constexpr(64), tl.constexpr(64), tl.constexpr(576)
+BATCH, GROUPS, C, OUT, K_STEP = tl.constexpr(1), tl.constexpr(1), tl.constexpr(64), tl.constexpr(64), tl.constexpr(576)
 H, W, OH, OW = tl.constexpr(14), tl.constexpr(14), tl.constexpr(14), tl.constexpr(14)
 KH, KW, SH, SW, DH, DW, PT, PL = (tl.constexpr(x) for x in (3, 3, 1, 1, 1, 1, 1, 1))
 XN, XH, XW, XC = tl.constexpr(12544), tl.constexpr(896), tl.constexpr(64), tl.constexpr(1)
@@ -25,23 +25,23 @@ WHOLE = tl.constexpr(True)
 
 @triton.jit
 def finish(x0, b, r, c, rows, cols, a):
-    tl.store(a[2] + r * O + c, x0, mask=rows & cols)
+    tl.store(a[2] + r * OUT + c, x0, mask=rows & cols)
 # </region>
 
 
 @triton.jit
 def KERNEL(a):
     tile = tl.program_id(0).to(INDEX)
-    down, across = tl.cdiv(BATCH * OH * OW, BM), tl.cdiv(O, BN)
+    down, across = tl.cdiv(BATCH * OH * OW, BM), tl.cdiv(OUT, BN)
     group, tile = tile // (down * across), tile % (down * across)
     first = tile // (TALL * across) * TALL
     high = tl.minimum(down - first, TALL)
     r = (first + tile % (TALL * across) % high) * BM + tl.arange(0, BM)
     o = tile % (TALL * across) // high * BN + tl.arange(0, BN)[None, :]
-    rows, cols = r < BATCH * OH * OW, o < O
+    rows, cols = r < BATCH * OH * OW, o < OUT
     top, left = r // OW % OH * SH - PT, r % OW * SW - PL
     x = a[0] + (r // (OH * OW) * XN + top * XH + left * XW + group * C * XC)[:, None]
-    w = a[1] + (group * O + o) * K_STEP
+    w = a[1] + (group * OUT + o) * K_STEP
     k = tl.arange(0, BK)
     acc = tl.zeros((BM, BN), tl.float32)
     for start in range(0, KH * KW * C, BK):
@@ -60,4 +60,4 @@ def KERNEL(a):
             pixels = tl.load(x + (down_by * XH + right_by * XW + place % C * XC)[None, :], mask=there, other=0)
             taps = tl.load(w + place[:, None], mask=cols & known[:, None], other=0)
         acc = tl.dot(pixels, taps, acc, input_precision=MODE)
-    finish(acc, 0, r[:, None], group * O + o, rows[:, None], cols, a)
+    finish(acc, 0, r[:, None], group * OUT + o, rows[:, None], cols, a)
