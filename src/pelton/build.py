@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from pelton.importers import onnx as importer
@@ -16,11 +16,11 @@ from pelton.check import check
 from pelton.engine import engine as plain_engine
 from pelton.errors import BuildError, Cancelled, EngineError, ModelError
 from pelton.ir.dims import Undecided
-from pelton.ir.graph import Graph, Node
+from pelton.ir.graph import Graph, Node, Value
 from pelton.ir.types import STRING, DType
 from pelton.kernels import library  # noqa: F401  (declares the templates)
 from pelton.kernels.compile import Compiler, compiler_id
-from pelton.kernels.template import Target
+from pelton.kernels.template import Packed, Target
 from pelton.options import Options, cache_directory
 from pelton.passes import pipeline
 from pelton.passes.decompose import decompose, expansion
@@ -161,27 +161,35 @@ def _for_cpu(graph: Graph, options: Options) -> Planned:
 
 
 def _for_gpu(graph: Graph, options: Options) -> Planned:
-    """Tactics are first guesses, by a model of the newest of the architectures; nothing is timed."""
+    """Tactics are first guesses, by a model of the oldest of the architectures; nothing is timed."""
     from pelton.backends.cuda.bundle import pack  # only engines for GPUs need these
     from pelton.backends.cuda.machine import target as runs_on_gpu
-    from pelton.kernels.triton import library  # noqa: F401  (declares the templates)
+    from pelton.kernels.triton import emit
+    from pelton.kernels.triton import library as gpu_library  # noqa: F401  (declares the templates)
     from pelton.kernels.triton.compile import Compiler as Cubins
 
     archs, progress, cache_dir = options.architectures or _architectures_here(), _progress(options), cache_directory(options)
-    target = gpu_target(archs[-1])
+    target = gpu_target(archs)
     placed, fused, decided = plan(keep(graph, DType(KEPT[options.precision])) if options.precision in KEPT else graph, options, target)
     choices = search.select(placed, target, None, strict=options.strict, most=1)
+
+    def begins(x: Value | Packed) -> bool:
+        """Whether an operand begins where kernels expect it; buffers do."""
+        at = 0 if isinstance(x, Packed) else placed.places[x].offset * x.type.dtype.size
+        return at // emit.ALIGNED * emit.ALIGNED == at
+    choices = {i: replace(c, kernel=emit.lying(c.kernel, [begins(x) for x in c.kernel.operands])) for i, c in choices.items()}
     sources = {c.kernel.symbol: c.kernel.source for c in choices.values()}
     made = Cubins(archs, cache_dir / "cubins" if cache_dir else None, cpu.default_threads()).cubins(
         sources, lambda done: progress("compile", done, len(sources) * len(archs)))
     return Planned(target, placed, fused, decided, choices, pack(m.cubin for m in made.values()), runs_on_gpu(archs))
 
 
-def gpu_target(arch: int) -> Target:
+def gpu_target(archs: Sequence[int]) -> Target:
     """What tactics are guessed for. `threads` are multiprocessors, `lanes` the threads of a warp; the A100 and the H100 stand for their generations."""
-    if arch >= 90:
-        return Target(isa=f"sm_{arch}", lanes=32, l1=228 << 10, l2=50 << 20, l3=50 << 20, threads=132)
-    return Target(isa=f"sm_{arch}", lanes=32, l1=164 << 10, l2=40 << 20, l3=40 << 20, threads=108)
+    isa = ",".join(f"sm_{a}" for a in archs)
+    if archs[0] >= 90:
+        return Target(isa=isa, lanes=32, l1=228 << 10, l2=50 << 20, l3=50 << 20, threads=132)
+    return Target(isa=isa, lanes=32, l1=164 << 10, l2=40 << 20, l3=40 << 20, threads=108)
 
 
 def _architectures_here() -> tuple[int, ...]:

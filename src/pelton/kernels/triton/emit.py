@@ -9,6 +9,7 @@ import hashlib
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -233,10 +234,23 @@ def kernel(file: str, region: Region, tactic: Tactic, sizes: Mapping[str, Size],
     whole = [True] * len(operands) + [d // ALIGNED * ALIGNED == d for d in dims]
     text = _with_scalars(text)
     head = (f'"""{region.title()} by {tactic.name}."""\n'
-            f"SIGNATURE, MULTIPLES, WARPS, STAGES = {tuple(types)}, {tuple(whole)}, {chosen['WARPS']}, {chosen.get('STAGES', 1)}\n")
+            f"SIGNATURE, WARPS, STAGES = {tuple(types)}, {chosen['WARPS']}, {chosen.get('STAGES', 1)}\nMULTIPLES = {tuple(whole)}\n")
     text = head + text.partition('"""\n')[2].replace("INDEX = tl.constexpr(tl.int32)", f"INDEX = tl.constexpr(tl.int{64 if large else 32})")
-    symbol = "k_" + hashlib.sha256(text.encode()).hexdigest()[:16]
-    return Kernel(text.replace("KERNEL", symbol), symbol, tuple(operands), tiles, tuple(dims))
+    return _named(Kernel(text, "KERNEL", tuple(operands), tiles, tuple(dims)))
+
+
+def _named(kernel: Kernel) -> Kernel:
+    symbol = "k_" + hashlib.sha256(kernel.source.encode()).hexdigest()[:16]
+    return replace(kernel, source=kernel.source.replace("KERNEL", symbol), symbol=symbol)
+
+
+def lying(kernel: Kernel, aligned: Sequence[bool]) -> Kernel:
+    """The kernel for operands of which some do not begin at a multiple of `ALIGNED` bytes, such as slices: of these it loads one element after the other."""
+    if all(aligned):
+        return kernel
+    whole = (*aligned, *(d // ALIGNED * ALIGNED == d for d in kernel.dims))
+    source = re.sub(r"^MULTIPLES = .*$", f"MULTIPLES = {whole}", kernel.source.replace(kernel.symbol, "KERNEL"), count=1, flags=re.M)
+    return _named(replace(kernel, source=source))
 
 
 def _reach(x: Value | Packed, layouts: Layouts) -> Size:

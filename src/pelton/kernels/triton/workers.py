@@ -21,6 +21,7 @@ def pool(count: int, work: Callable[..., Any]) -> Iterator[Callable[..., Future]
     started: list[subprocess.Popen] = []
     free: SimpleQueue[subprocess.Popen] = SimpleQueue()
     paths = os.pathsep.join(p for p in sys.path if p)
+    command = [sys.executable, "-m", "pelton.kernels.triton.workers", work.__module__, work.__name__]
 
     def ask(*arguments: Any) -> Any:
         process = free.get()
@@ -39,8 +40,7 @@ def pool(count: int, work: Callable[..., Any]) -> Iterator[Callable[..., Future]
     threads = ThreadPoolExecutor(count)
     try:
         for _ in range(count):
-            started.append(subprocess.Popen([sys.executable, "-m", "pelton.kernels.triton.workers", work.__module__, work.__name__], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                            env={**os.environ, "PYTHONPATH": paths}))
+            started.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": paths}))
             free.put(started[-1])
         yield lambda *arguments: threads.submit(ask, *arguments)
     finally:
