@@ -4,13 +4,14 @@ BIN := .venv/bin
 STAMP := .venv/.complete
 NATIVE := $(wildcard src/pelton/backends/cpu/native/*.[ch])
 
-.PHONY: help demo test test-all test-runtime fuzz lint operators conformance bench clean
+.PHONY: help demo test test-all test-gpu test-runtime fuzz lint operators conformance bench clean
 
 help:
 	@echo "make demo          build an engine of a small network and classify a picture"
 	@echo "make test          all tests that fit into minutes"
 	@echo "make test-all      every test"
 	@echo "make fuzz          20,000 damaged models, 2,000 random graphs, 5,000 damaged engines, new ones every time [ARGS='--runs 1000 --seed 7 --keep FOLDER']"
+	@echo "make test-gpu      what concerns GPUs, with Triton and cuda-bindings (200 MB) in a venv of its own; no GPU is needed"
 	@echo "make test-runtime  an engine in a venv that has numpy and the runtime alone"
 	@echo "make lint          ruff and mypy"
 	@echo "make operators     write docs/operators.md again, from the registries"
@@ -32,6 +33,11 @@ test: $(STAMP)
 
 test-all: $(STAMP)
 	$(BIN)/python -m pytest -n auto -m ""
+
+test-gpu:
+	test -x build/gpu/bin/python || $(PYTHON) -m venv build/gpu
+	build/gpu/bin/python -m pip install --quiet --disable-pip-version-check -e ".[build,test,cuda]"
+	build/gpu/bin/python -m pytest -n auto $(wildcard tests/test_cuda_*.py tests/test_triton_*.py)
 
 test-runtime: $(STAMP)
 	rm -rf build/runtime && mkdir -p build/runtime

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from pelton.importers import onnx as importer
@@ -14,16 +14,17 @@ from pelton.backends.cpu.machine import target as runs_on
 from pelton import pictures
 from pelton.check import check
 from pelton.engine import engine as plain_engine
-from pelton.errors import BuildError, Cancelled, ModelError
+from pelton.errors import BuildError, Cancelled, EngineError, ModelError
 from pelton.ir.dims import Undecided
-from pelton.ir.graph import Graph, Node
-from pelton.ir.types import STRING
+from pelton.ir.graph import Graph, Node, Value
+from pelton.ir.types import STRING, DType
 from pelton.kernels import library  # noqa: F401  (declares the templates)
 from pelton.kernels.compile import Compiler, compiler_id
-from pelton.kernels.template import Target
+from pelton.kernels.template import Packed, Target
 from pelton.options import Options, cache_directory
 from pelton.passes import pipeline
 from pelton.passes.decompose import decompose, expansion
+from pelton.passes.keep import keep
 from pelton.passes.widen import narrow, widen
 from pelton.plan import demand, fuse, lower, place, region, ways
 from pelton.plan.script import assemble
@@ -34,6 +35,7 @@ from pelton.tune.size import Packing
 log = logging.getLogger("pelton.build")
 
 MOST_NODES = 128               # of a region
+KEPT = {"fp16": "f16", "bf16": "bf16"}                            # precision → what values are kept in; f32 as it is
 
 
 @dataclass(frozen=True)
@@ -106,17 +108,8 @@ def compiled(imported: Imported, options: Options) -> Built:
             pictures.parse(options.image).axis(v.type.shape)
     progress("optimize", 0, 1)
     graph, report = pipeline.run(imported.graph, options)
-    target, machine = describe_target(options)
-    cache_dir = cache_directory(options)
-    timing = cache.TimingCache(machine_key(machine, target, options), options.timing_cache or (cache_dir / "timing.json" if cache_dir else None))
-    with Compiler(target.isa, cache_dir / "objects" if cache_dir else None, options.cc, jobs=cpu.default_threads()) as compiler:
-        clock = search.Timing(target, compiler, timing, rounds=search.ROUNDS[options.level], budget=options.budget, l3=target.l3,
-                              progress=progress) if options.level else None
-        placed, fused, decided = plan(graph, options, target, clock)
-        choices = search.select(placed, target, clock, strict=options.strict, most=search.MOST[options.level])
-        progress("link", 0, 1)
-        code = compiler.link(compiler.objects({c.kernel.symbol: c.kernel.source for c in choices.values()}))
-    save_timing(timing, options)
+    planned = (_for_cpu if options.target == "cpu" else _for_gpu)(graph, options)
+    target, placed, fused, choices = planned.target, planned.placed, planned.fused, planned.choices
     waves = lower.waves(placed)
     chosen = [lower.Chosen(t, choices[i].kernel if i in choices else None, waves[i], _info(t, choices.get(i))) for i, t in enumerate(placed.tasks)]
     host = [c.info["name"] for c in chosen if c.kernel is None]
@@ -125,11 +118,11 @@ def compiled(imported: Imported, options: Options) -> Built:
     checked: list[tuple[str, float]] = []
     meta = {"threads": target.threads, "level": options.level, "strict": options.strict, "precision": options.precision,
             "report": {"fired": report.fired(), "refused": report.refused()},
-            "fusion_refusals": [f"{n.node}: {n.reason}" for n in fused.notes], "copies": placed.copies, "layouts": decided,
+            "fusion_refusals": [f"{n.node}: {n.reason}" for n in fused.notes], "copies": placed.copies, "layouts": planned.decided,
             "chains": list(fused.chains), "host_steps": host, "weights": _weights([c.packing for c in choices.values()]),
             "model": {k: v for k, v in asdict(imported.info).items() if k != "path"},
             "forms": imported.forms, "checked": checked, "image": options.image, "labels": list(options.labels) if options.labels else None}
-    plain = lower.lower(placed, chosen, code, name=imported.graph.name, target=runs_on(target.isa), meta=meta,
+    plain = lower.lower(placed, chosen, planned.code, name=imported.graph.name, target=planned.runs_on, meta=meta,
                         output_names=[v.name for v in imported.graph.outputs])
     demand.check_engine(plain, options.memory)
     engine = Engine(plain)
@@ -139,6 +132,77 @@ def compiled(imported: Imported, options: Options) -> Built:
     return Built(engine, imported, placed, chosen)
 
 
+@dataclass(frozen=True)
+class Planned:
+    """A program made ready for a target: where everything lies, what runs each task, and the code."""
+
+    target: Target
+    placed: place.Placed
+    fused: fuse.Fused
+    decided: list[dict[str, Any]]
+    choices: Mapping[int, search.Choice]
+    code: bytes
+    runs_on: Mapping[str, Any]
+
+
+def _for_cpu(graph: Graph, options: Options) -> Planned:
+    target, machine = describe_target(options)
+    progress, cache_dir = _progress(options), cache_directory(options)
+    timing = cache.TimingCache(machine_key(machine, target, options), options.timing_cache or (cache_dir / "timing.json" if cache_dir else None))
+    with Compiler(target.isa, cache_dir / "objects" if cache_dir else None, options.cc, jobs=cpu.default_threads()) as compiler:
+        clock = search.Timing(target, compiler, timing, rounds=search.ROUNDS[options.level], budget=options.budget, l3=target.l3,
+                              progress=progress) if options.level else None
+        placed, fused, decided = plan(graph, options, target, clock)
+        choices = search.select(placed, target, clock, strict=options.strict, most=search.MOST[options.level])
+        progress("link", 0, 1)
+        code = compiler.link(compiler.objects({c.kernel.symbol: c.kernel.source for c in choices.values()}))
+    save_timing(timing, options)
+    return Planned(target, placed, fused, decided, choices, code, runs_on(target.isa))
+
+
+def _for_gpu(graph: Graph, options: Options) -> Planned:
+    """Tactics are first guesses, by a model of the oldest of the architectures; nothing is timed."""
+    from pelton.backends.cuda.bundle import pack  # only engines for GPUs need these
+    from pelton.backends.cuda.machine import target as runs_on_gpu
+    from pelton.kernels.triton import emit
+    from pelton.kernels.triton import library as gpu_library  # noqa: F401  (declares the templates)
+    from pelton.kernels.triton.compile import Compiler as Cubins
+
+    archs, progress, cache_dir = options.architectures or _architectures_here(), _progress(options), cache_directory(options)
+    target = gpu_target(archs)
+    placed, fused, decided = plan(keep(graph, DType(KEPT[options.precision])) if options.precision in KEPT else graph, options, target)
+    choices = search.select(placed, target, None, strict=options.strict, most=1)
+
+    def begins(x: Value | Packed) -> bool:
+        """Whether an operand begins where kernels expect it; buffers do."""
+        at = 0 if isinstance(x, Packed) else placed.places[x].offset * x.type.dtype.size
+        return at // emit.ALIGNED * emit.ALIGNED == at
+    choices = {i: replace(c, kernel=emit.lying(c.kernel, [begins(x) for x in c.kernel.operands])) for i, c in choices.items()}
+    sources = {c.kernel.symbol: c.kernel.source for c in choices.values()}
+    made = Cubins(archs, cache_dir / "cubins" if cache_dir else None, cpu.default_threads()).cubins(
+        sources, lambda done: progress("compile", done, len(sources) * len(archs)))
+    return Planned(target, placed, fused, decided, choices, pack(m.cubin for m in made.values()), runs_on_gpu(archs))
+
+
+def gpu_target(archs: Sequence[int]) -> Target:
+    """What tactics are guessed for. `threads` are multiprocessors, `lanes` the threads of a warp; the A100 and the H100 stand for their generations."""
+    isa = ",".join(f"sm_{a}" for a in archs)
+    if archs[0] >= 90:
+        return Target(isa=isa, lanes=32, l1=228 << 10, l2=50 << 20, l3=50 << 20, threads=132)
+    return Target(isa=isa, lanes=32, l1=164 << 10, l2=40 << 20, l3=40 << 20, threads=108)
+
+
+def _architectures_here() -> tuple[int, ...]:
+    """That of the GPU here; where none is, the generations that are common."""
+    from pelton.backends.cuda.machine import describe  # only engines for GPUs need it
+
+    try:
+        return (int(describe()["isa"][3:]),)
+    except EngineError as e:
+        log.info("no GPU to build for here (%s): the engine is for sm_80 and sm_90", e)
+        return 80, 90
+
+
 def plan(graph: Graph, options: Options, target: Target, clock: search.Timing | None = None) -> tuple[place.Placed, fuse.Fused, list[dict[str, Any]]]:
     """A graph cut into regions that templates take; every value with its place; and where templates would have had it otherwise, what that would cost."""
     def claim(r: region.Region) -> str | None:
@@ -146,11 +210,11 @@ def plan(graph: Graph, options: Options, target: Target, clock: search.Timing | 
             return "strings are Python objects, which host steps alone may touch"
         if len(r.body.nodes) > MOST_NODES:
             return "it is long enough: compilers take more than their share of time for longer kernels"
-        return candidates.claim(r, options.strict)
+        return candidates.claim(r, options.strict, target.isa)
 
     graph = spelled(graph, claim)
     fused = chains.join(fuse.fuse(graph, claim), clock, target, options.strict, search.MOST[options.level])
-    found = ways.explore(fused, lambda r: candidates.takers(r, options.strict))
+    found = ways.explore(fused, lambda r: candidates.takers(r, options.strict, target.isa))
     cost, unit = layouts.costs(found.open(), clock, target, options.strict, search.MOST[options.level])
     chosen, decisions = found.cheapest(cost)
     decided = [{"region": d.region.title(), "layers": list(d.region.layers), "template": d.by, "more": dict(d.instead), "unit": unit} for d in decisions]

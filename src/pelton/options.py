@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -26,6 +27,8 @@ class Options:
     memory: bytes that a run may take, inputs, outputs and constants included (what the machine has, if not given); a model that takes more is refused.
     check: run every region beside its reference.
     max_iterations: of all loops of a run together whose ends depend on the data; a run that wants more is refused.
+    target: "cpu", "cuda" (for the GPU here; where none is, for sm_80 and sm_90), or "cuda:sm_80,sm_90". precision: what values between the layers are kept
+    in: "fp32", and for GPUs "fp16" or "bf16"; sums are always in fp32.
     image, labels: how pictures become inputs and outputs become words, kept in the engine. cc: another clang than the ziglang wheel's.
     """
 
@@ -63,10 +66,21 @@ class Options:
         if self.image is not None:
             from .pictures import parse  # only engines that take pictures need it
             parse(self.image)
-        if self.target != "cpu":
-            raise InputError(f"target {self.target!r} is not available; this version builds for 'cpu'")
-        if self.precision != "fp32":
-            raise InputError(f"precision {self.precision!r} is not available; this version builds 'fp32'")
+        if self.target != "cpu" and self.architectures is None:
+            raise InputError(f"target is 'cpu', 'cuda' or 'cuda:' with architectures, as in 'cuda:sm_80,sm_90', got {self.target!r}")
+        if self.check and self.target != "cpu":
+            raise InputError(f"check runs the engine here, on the CPU; the target is {self.target!r}")
+        if self.precision not in (("fp32",) if self.target == "cpu" else ("fp32", "fp16", "bf16")):
+            raise InputError(f"precision {self.precision!r} is not available for target {self.target!r}; this version builds 'fp32', and for GPUs 'fp16' "
+                             "and 'bf16'")
+
+    @property
+    def architectures(self) -> tuple[int, ...] | None:
+        """The GPUs that code is made for (90 for sm_90), none where that is for the GPU here to say; None where the target is no GPU."""
+        kind, _, named = self.target.partition(":")
+        if kind != "cuda" or self.target.endswith(":") or not all(re.fullmatch(r"sm_\d{2,3}", a) for a in named.split(",") if named):
+            return None
+        return tuple(sorted({int(a[3:]) for a in named.split(",")})) if named else ()
 
     def but(self, **changes) -> "Options":
         """These options with the given ones in place of their own; InputError for an unknown name."""

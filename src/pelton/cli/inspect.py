@@ -31,7 +31,7 @@ def add(commands) -> argparse.ArgumentParser:
 def main(args: argparse.Namespace) -> None:
     import pelton
 
-    engine = pelton.load(args.engine, verify=args.verify)
+    engine = pelton.load(args.engine, verify=args.verify, device=None)
     if args.json:
         print(json.dumps(facts(engine), indent=1))
         return

@@ -303,7 +303,7 @@ def kernel(file: str, region: Region, tactic: Tactic, block: str, operands: Sequ
     """The kernel file with its region and tactic blocks replaced. Sizes in the block that a run decides become arguments behind the pointers: code that
     uses them needs `const args *a` in scope. So do the numbers `told` to it by name, for all values of which it is one kernel."""
     marked = list(dict.fromkeys(re.findall("⟨.*?⟩", block)))
-    sizes = [_size(mark) for mark in marked]
+    sizes = [unspelled(mark) for mark in marked]
     for i, mark in enumerate(marked):
         block = block.replace(mark, f"SIZE{i}")
     if sizes:
@@ -314,7 +314,7 @@ def kernel(file: str, region: Region, tactic: Tactic, block: str, operands: Sequ
     return Kernel(source, symbol, tuple(operands), tiles, (*sizes, *(told or {}).values()), grain, scratch)
 
 
-def _size(mark: str) -> Size:
+def unspelled(mark: str) -> Size:
     """The size that `spelled` marked."""
     text, _, known = mark[1:-1].partition("|")
     bounds = (symbol.split(":") for symbol in known.split())

@@ -149,15 +149,30 @@ class Template:
 
 
 SOURCES = Path(__file__).parent / "c"
-TEMPLATES: dict[str, Template] = {}
+TEMPLATES: dict[str, Template] = {}            # for CPUs
+GPU_TEMPLATES: dict[str, Template] = {}        # for NVIDIA GPUs, declared in `pelton.kernels.triton`
 _sources: dict[str, str] = {}
+
+
+def templates(isa: str) -> dict[str, Template]:
+    """The templates that make code for an ISA level, or for a GPU's architecture (sm_90)."""
+    return GPU_TEMPLATES if isa.startswith("sm_") else TEMPLATES
 
 
 def template(cls: type[Template]) -> type[Template]:
     """Class decorator: declares a template. Earlier declarations are preferred where times are equal."""
-    if cls.name in TEMPLATES:
+    return _declared(cls, TEMPLATES)
+
+
+def gpu_template(cls: type[Template]) -> type[Template]:
+    """The same for GPUs."""
+    return _declared(cls, GPU_TEMPLATES)
+
+
+def _declared(cls: type[Template], registry: dict[str, Template]) -> type[Template]:
+    if cls.name in registry:
         raise ValueError(f"template {cls.name} is declared twice")
-    TEMPLATES[cls.name] = cls()
+    registry[cls.name] = cls()
     return cls
 
 

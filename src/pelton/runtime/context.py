@@ -50,6 +50,8 @@ class Context:
     Where the engine leaves sizes open, memory and steps are laid out when a shape is first met, and kept for the shapes met last.
     """
 
+    _fit = staticmethod(fit)                                     # an array as a port needs it, or what is wrong with it
+
     def __init__(self, engine: Engine, threads: int | None = None):
         plain = engine.plain
         self.engine = engine
@@ -91,11 +93,11 @@ class Context:
         if found is None:
             for port in self.engine.inputs:
                 if len(shapes[port.name]) != len(port.shape):
-                    fit(port, inputs[port.name])                 # says what is wrong
+                    self._fit(port, inputs[port.name])                 # says what is wrong
             found = self._prepare(sizes.solve(self.engine.plain, shapes))
-            for port, *_ in found.inputs:
+            for port in found.filled.inputs:
                 if port.shape != shapes[port.name]:
-                    fit(port, inputs[port.name])
+                    self._fit(port, inputs[port.name])
             if len(self._known) >= self.remembered:
                 self._known.popitem(last=False)
             self._known[key] = found

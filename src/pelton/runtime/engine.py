@@ -29,15 +29,19 @@ log = logging.getLogger("pelton.runtime")
 class Engine:
     """A network built for this kind of machine. One engine serves many threads: every run takes a context of its own.
 
-    Raises EngineError where the plain engine does not hang together or does not run on this machine.
+    Raises EngineError where the plain engine does not hang together or does not run on this machine. Plain engines for GPUs become `runtime.cuda.CudaEngine`s.
     """
+
+    def __new__(cls, plain: Any, *_: Any, **__: Any) -> Engine:
+        if cls is Engine and plain.target.get("arch") == "cuda":
+            from .cuda import CudaEngine  # is an Engine itself
+            return object.__new__(CudaEngine)
+        return object.__new__(cls)
 
     def __init__(self, plain: plain_engine.Engine):
         check(plain)
         check_machine(plain.name, plain.target)
-        self.plain = plain
-        self.constants = aligned(plain.constants)
-        self.texts = {i: strings_in(self.constants[b.offset:b.offset + b.size]) for i, b in enumerate(plain.buffers) if b.kind == "text"}
+        self._set_out(plain)
         self.addresses: dict[str, int] = {}
         if plain.code:
             code = load_code(plain.code)
@@ -45,6 +49,13 @@ class Engine:
             self.addresses = {s.symbol: 0 for s in plain.steps if s.symbol}
             self.addresses = {name: code.symbol(name) for name in self.addresses}
         self.functions = np.array([self.addresses.get(s.symbol, 0) for s in plain.steps], np.int64)
+        self._start()
+
+    def _set_out(self, plain: plain_engine.Engine) -> None:
+        """All that does not depend on what runs the kernels."""
+        self.plain = plain
+        self.constants = aligned(plain.constants)
+        self.texts = {i: strings_in(self.constants[b.offset:b.offset + b.size]) for i, b in enumerate(plain.buffers) if b.kind == "text"}
         self.made = [i for i, b in enumerate(plain.buffers) if b.kind in ("strings", "sizes", "iota")]
         self.sheet = Sheet(plain)
         hosted = any(s.host for s in plain.steps)
@@ -54,7 +65,6 @@ class Engine:
                         ", ".join(plain.steps[i].name for i in self.host))
         forms = plain.meta.get("forms") or {}
         self.forms = forms if any(forms.values()) else None          # inputs and outputs of the model that are no single port
-        self._start()
 
     def _start(self) -> None:
         self._contexts: deque[Context] = deque()                     # those that no run is using
@@ -97,6 +107,10 @@ class Engine:
     @property
     def meta(self) -> Mapping[str, Any]:
         return self.plain.meta
+
+    def start(self, device: int = 0) -> Engine:
+        """Takes engines for GPUs to the one of that number; others are ready as they are."""
+        return self
 
     def context(self, threads: int | None = None) -> Context:
         """A context of its own memory, for one run at a time. `threads`: those the engine was built for, no more than there are CPUs, unless said otherwise."""
@@ -150,14 +164,20 @@ class Engine:
         return f"<pelton.Engine {self.name!r} ({side(self.inputs)}) -> ({side(self.outputs)}), {len(self.steps)} steps>"
 
 
-def load(source: str | os.PathLike[str] | bytes, verify: bool = False) -> Engine:
-    """The engine in a file (mapped, not read) or in bytes. `verify` checks the weights, too.
+def load(source: str | os.PathLike[str] | bytes, verify: bool = False, device: int | None = 0) -> Engine:
+    """The engine in a file (mapped, not read) or in bytes. `verify` checks the weights, too. Engines for GPUs start on the one with the number `device`; with
+    None they do not start yet, so that they can be looked at where there is none.
 
     An engine holds machine code: load only what you would run as a program. Raises EngineError, saying what to do, for what is no engine,
     is damaged, or does not run on this machine.
     """
     plain = script_file.read(source, verify)
     if isinstance(plain, plain_engine.Engine):
-        return Engine(plain)
-    from .script import ScriptEngine  # is an Engine itself
-    return ScriptEngine(plain)
+        engine = Engine(plain)
+    else:
+        from .script import ScriptEngine  # is an Engine itself
+        engine = ScriptEngine(plain)
+    if device is not None:
+        for part in engine.parts:
+            part.start(device)
+    return engine

@@ -17,9 +17,12 @@ log = logging.getLogger("pelton.runtime")
 def check_machine(name: str, target: Mapping[str, Any]) -> None:
     """EngineError where the engine is for another system or needs instructions that this CPU lacks; a warning where it was tuned on another model."""
     again = "build it on, or for, this machine"
-    for key, here in (("os", sys.platform), ("arch", platform.machine())):
+    on_gpu = target.get("arch") == "cuda"
+    for key, here in (("os", sys.platform), ("arch", target.get("arch") if on_gpu else platform.machine())):
         if target.get(key, here) != here:
             raise EngineError(f"engine {name!r} is for {target[key]}, this machine runs {here}; {again}")
+    if on_gpu:
+        return                                                   # whether there is one, and which code it runs, shows when the engine starts
     features, isa = target.get("features", []), target.get("isa", "x86_64")
     if not isinstance(isa, str) or not isinstance(features, (list, tuple)) or not all(isinstance(f, str) for f in features):
         raise EngineError(f"engine {name!r} is damaged: it does not say what it needs of a CPU; build it again")

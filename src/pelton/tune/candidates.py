@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from pelton.ir.dims import Undecided, at
 from pelton.ir.graph import Value, symbols
-from pelton.kernels.template import TEMPLATES, Kernel, Layouts, Tactic, Target, Template
+from pelton.kernels.template import Kernel, Layouts, Tactic, Target, Template, templates
 from pelton.plan.region import Region
 
 
@@ -16,10 +16,10 @@ class Candidate:
     kernel: Kernel
 
 
-def claim(region: Region, strict: bool = False) -> str | None:
-    """None where some template takes the region, else the refusals."""
+def claim(region: Region, strict: bool = False, isa: str = "") -> str | None:
+    """None where some template takes the region, else the refusals. isa: what code is made for; unless it is a GPU's, it makes no difference."""
     refusals = []
-    for t in TEMPLATES.values():
+    for t in templates(isa).values():
         if strict and t.inexact:
             continue
         reason = refusal(t, region)
@@ -39,9 +39,9 @@ def refusal(t: Template, region: Region) -> str | None:
         return str(e)
 
 
-def takers(region: Region, strict: bool = False) -> tuple[Template, ...]:
+def takers(region: Region, strict: bool = False, isa: str = "") -> tuple[Template, ...]:
     """The templates that take the region, in order of preference: the demands of any may count where its operands lie."""
-    return tuple(t for t in TEMPLATES.values() if not (strict and t.inexact) and refusal(t, region) is None)
+    return tuple(t for t in templates(isa).values() if not (strict and t.inexact) and refusal(t, region) is None)
 
 
 def chosen(region: Region, strict: bool = False) -> Template:
@@ -55,7 +55,7 @@ def candidates(region: Region, layouts: Layouts, target: Target, strict: bool, m
     usual = region.sized(sizes, to) if sizes else region
     lies = {to[v]: tuple(at(s, sizes) for s in strides) for v, strides in layouts.items()} if sizes else layouts
     out = []
-    for t in TEMPLATES.values():
+    for t in templates(target.isa).values():
         if (strict and t.inexact) or refusal(t, region) is not None or not all(t.fits(region, v, layouts) for v in layouts):
             continue
         count: dict[tuple[int, ...], int] = {}

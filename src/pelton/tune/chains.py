@@ -69,7 +69,7 @@ def found(fused: Fused, target: Target, strict: bool) -> list[Chain]:
     for r in regions:
         run: Chain = (r,)
         while run[-1] not in taken and (then := _only_reader(fused.graph, run[-1], home)) is not None and then not in taken \
-                and claim(joined(fused.graph, (*run, then)), strict) is None:
+                and claim(joined(fused.graph, (*run, then)), strict, target.isa) is None:
             run = (*run, then)
         if len(run) > 1 and most_between(run) > target.l2:
             out.append(run)

@@ -1,0 +1,107 @@
+"""What the runtime asks of a GPU, and the plain data between: memory, functions, launches, graphs."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from types import TracebackType
+from typing import Any, Protocol
+
+import numpy as np
+
+from .bundle import Cubin
+
+ALIGN = 256                                    # bytes, of every piece of device memory that we cut ourselves
+TRAILING = 2                                   # pointers behind the parameters of every kernel: global scratch, and the profiler's
+
+
+@dataclass(eq=False)
+class Memory:
+    """A piece of memory, given back when nobody holds it any more. `bytes`: what the CPU sees of it, for pinned memory."""
+
+    address: int
+    nbytes: int
+    bytes: np.ndarray | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Function:
+    """A kernel that has been loaded; `handle` is the device's own."""
+
+    handle: Any
+    cubin: Cubin
+
+
+@dataclass(frozen=True, eq=False)
+class Launch:
+    """`programs` programs of a function on a grid of one dimension. `words`: its parameters, 64 bits each, the trailing pointers included; whoever changes
+    them in place tells the graphs that have the launch (`change`)."""
+
+    function: Function
+    programs: int
+    words: np.ndarray
+
+    @property
+    def grid(self) -> int:
+        """Blocks in all."""
+        return self.programs * self.function.cubin.clusters
+
+    @property
+    def block(self) -> int:
+        """Threads."""
+        return 32 * self.function.cubin.warps
+
+    @cached_property
+    def table(self) -> np.ndarray:
+        """Where each parameter lies, as the driver wants them."""
+        return self.words.__array_interface__["data"][0] + np.arange(0, 8 * len(self.words), 8, dtype=np.uint64)
+
+
+class Device(Protocol):
+    """A GPU. What it does, it does inside of `with device:`, on a stream, one thing after the other; nothing waits for the GPU but `finish`, `synchronize`,
+    and giving memory back. Streams may also be another library's, as the number that the driver knows them by. Whatever fails is one EngineError."""
+
+    ordinal: int
+    name: str
+    arch: int                                  # 90 for sm_90
+    memory: int                                # bytes
+    multiprocessors: int
+
+    def __enter__(self) -> Device: ...
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
+
+    def allocate(self, nbytes: int, what: str) -> Memory:
+        """Memory of the GPU, from a multiple of 256 on; `what` wants it, for the message where there is none."""
+    def pinned(self, nbytes: int, what: str) -> Memory:
+        """Memory of the CPU that the GPU copies from and to by itself."""
+    def free_memory(self) -> int: ...
+    def owner(self, address: int) -> int | None:
+        """The ordinal of the GPU whose memory that is; None for no GPU's."""
+
+    def load(self, cubin: Cubin, parameters: int) -> Function:
+        """A kernel that takes so many parameters of 64 bits, the trailing pointers included."""
+    def launch(self, launch: Launch, stream: Any) -> None: ...
+
+    def stream(self) -> Any:
+        """A new stream; its `handle` is the number that stands for it."""
+    def event(self, timed: bool = False) -> Any: ...
+    def record(self, event: Any, stream: int) -> None: ...
+    def wait(self, stream: int, event: Any) -> None:
+        """What comes later on the stream waits for the event, the caller does not."""
+    def finish(self, event: Any) -> None: ...
+    def synchronize(self, stream: int) -> None: ...
+    def elapsed(self, begin: Any, end: Any) -> float:
+        """Nanoseconds between two timed events that have happened."""
+
+    def upload(self, to: int, source: int, nbytes: int, stream: int) -> None: ...
+    def download(self, to: int, source: int, nbytes: int, stream: int) -> None: ...
+    def copy(self, to: int, source: int, nbytes: int, stream: int) -> None: ...
+
+    def graph(self) -> Any: ...
+    def add(self, graph: Any, launch: Launch | None, after: Sequence[Any]) -> Any:
+        """A node that starts when those of `after` have ended; without a launch it does nothing but wait for them."""
+    def instantiate(self, graph: Any, stream: int) -> Any:
+        """The graph, ready to be replayed."""
+    def change(self, ready: Any, node: Any, launch: Launch) -> None:
+        """The node's parameters are the launch's from now on, in replays that begin later."""
+    def replay(self, ready: Any, stream: int) -> None: ...

@@ -1,0 +1,302 @@
+"""A GPU by the driver's own interface (the package cuda-bindings), each failure one sentence."""
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Sequence
+from contextlib import suppress
+from ctypes import c_uint8
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from pelton.errors import EngineError, InputError
+
+from .bundle import Cubin
+from .device import Function, Launch, Memory
+
+STATIC_SHARED = 48 << 10                       # bytes of shared memory per block that a kernel gets without asking
+_LOST = ("ILLEGAL_ADDRESS", "LAUNCH_FAILED", "LAUNCH_TIMEOUT", "ASSERT", "HARDWARE_STACK_ERROR", "ILLEGAL_INSTRUCTION", "MISALIGNED_ADDRESS",
+         "INVALID_ADDRESS_SPACE", "INVALID_PC", "CONTEXT_IS_DESTROYED", "ECC_UNCORRECTABLE", "EXTERNAL_DEVICE", "DEVICE_UNAVAILABLE", "UNKNOWN", "CONTAINED")
+_UNREADABLE = ("INVALID_IMAGE", "NO_BINARY_FOR_GPU", "INVALID_SOURCE", "UNSUPPORTED_PTX_VERSION", "NOT_FOUND", "INVALID_KERNEL_IMAGE", "FILE_NOT_FOUND")
+
+
+@lru_cache(maxsize=1)
+def binding() -> Any:
+    """The module of cuda-bindings, the driver started. EngineError where one of the two is missing."""
+    try:
+        from cuda.bindings import driver
+    except ImportError:
+        raise EngineError('engines for NVIDIA GPUs run by the package cuda-bindings, which is not installed: pip install "pelton[cuda]"') from None
+    try:
+        status, = driver.cuInit(0)
+    except RuntimeError as e:                  # what the package says where there is no libcuda
+        raise EngineError(f"there is no NVIDIA driver on this machine ({' '.join(str(e).split()):.200}); install one, "
+                          "or build the engine for the CPU, without --target") from None
+    if status:
+        raise EngineError(f"the NVIDIA driver does not start: {_said(driver, status)}; `nvidia-smi` should show a GPU, "
+                          "and in a container it has to be passed in (--gpus all)")
+    return driver
+
+
+def _said(driver: Any, status: Any) -> str:
+    """What the driver says of a status."""
+    with suppress(RuntimeError):
+        _, text = driver.cuGetErrorString(status)
+        if text:
+            return f"{text.decode(errors='replace')} ({status.name})"
+    return str(status.name)
+
+
+def call(name: str, *arguments: Any) -> Any:
+    """What a function of the driver gives: nothing, one thing, or a tuple. EngineError for every status but success."""
+    driver = binding()
+    status, *found = getattr(driver, name)(*arguments)
+    if status:
+        refuse(driver, name, status)
+    return found[0] if len(found) == 1 else tuple(found)
+
+
+def refuse(driver: Any, name: str, status: Any) -> None:
+    short = status.name.removeprefix("CUDA_ERROR_")
+    if short in _LOST:
+        raise EngineError(f"the GPU's context is lost ({name}: {_said(driver, status)}): a kernel of this process went wrong, or the GPU was reset; "
+                          "nothing of this process can use it any more, start a new one")
+    raise EngineError(f"the NVIDIA driver refuses {name}: {_said(driver, status)}")
+
+
+@lru_cache(maxsize=64)
+def device(ordinal: int = 0) -> Gpu:
+    """The GPU of that number, as the driver counts those that this process may see."""
+    return Gpu(ordinal)
+
+
+class Held:
+    """A thing of the driver's, given back when nobody holds it; `source` is what it was made of, and needs as long as it lives."""
+
+    def __init__(self, handle: Any, source: Any = None):
+        self.handle, self.source = handle, source
+
+
+class Gpu:
+    """A GPU and its primary context, which it shares with all libraries of the process. See `device.Device`."""
+
+    def __init__(self, ordinal: int):
+        driver = binding()
+        count = call("cuDeviceGetCount")
+        if not count:
+            raise EngineError("there is no NVIDIA GPU that this process may use; CUDA_VISIBLE_DEVICES says which it may")
+        if not 0 <= ordinal < count:
+            raise InputError(f"there is no GPU {ordinal}; those that this process may use are 0 to {count - 1}")
+        self.ordinal = ordinal
+        self._process = os.getpid()
+        handle = call("cuDeviceGet", ordinal)
+        known = driver.CUdevice_attribute
+
+        def attribute(name: str) -> int:
+            return call("cuDeviceGetAttribute", getattr(known, "CU_DEVICE_ATTRIBUTE_" + name), handle)
+        self.name = call("cuDeviceGetName", 256, handle).split(b"\0")[0].decode(errors="replace")
+        self.arch = 10 * attribute("COMPUTE_CAPABILITY_MAJOR") + attribute("COMPUTE_CAPABILITY_MINOR")
+        self.multiprocessors, self.shared = attribute("MULTIPROCESSOR_COUNT"), attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
+        self.memory = call("cuDeviceTotalMem", handle)
+        self._context = call("cuDevicePrimaryCtxRetain", handle)
+
+    def __enter__(self) -> Gpu:
+        """Its context is this thread's, whichever that had, until the end of the block."""
+        if os.getpid() != self._process:
+            raise EngineError("this process was forked from one that had begun to use the GPU, where the driver does not work; load the engine after the "
+                              "fork, or start processes with multiprocessing's \"spawn\"")
+        call("cuCtxPushCurrent", self._context)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        binding().cuCtxPopCurrent()            # its status would hide why the block ended
+
+    # ---- memory ----
+
+    def allocate(self, nbytes: int, what: str) -> Memory:
+        driver = binding()
+        status, address = driver.cuMemAlloc(max(nbytes, 1))
+        if status == driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
+            raise EngineError(f"{what} needs {_size(nbytes)} of GPU memory, and {_size(self.free_memory())} of {_size(self.memory)} are free on {self.name}; "
+                              "use smaller inputs or fewer contexts, or end what else runs there")
+        if status:
+            refuse(driver, "cuMemAlloc", status)
+        return self._kept(Memory(int(address), nbytes), "cuMemFree", address)
+
+    def pinned(self, nbytes: int, what: str) -> Memory:
+        driver = binding()
+        status, address = driver.cuMemHostAlloc(max(nbytes, 1), driver.CU_MEMHOSTALLOC_PORTABLE)
+        if status == driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
+            raise EngineError(f"{what} needs {_size(nbytes)} of pinned memory for copies, which the system refuses; `ulimit -l` may be low")
+        if status:
+            refuse(driver, "cuMemHostAlloc", status)
+        seen = np.ctypeslib.as_array((c_uint8 * max(nbytes, 1)).from_address(int(address)))
+        return self._kept(Memory(int(address), nbytes, seen[:nbytes]), "cuMemFreeHost", address)
+
+    def free_memory(self) -> int:
+        return call("cuMemGetInfo")[0]
+
+    def owner(self, address: int) -> int | None:
+        driver = binding()
+        status, found = driver.cuPointerGetAttribute(driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address)
+        if status == driver.CUresult.CUDA_ERROR_INVALID_VALUE:
+            return None
+        if status:
+            refuse(driver, "cuPointerGetAttribute", status)
+        return int(found)
+
+    def _kept(self, thing: Any, free: str, handle: Any) -> Any:
+        """`thing`, given back by that function when nobody holds it."""
+        weakref.finalize(thing, self._release, free, handle).atexit = False
+        return thing
+
+    def _release(self, free: str, handle: Any) -> None:
+        if os.getpid() == self._process:
+            with suppress(EngineError), self:  # a lost context has given back everything already
+                getattr(binding(), free)(handle)
+
+    # ---- kernels ----
+
+    def load(self, cubin: Cubin, parameters: int) -> Function:
+        driver = binding()
+        where = f"kernel {cubin.symbol!r} for sm_{cubin.arch}"
+        module = self._readable("cuModuleLoadData", where, cubin.image)
+        module = self._kept(Held(module), "cuModuleUnload", module)
+        handle = self._readable("cuModuleGetFunction", where, module.handle, cubin.symbol.encode())
+        if cubin.shared > self.shared:
+            raise EngineError(f"{where} needs {cubin.shared} bytes of shared memory per block, {self.name} has {self.shared}; "
+                              f"build the engine for sm_{self.arch}")
+        if cubin.shared > STATIC_SHARED:
+            call("cuFuncSetAttribute", handle, driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, cubin.shared)
+        self._check_parameters(handle, parameters, where)
+        return Function(Held(handle, module), cubin)
+
+    def _readable(self, name: str, where: str, *arguments: Any) -> Any:
+        """What a function of the driver makes of a cubin."""
+        driver = binding()
+        status, found = getattr(driver, name)(*arguments)
+        if status and status.name.removeprefix("CUDA_ERROR_") in _UNREADABLE:
+            raise EngineError(f"{where} cannot be loaded by this driver: {_said(driver, status)}; the driver may be older than what compiled it "
+                              f"(it knows CUDA {_version(driver)}): install a newer one, or build the engine with an older Triton")
+        if status:
+            refuse(driver, name, status)
+        return found
+
+    def _check_parameters(self, handle: Any, parameters: int, where: str) -> None:
+        """EngineError unless the function takes so many parameters of 64 bits, one behind the other."""
+        driver = binding()
+        for i in range(parameters + 1):
+            try:
+                status, *found = driver.cuFuncGetParamInfo(handle, i)
+            except RuntimeError:               # a driver older than CUDA 12.4 does not tell
+                return
+            last = status == driver.CUresult.CUDA_ERROR_INVALID_VALUE
+            if status and not last:
+                refuse(driver, "cuFuncGetParamInfo", status)
+            if last != (i == parameters) or (not last and tuple(found) != (8 * i, 8)):
+                given = "no such parameter" if last else f"{found[1]} bytes at {found[0]}"
+                raise EngineError(f"{where} does not take what its step gives it: {parameters} parameters of 8 bytes; parameter {i} is {given}; "
+                                  "build the engine again")
+
+    def launch(self, launch: Launch, stream: int) -> None:
+        driver, cubin = binding(), launch.function.cubin
+        config = driver.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = launch.grid, 1, 1
+        config.blockDimX, config.blockDimY, config.blockDimZ = launch.block, 1, 1
+        config.sharedMemBytes, config.hStream = cubin.shared, driver.CUstream(stream)
+        found = []
+        for name, value in self._attributes(launch):
+            attribute = driver.CUlaunchAttribute()
+            attribute.id, attribute.value = getattr(driver.CUlaunchAttributeID, name), value
+            found.append(attribute)
+        config.attrs, config.numAttrs = found, len(found)
+        call("cuLaunchKernelEx", config, launch.function.handle.handle, launch.table.__array_interface__["data"][0], 0)
+
+    def _attributes(self, launch: Launch) -> list[tuple[str, Any]]:
+        """What a launch of clusters says beside its grid."""
+        driver, clusters = binding(), launch.function.cubin.clusters
+        if clusters == 1:
+            return []
+        size, spread = driver.CUkernelNodeAttrValue(), driver.CUkernelNodeAttrValue()
+        size.clusterDim.x, size.clusterDim.y, size.clusterDim.z = clusters, 1, 1
+        spread.clusterSchedulingPolicyPreference = driver.CUclusterSchedulingPolicy.CU_CLUSTER_SCHEDULING_POLICY_SPREAD
+        return [("CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION", size), ("CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE", spread)]
+
+    # ---- streams and copies ----
+
+    def stream(self) -> Held:
+        stream = call("cuStreamCreate", binding().CUstream_flags.CU_STREAM_NON_BLOCKING)
+        return self._kept(Held(int(stream)), "cuStreamDestroy", stream)
+
+    def event(self, timed: bool = False) -> Held:
+        flags = binding().CUevent_flags
+        event = call("cuEventCreate", flags.CU_EVENT_DEFAULT if timed else flags.CU_EVENT_DISABLE_TIMING)
+        return self._kept(Held(event), "cuEventDestroy", event)
+
+    def record(self, event: Held, stream: int) -> None:
+        call("cuEventRecord", event.handle, stream)
+
+    def wait(self, stream: int, event: Held) -> None:
+        call("cuStreamWaitEvent", stream, event.handle, 0)
+
+    def finish(self, event: Held) -> None:
+        call("cuEventSynchronize", event.handle)
+
+    def synchronize(self, stream: int) -> None:
+        call("cuStreamSynchronize", stream)
+
+    def elapsed(self, begin: Held, end: Held) -> float:
+        return 1e6 * call("cuEventElapsedTime", begin.handle, end.handle)
+
+    def upload(self, to: int, source: int, nbytes: int, stream: int) -> None:
+        call("cuMemcpyHtoDAsync", to, source, nbytes, stream)
+
+    def download(self, to: int, source: int, nbytes: int, stream: int) -> None:
+        call("cuMemcpyDtoHAsync", to, source, nbytes, stream)
+
+    def copy(self, to: int, source: int, nbytes: int, stream: int) -> None:
+        call("cuMemcpyDtoDAsync", to, source, nbytes, stream)
+
+    # ---- graphs ----
+
+    def graph(self) -> Held:
+        graph = call("cuGraphCreate", 0)
+        return self._kept(Held(graph), "cuGraphDestroy", graph)
+
+    def add(self, graph: Held, launch: Launch | None, after: Sequence[Any]) -> Any:
+        if launch is None:
+            return call("cuGraphAddEmptyNode", graph.handle, list(after), len(after))
+        node = call("cuGraphAddKernelNode", graph.handle, list(after), len(after), self._node(launch))
+        for name, value in self._attributes(launch):
+            call("cuGraphKernelNodeSetAttribute", node, getattr(binding().CUkernelNodeAttrID, name), value)
+        return node
+
+    def _node(self, launch: Launch) -> Any:
+        node = binding().CUDA_KERNEL_NODE_PARAMS()
+        node.func = launch.function.handle.handle
+        node.gridDimX, node.gridDimY, node.gridDimZ = launch.grid, 1, 1
+        node.blockDimX, node.blockDimY, node.blockDimZ = launch.block, 1, 1
+        node.sharedMemBytes, node.kernelParams = launch.function.cubin.shared, launch.table.__array_interface__["data"][0]
+        return node
+
+    def instantiate(self, graph: Held, stream: int) -> Held:
+        ready = call("cuGraphInstantiate", graph.handle, 0)
+        call("cuGraphUpload", ready, stream)
+        return self._kept(Held(ready, graph), "cuGraphExecDestroy", ready)
+
+    def change(self, ready: Held, node: Any, launch: Launch) -> None:
+        call("cuGraphExecKernelNodeSetParams", ready.handle, node, self._node(launch))
+
+    def replay(self, ready: Held, stream: int) -> None:
+        call("cuGraphLaunch", ready.handle, stream)
+
+
+def _size(nbytes: int) -> str:
+    return f"{nbytes / 1e9:.2f} GB" if nbytes >= 1e9 else f"{nbytes / 1e6:.1f} MB"
+
+
+def _version(driver: Any) -> str:
+    _, version = driver.cuDriverGetVersion()
+    return f"{version // 1000}.{version % 1000 // 10}"

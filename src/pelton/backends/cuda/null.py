@@ -1,0 +1,189 @@
+"""A GPU that is none: it writes down what it is asked to do and keeps real memory behind its addresses, so that plans and copies can be looked at."""
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from pelton.errors import EngineError
+
+from .bundle import Cubin
+from .device import ALIGN, TRAILING, Function, Launch, Memory
+
+Kernel = Callable[[int, np.ndarray], None]     # what a kernel does, given its programs and its parameters without the trailing pointers
+
+
+@dataclass
+class Happening:
+    """Something that a device was asked to do: `what`, on which stream, with these facts."""
+
+    what: str
+    stream: int | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class Thing:
+    """A stream, event, graph or node; `handle` numbers those of a device."""
+
+    handle: int
+    kind: str
+    launch: Launch | None = None
+    after: tuple[Thing, ...] = ()
+    nodes: list[Thing] = field(default_factory=list)
+    words: np.ndarray | None = None            # a node's parameters, as they were when it was made or changed
+
+
+class NullDevice:
+    """See `device.Device`. `kernels`: functions of Python that stand for kernels, by symbol; others do nothing. What happens is in `happenings`, in order;
+    `free`: bytes of memory that are left. It does everything at once, so that streams have nothing to wait for."""
+
+    def __init__(self, arch: int = 90, kernels: Mapping[str, Kernel] | None = None, memory: int = 1 << 30, ordinal: int = 0):
+        self.ordinal, self.name, self.arch, self.memory, self.multiprocessors = ordinal, "no GPU", arch, memory, 132
+        self.free, self.kernels = memory, dict(kernels or {})
+        self.happenings: list[Happening] = []
+        self.inside = 0                        # blocks `with device:` that have begun
+        self._spans: dict[int, int] = {}       # address → bytes of its memory
+        self._things = 0
+
+    def __enter__(self) -> NullDevice:
+        self.inside += 1
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.inside -= 1
+
+    def happened(self, what: str) -> list[Happening]:
+        """All of one kind."""
+        return [h for h in self.happenings if h.what == what]
+
+    def _note(self, what: str, stream: int | None = None, **facts: Any) -> None:
+        if not self.inside:
+            raise EngineError(f"{what} outside of the device's context")
+        self.happenings.append(Happening(what, stream, facts))
+
+    def _thing(self, kind: str, launch: Launch | None = None, after: Sequence[Thing] = ()) -> Thing:
+        self._things += 1
+        return Thing(0x1000 + self._things, kind, launch, tuple(after), words=None if launch is None else launch.words.copy())
+
+    # ---- memory ----
+
+    def allocate(self, nbytes: int, what: str) -> Memory:
+        self._note("allocate", nbytes=nbytes, why=what)
+        if nbytes > self.free:
+            raise EngineError(f"{what} needs {nbytes} bytes of GPU memory, and {self.free} of {self.memory} are free on {self.name}")
+        room = np.full(nbytes + ALIGN, 0xCC, np.uint8)         # what nobody has written is seen
+        start = room.__array_interface__["data"][0]
+        memory = Memory(start + -start % ALIGN, nbytes)
+        self.free -= nbytes
+        self._spans[memory.address] = nbytes
+
+        def release(room: np.ndarray = room, address: int = memory.address) -> None:
+            self.free += nbytes
+            del self._spans[address]
+        weakref.finalize(memory, release).atexit = False
+        return memory
+
+    def pinned(self, nbytes: int, what: str) -> Memory:
+        self._note("pinned", nbytes=nbytes, why=what)
+        room = np.zeros(max(nbytes, 1), np.uint8)
+        return Memory(room.__array_interface__["data"][0], nbytes, room[:nbytes])
+
+    def free_memory(self) -> int:
+        return self.free
+
+    def owner(self, address: int) -> int | None:
+        return self.ordinal if self._within(address, 0) else None
+
+    def _within(self, address: int, nbytes: int) -> bool:
+        return any(start <= address and address + nbytes <= start + size for start, size in self._spans.items())
+
+    def _move(self, what: str, to: int, source: int, nbytes: int, stream: int, *ours: int) -> None:
+        self._note(what, stream, to=to, source=source, nbytes=nbytes)
+        for address in ours:
+            if not self._within(address, nbytes):
+                raise EngineError(f"{what} of {nbytes} bytes at {address:#x}, which is no memory of this device")
+        ctypes.memmove(to, source, nbytes)
+
+    def upload(self, to: int, source: int, nbytes: int, stream: int) -> None:
+        self._move("upload", to, source, nbytes, stream, to)
+
+    def download(self, to: int, source: int, nbytes: int, stream: int) -> None:
+        self._move("download", to, source, nbytes, stream, source)
+
+    def copy(self, to: int, source: int, nbytes: int, stream: int) -> None:
+        self._move("copy", to, source, nbytes, stream, to, source)
+
+    # ---- kernels ----
+
+    def load(self, cubin: Cubin, parameters: int) -> Function:
+        self._note("load", cubin=cubin, parameters=parameters)
+        return Function(self._thing("function"), cubin)
+
+    def launch(self, launch: Launch, stream: int) -> None:
+        self._run(launch, launch.words, stream)
+
+    def _run(self, launch: Launch, words: np.ndarray, stream: int) -> None:
+        cubin = launch.function.cubin
+        self._note("launch", stream, symbol=cubin.symbol, grid=launch.grid, block=launch.block, shared=cubin.shared, words=words.tolist())
+        if cubin.symbol in self.kernels:
+            self.kernels[cubin.symbol](launch.programs, words[:-TRAILING])
+
+    # ---- streams and graphs ----
+
+    def stream(self) -> Thing:
+        return self._thing("stream")
+
+    def event(self, timed: bool = False) -> Thing:
+        return self._thing("event")
+
+    def record(self, event: Thing, stream: int) -> None:
+        self._note("record", stream, event=event.handle)
+
+    def wait(self, stream: int, event: Thing) -> None:
+        self._note("wait", stream, event=event.handle)
+
+    def finish(self, event: Thing) -> None:
+        self._note("finish", event=event.handle)
+
+    def synchronize(self, stream: int) -> None:
+        self._note("synchronize", stream)
+
+    def elapsed(self, begin: Thing, end: Thing) -> float:
+        return 1.0
+
+    def graph(self) -> Thing:
+        self._note("graph")
+        return self._thing("graph")
+
+    def add(self, graph: Thing, launch: Launch | None, after: Sequence[Thing]) -> Thing:
+        if not all(node in graph.nodes for node in after):
+            raise EngineError("a node waits for one of another graph")
+        node = self._thing("node", launch, after)
+        graph.nodes.append(node)
+        self._note("node", node=node.handle, symbol=None if launch is None else launch.function.cubin.symbol, after=[n.handle for n in after])
+        return node
+
+    def instantiate(self, graph: Thing, stream: int) -> Thing:
+        self._note("instantiate", stream, nodes=len(graph.nodes))
+        return graph
+
+    def change(self, ready: Thing, node: Thing, launch: Launch) -> None:
+        self._note("change", node=node.handle, symbol=launch.function.cubin.symbol)
+        node.words = launch.words.copy()
+
+    def replay(self, ready: Thing, stream: int) -> None:
+        self._note("replay", stream, nodes=len(ready.nodes))
+        for node in ready.nodes:
+            if node.launch is not None and node.words is not None:
+                self._run(node.launch, node.words, stream)
+
+
+def seen(address: int, dtype: Any, *shape: int) -> np.ndarray:
+    """The memory behind an address of a null device, for functions that stand for kernels, and for tests."""
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    return np.ndarray(shape, dtype, (ctypes.c_uint8 * size).from_address(address))

@@ -1,0 +1,156 @@
+"""From Triton text to cubins, ahead of time and without a GPU, with a content-addressed cache of them."""
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import linecache
+import logging
+import re
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pelton.backends.cuda.bundle import Cubin
+from pelton.errors import BuildError
+from pelton.kernels.compile import store
+
+from . import workers
+from .emit import ALIGNED
+
+
+@dataclass(frozen=True)
+class Made:
+    """A cubin, and what it takes per thread: registers, and bytes of them that are spilled to memory."""
+
+    cubin: Cubin
+    registers: int
+    spilled: int
+
+
+def version() -> str:
+    """What stands for the compiler in cache keys; BuildError where it is missing."""
+    try:
+        import triton
+    except ImportError:
+        raise BuildError('building engines for CUDA needs the compiler triton: pip install "pelton[cuda]"') from None
+    return f"triton {triton.__version__}"
+
+
+def load(text: str, name: str) -> dict[str, Any]:
+    """The names that a kernel's source defines. Triton reads the source of functions again by their file, which is one in memory."""
+    file = f"<{name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}>"
+    linecache.cache[file] = (len(text), None, text.splitlines(True), file)
+    names: dict[str, Any] = {"__name__": name}
+    exec(compile(text, file, "exec"), names)
+    return names
+
+
+class Compiler:
+    """Compiles kernel sources for some architectures (80 for sm_80), remembering cubins on disk by content. `cache` None keeps them for this process only.
+
+    jobs: processes that compile side by side; 1 compiles in this one.
+    """
+
+    def __init__(self, archs: Sequence[int] = (80, 90), cache: Path | None = None, jobs: int = 2):
+        self.archs, self.jobs = tuple(archs), jobs
+        self.compiled = self.reused = 0
+        self._cache, self._salt = cache, version()
+        self._memory: dict[str, Made] = {}
+
+    def cubins(self, sources: Mapping[str, str], told: Callable[[int], None] = lambda done: None) -> dict[tuple[str, int], Made]:
+        """symbol → source to (symbol, architecture) → cubin; `told` hears how many are done."""
+        wanted = [(s, arch) for s in sources for arch in self.archs]
+        out = {w: made for w in wanted if (made := self._known(sources[w[0]], w[1])) is not None}
+        missing = [w for w in wanted if w not in out]
+        if self.jobs > 1 and len(missing) > 1:
+            with workers.pool(min(self.jobs, len(missing)), cubin_of) as submit:
+                running = {w: submit(w[0], sources[w[0]], w[1]) for w in missing}
+                for w, job in running.items():
+                    told(len(out))
+                    out[w] = self._keep(sources[w[0]], w[1], job.result())
+        else:
+            for w in missing:
+                told(len(out))
+                out[w] = self._keep(sources[w[0]], w[1], cubin_of(w[0], sources[w[0]], w[1]))
+        return {w: out[w] for w in wanted}
+
+    def _key(self, text: str, arch: int) -> str:
+        return hashlib.sha256(f"{self._salt}\nsm_{arch}\n{text}".encode()).hexdigest()
+
+    def _known(self, text: str, arch: int) -> Made | None:
+        key = self._key(text, arch)
+        if key not in self._memory and self._cache is not None:
+            try:
+                data = (self._cache / key[:2] / (key + ".cubin")).read_bytes()
+            except OSError:
+                return None
+            if hashlib.sha256(data[32:]).digest() != data[:32]:            # a damaged entry is as good as none
+                return None
+            table, _, image = data[32:].partition(b"\n")
+            told = json.loads(table)
+            self._memory[key] = Made(Cubin(image=image, **told["cubin"]), told["registers"], told["spilled"])
+            self.reused += 1
+        return self._memory.get(key)
+
+    def _keep(self, text: str, arch: int, made: Made) -> Made:
+        self.compiled += 1
+        key = self._key(text, arch)
+        self._memory[key] = made
+        if self._cache is not None:
+            told = asdict(made)
+            image = told["cubin"].pop("image")
+            data = json.dumps(told).encode() + b"\n" + image
+            store(self._cache / key[:2] / (key + ".cubin"), hashlib.sha256(data).digest() + data)
+        return made
+
+
+def compiled(symbol: str, text: str, arch: int) -> Any:
+    """What Triton makes of a source (`asm` holds its stages). BuildError where it fails, or does not keep to the options."""
+    from triton import compile, knobs
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    source = load(text, symbol)
+    types, multiples = source["SIGNATURE"], source["MULTIPLES"]
+    options = {"num_warps": source["WARPS"], "num_stages": source["STAGES"], "num_ctas": 1, "enable_fp_fusion": True}
+    attrs = {(0, i): [["tt.divisibility", ALIGNED]] for i, known in enumerate(multiples) if known}
+    said = io.StringIO()                                                   # a failing assembler prints its whole input
+    with tempfile.TemporaryDirectory(prefix="pelton-") as room, knobs.compilation.scope(), knobs.cache.scope(), contextlib.redirect_stdout(said):
+        knobs.cache.dir, knobs.compilation.always_compile, knobs.compilation.disable_line_info = room, True, True
+        try:
+            made = compile(ASTSource(source[symbol], {"a": types}, {}, attrs), target=GPUTarget("cuda", arch, 32), options=options)
+        except Exception as e:                                             # Triton raises what its passes and its assembler come upon: any kind at all
+            raise BuildError(f"compiling kernel {symbol} ({text.splitlines()[0].strip(chr(34))}) for sm_{arch} failed: {str(e).strip()[:2000]}") from e
+    kept = {name: getattr(made.metadata, name) for name in options}
+    if kept != options:
+        raise BuildError(f"triton was told to compile kernel {symbol} with {options}, and did it with {kept}")
+    return made
+
+
+def cubin_of(symbol: str, text: str, arch: int) -> Made:
+    """The cubin of a kernel for an architecture. BuildError as `compiled`."""
+    found = compiled(symbol, text, arch)
+    about, image = found.metadata, found.asm["cubin"]
+    cubin = Cubin(symbol=about.name, arch=arch, image=image, shared=about.shared, warps=about.num_warps, clusters=about.num_ctas,
+                  scratch=about.global_scratch_size, align=max(1, about.global_scratch_align))
+    return Made(cubin, *_resources(image))
+
+
+def _resources(image: bytes) -> tuple[int, int]:
+    """(registers, bytes spilled) per thread, as the tool for cubins in Triton's wheel counts them; what is spilled shows as stack."""
+    from triton import knobs
+
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(image)
+        file.flush()
+        try:
+            said = subprocess.run([knobs.nvidia.cuobjdump.path, "--dump-resource-usage", file.name], capture_output=True, text=True, check=True).stdout
+        except (OSError, subprocess.CalledProcessError) as e:
+            logging.getLogger("pelton.build").warning("registers and spills are not known: %s", e)
+            return 0, 0
+    return tuple(int(found[1]) if (found := re.search(rf"{word}:(\d+)", said)) else 0 for word in ("REG", "STACK"))  # type: ignore[return-value]

@@ -1,0 +1,93 @@
+"""Rows that are reduced to a number each, or normalised: reductions, softmax, layer and RMS norm."""
+import triton
+import triton.language as tl
+from triton.language.extra.cuda import libdevice
+
+# <tactic>
+RB = tl.constexpr(4)
+CB = tl.constexpr(256)
+# </tactic>
+INDEX = tl.constexpr(tl.int32)
+
+
+from scalars import *
+# <region>
+ROWS, COLS, ONE = tl.constexpr(64), tl.constexpr(200), tl.constexpr(True)
+WHAT, EPSILON, NEUTRAL, KIND = tl.constexpr("softmax"), tl.constexpr(1e-5), tl.constexpr(float("-inf")), tl.constexpr(tl.float32)
+
+
+@triton.jit
+def x_at(b, r, c, a):
+    return r * COLS + c
+
+
+@triton.jit
+def join(x, y):
+    return x + y
+
+
+@triton.jit
+def finish(x0, b, r, c, rows, cols, a):
+    tl.store(a[1] + r * COLS + c, x0, mask=rows & cols)
+# </region>
+
+
+@triton.jit
+def load(r, c, rows, a):
+    return tl.load(a[0] + x_at(0, r, c, a), mask=rows & (c < COLS), other=NEUTRAL).to(KIND)
+
+
+@triton.jit
+def KERNEL(a):
+    r = tl.program_id(0).to(INDEX) * RB + tl.arange(0, RB)[:, None]
+    rows, c = r < ROWS, tl.arange(0, CB)[None, :]
+    if WHAT == "reduce":
+        found = tl.full((RB, 1), NEUTRAL, KIND)
+        for start in range(0, COLS, CB):
+            found = join(found, tl.reduce(load(r, start + c, rows, a), 1, join, keep_dims=True))
+        if EPSILON != 0:
+            found = found / COLS
+        finish(found, 0, r, tl.zeros((1, 1), tl.int32), rows, tl.full((1, 1), 1, tl.int1), a)
+    elif ONE:
+        x = load(r, c, rows, a)
+        if WHAT == "softmax" or WHAT == "log_softmax":
+            x = x - tl.max(x, 1, keep_dims=True)
+            total = tl.sum(tl.exp(x), 1, keep_dims=True)
+            if WHAT == "softmax":
+                x = tl.exp(x) / total
+            else:
+                x = x - tl.log(total)
+        else:
+            if WHAT == "layer_norm":
+                x = tl.where(c < COLS, x - tl.sum(x, 1, keep_dims=True) / COLS, 0)
+            x = x / tl.sqrt(tl.sum(x * x, 1, keep_dims=True) / COLS + EPSILON)
+        finish(x, 0, r, c, rows, c < COLS, a)
+    else:
+        if WHAT == "softmax" or WHAT == "log_softmax":
+            top, total = tl.full((RB, 1), float("-inf"), KIND), tl.zeros((RB, 1), KIND)
+            for start in range(0, COLS, CB):
+                x = load(r, start + c, rows, a)
+                higher = tl.maximum(top, tl.max(x, 1, keep_dims=True))
+                base = tl.where(higher == float("-inf"), 0, higher)
+                total = total * tl.exp(top - base) + tl.sum(tl.exp(x - base), 1, keep_dims=True)
+                top = higher
+            for start in range(0, COLS, CB):
+                x = load(r, start + c, rows, a) - top
+                if WHAT == "softmax":
+                    x = tl.exp(x) / total
+                else:
+                    x = x - tl.log(total)
+                finish(x, 0, r, start + c, rows, start + c < COLS, a)
+        else:
+            mean = tl.zeros((RB, 1), KIND)
+            if WHAT == "layer_norm":
+                for start in range(0, COLS, CB):
+                    mean += tl.sum(load(r, start + c, rows, a), 1, keep_dims=True)
+                mean = mean / COLS
+            square = tl.zeros((RB, 1), KIND)
+            for start in range(0, COLS, CB):
+                x = tl.where(start + c < COLS, load(r, start + c, rows, a) - mean, 0)
+                square += tl.sum(x * x, 1, keep_dims=True)
+            scale = 1 / tl.sqrt(square / COLS + EPSILON)
+            for start in range(0, COLS, CB):
+                finish((load(r, start + c, rows, a) - mean) * scale, 0, r, start + c, rows, start + c < COLS, a)

@@ -1,0 +1,43 @@
+"""Pointwise regions, and copies between any layouts."""
+from __future__ import annotations
+
+import math
+
+from pelton.ir.graph import Value
+from pelton.kernels import pointwise
+from pelton.kernels.grid import divide
+from pelton.kernels.template import Kernel, Layouts, Tactic, Target, gpu_template
+from pelton.plan.region import Region
+
+from .emit import kernel, tail, unreadable
+
+
+def power_of_two(n: int, least: int = 1, most: int = 1 << 20) -> int:
+    """The next power of two, within bounds that are ones."""
+    return max(least, min(most, 1 << max(0, n - 1).bit_length()))
+
+
+@gpu_template
+class Pointwise(pointwise.Pointwise):
+    dynamic = True
+
+    def refuses(self, region: Region) -> str | None:
+        return super().refuses(region) or unreadable(region.body.nodes)
+
+    def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
+        return True
+
+    def tactics(self, region: Region, layouts: Layouts, target: Target):
+        grid, flat = pointwise.flattened(region, layouts)
+        rows, cols = math.prod(grid.shape[:-1]), max(1, grid.shape[-1])
+        turned = any(s[-1] not in (0, 1) for s in flat.values())           # some operand is read down its columns
+        for size, warps in ((1024, 4), (2048, 4), (512, 4), (4096, 8)):
+            cb = power_of_two(cols, 1, 64 if turned else size)
+            yield Tactic(self.name, target.isa, (("RB", power_of_two(rows, 1, size // cb)), ("CB", cb), ("WARPS", warps)))
+
+    def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
+        grid, flat = pointwise.flattened(region, layouts)
+        end = tail(region, flat, grid, (), first=0, flat=True)
+        rows, cols = math.prod(grid.shape[:-1]), grid.shape[-1]
+        return kernel("pointwise.py", region, tactic, dict(ROWS=rows, COLS=cols), end.text, end.operands,
+                      divide(rows, tactic["RB"]) * divide(cols, tactic["CB"]), layouts)

@@ -1,0 +1,105 @@
+"""Rows that are reduced to a number each, or normalised: reductions over any axes, softmax, layer and RMS norm."""
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from pelton.ir.dims import is_known
+from pelton.ir.graph import Value
+from pelton.ir.types import BOOL, DType
+from pelton.kernels.emit import Grid
+from pelton.kernels.grid import divide, tail_refusal
+from pelton.kernels.norm import scaled
+from pelton.kernels.reduce import KINDS
+from pelton.kernels.sweep import lying
+from pelton.kernels.template import Kernel, Layouts, Tactic, Target, Template, gpu_template
+from pelton.plan.layout import Order
+from pelton.plan.region import Region
+
+from .emit import computable, computed, kernel, place, tail, unreadable
+from .pointwise import power_of_two
+from .window import joining, number
+
+HELD = 4096                                    # elements of a row that registers hold; longer ones are read again
+
+
+JOINED: dict[str, tuple[str, Callable[[DType], float]]] = {
+    "sum": ("x + y", lambda dtype: 0), "prod": ("x * y", lambda dtype: 1),
+    "max": ("maximum(x, y)", lambda dtype: dtype.least), "min": ("minimum(x, y)", lambda dtype: dtype.most)}
+
+
+@gpu_template
+class Rows(Template):
+    name = "rows"
+    anchors = ("softmax", "log_softmax", "layer_norm", "rms_norm", *KINDS)
+    dynamic = True
+
+    def refuses_node(self, region: Region) -> str | None:
+        node = region.anchor
+        x = node.inputs[0].type
+        if not computable(x.dtype) or not x.dtype.is_float and node.op.name not in ("reduce_sum", "reduce_prod", "reduce_max", "reduce_min"):
+            return f"{node.op.name} of {x.dtype.value}"
+        return tail_refusal(region, node.output.type.shape) or unreadable(scaled(region)[0].tail)
+
+    def along(self, region: Region) -> tuple[int, ...]:
+        """The axes that a row runs along."""
+        node = region.anchor
+        if node.op.name in KINDS:
+            return tuple(sorted(node.attrs["axes"]))
+        axis, rank = node.attrs["axis"], node.inputs[0].type.rank
+        return (axis,) if node.op.name.endswith("softmax") else tuple(range(axis, rank))
+
+    def order(self, region: Region, value: Value, layouts: Layouts) -> Order:
+        x = region.anchor.inputs[0]
+        order = lying(x.type.shape, layouts[x])
+        if value.type.rank == x.type.rank:
+            return order
+        axes = self.along(region)
+        kept = [a for a in range(x.type.rank) if a not in axes]
+        return tuple(kept.index(a) for a in order if a in kept)
+
+    def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
+        return True
+
+    def grids(self, region: Region, layouts: Layouts) -> tuple[Grid, Grid]:
+        """(the input's grid, the output's): rows × what a row runs along. Rows come in the order in which they lie."""
+        x, y, axes = region.anchor.inputs[0], region.anchor.output, self.along(region)
+        order = lying(x.type.shape, layouts[x])
+        kept, run = tuple(a for a in order if a not in axes), tuple(a for a in order if a in axes)
+        if region.anchor.op.name.endswith("_norm"):
+            run = axes                                                     # scale and bias lie in row-major order
+        there = Grid(x.type.shape, (), kept, run)
+        if region.anchor.op.name not in KINDS:
+            return there, there
+        if y.type.rank == x.type.rank:
+            return there, Grid(y.type.shape, (), kept, axes)
+        left = [a for a in range(x.type.rank) if a not in axes]
+        return there, Grid(y.type.shape, (), tuple(left.index(a) for a in kept), ())
+
+    def tactics(self, region: Region, layouts: Layouts, target: Target):
+        there, _ = self.grids(region, layouts)
+        rows, cols = (math.prod(there.shape[a] for a in axes) for axes in (there.r, there.c))
+        across = bool(there.r) and cols != 1 and layouts[region.anchor.inputs[0]][there.c[-1]] != 1
+        for size, warps in ((1024, 4), (2048, 4), (4096, 8), (512, 2)):
+            cb = power_of_two(cols, 1, 32 if across else max(size, HELD) if cols <= HELD else size)
+            rb = power_of_two(rows, 1, max(1, size // cb))
+            while rb > 1 and divide(rows, rb) < 2 * target.threads:
+                rb //= 2
+            yield Tactic(self.name, target.isa, (("RB", rb), ("CB", cb), ("WARPS", warps)))
+
+    def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
+        node = region.anchor
+        x, op = node.inputs[0], node.op.name
+        there, grid = self.grids(region, layouts)
+        rows, cols = (math.prod(there.shape[a] for a in axes) for axes in (there.r, there.c))
+        reduces, dtype = op in KINDS, x.type.dtype
+        whole = scaled(region)[0] if op.endswith("_norm") else region
+        join, neutral = JOINED[KINDS[op]] if reduces else JOINED["max"] if op.endswith("softmax") else JOINED["sum"]
+        kind = "tl.uint8" if dtype is BOOL else computed(dtype)
+        epsilon = float(op == "reduce_mean") if reduces else node.attrs.get("epsilon", 0.0)
+        block = (f"WHAT, EPSILON = tl.constexpr({('reduce' if reduces else op)!r}), tl.constexpr({epsilon!r})\n"
+                 f"NEUTRAL, KIND = tl.constexpr({number(neutral(dtype))}), tl.constexpr({kind})\n\n\n"
+                 + place("x_at", there, layouts[x]) + joining(join))
+        end = tail(whole, layouts, grid, (whole.anchor.output,), first=1)
+        one = is_known(cols) and cols <= tactic["CB"]
+        return kernel("rows.py", region, tactic, dict(ROWS=rows, COLS=cols, ONE=one), block + end.text, (x, *end.operands), divide(rows, tactic["RB"]), layouts)

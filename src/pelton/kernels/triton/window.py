@@ -1,0 +1,132 @@
+"""Sliding windows over each channel by itself: pooling and depthwise convolution, channels-last."""
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from pelton.ir.graph import Value
+from pelton.ir.types import BF16, BOOL, F16, F32, F64
+from pelton.kernels.conv import window
+from pelton.kernels.grid import constant, divide, tail_refusal
+from pelton.kernels.template import Kernel, Layouts, Packed, Tactic, Target, Template, gpu_template
+from pelton.plan.layout import Order, channels_last, last_of
+from pelton.plan.region import Region
+
+from .emit import computable, computed, kernel, place, tail, unreadable
+from .pointwise import power_of_two
+from .product import pixels
+
+
+def number(x: float) -> str:
+    """A constant that may be infinite."""
+    return repr(x) if math.isfinite(x) else f'float("{x}")'
+
+
+def joining(expression: str) -> str:
+    """The device function that makes one element of two."""
+    return f"@triton.jit\ndef join(x, y):\n    return {expression}\n\n\n"
+
+
+def channel_filters(w: np.ndarray, out: np.ndarray) -> None:
+    """Filters [O, 1, space…] as [taps, O]."""
+    out[:] = w.reshape(w.shape[0], -1).T
+
+
+@gpu_template
+class Window(Template):
+    name = "window"
+    anchors = ("max_pool", "average_pool", "convolution")
+    dynamic = True
+
+    def refuses_node(self, region: Region) -> str | None:
+        node = region.anchor
+        x = node.inputs[0].type
+        if x.rank not in (3, 4):
+            return "not one or two spatial axes"
+        if node.op.name == "convolution":
+            w = node.inputs[1]
+            if w.type.shape[1] != 1 or not constant(region, w):
+                return "not one constant filter for each channel"
+            if node.inputs[0] in node.inputs[1:]:
+                return "the picture is its own filter"
+        if node.op.name != "max_pool" and x.dtype not in (F64, F32, F16, BF16) or not computable(x.dtype):
+            return f"{node.op.name} of {x.dtype.value}"
+        return tail_refusal(region, node.output.type.shape, 1) or unreadable(region.tail)
+
+    def order(self, region: Region, value: Value, layouts: Layouts) -> Order:
+        return channels_last(value.type.rank)
+
+    def wanted(self, region: Region, value: Value, layouts: Layouts) -> Order:
+        return last_of(channels_last(region.anchor.output.type.rank), value.type.rank)
+
+    def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
+        node = region.anchor
+        if value in node.inputs[2:] and value.type.size != 1 and layouts[value] != (1,):
+            return False
+        return value is not node.inputs[0] or value.type.shape[1] == 1 or layouts[value][1] == 1
+
+    def tactics(self, region: Region, layouts: Layouts, target: Target):
+        s = window(region)
+        for size, warps in ((1024, 4), (512, 4), (256, 2), (2048, 4)):
+            bn = power_of_two(s.oc, 1, 64)
+            yield Tactic(self.name, target.isa, (("BM", max(1, size // bn)), ("BN", bn), ("WARPS", warps)))
+
+    def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
+        node, s = region.anchor, window(region)
+        x, attrs, kind = node.inputs[0], node.attrs, node.op.name
+        spatial, weights = x.type.rank - 2, tuple[Packed, ...]()
+        if kind == "convolution":
+            w, bias = node.inputs[1:]
+            array = region.body.constants[w]
+            weights = (Packed((w,), "channels", (s.kh * s.kw, s.oc), lambda out: channel_filters(array, out), w.type.dtype),)
+            counted: tuple[int, ...] = (0, 0, 0, 0)
+        else:
+            bias = None
+            pads = (0, *attrs["pads"][:1], 0, *attrs["pads"][1:]) if spatial == 1 else attrs["pads"]
+            counted = pads if attrs.get("count_include_pad") else (0, 0, 0, 0)
+        block = f"NEUTRAL = tl.constexpr({number(x.type.dtype.least) if kind == 'max_pool' else '0.0'})\n"
+        block += f"KIND = tl.constexpr({'tl.uint8' if x.type.dtype is BOOL else computed(x.type.dtype)})\n\n\n"
+        block += joining("maximum(x, y)" if kind == "max_pool" else "x + y")
+        sizes = dict(CHANNELS=s.oc, EACH=s.oc // s.c, W_STEP=s.oc, XC=layouts[x][1], FIRST_ROW=-counted[0], FIRST_COLUMN=-counted[1],
+                     END_ROW=s.h + counted[2], END_COLUMN=s.w + counted[3], MEANS=kind == "average_pool", FILTERED=kind == "convolution", **s.sizes(layouts[x]))
+        end = tail(region, layouts, pixels(node.output.type.shape), (node.output,), first=1 + len(weights), add=bias)
+        return kernel("window.py", region, tactic, sizes, block + end.text, (x, *weights, *end.operands),
+                      divide(s.n * s.oh * s.ow, tactic["BM"]) * divide(s.oc, tactic["BN"]), layouts)
+
+
+@gpu_template
+class LocalResponse(Template):
+    name = "lrn"
+    anchors = ("lrn",)
+    dynamic = True
+
+    def refuses_node(self, region: Region) -> str | None:
+        node = region.anchor
+        if node.output.type.dtype not in (F32, F16, BF16):
+            return f"not in {node.output.type.dtype.value}"
+        return tail_refusal(region, node.output.type.shape, 1) or unreadable(region.tail)
+
+    def order(self, region: Region, value: Value, layouts: Layouts) -> Order:
+        return channels_last(value.type.rank)
+
+    def wanted(self, region: Region, value: Value, layouts: Layouts) -> Order:
+        return last_of(channels_last(region.anchor.output.type.rank), value.type.rank)
+
+    def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
+        return True
+
+    def tactics(self, region: Region, layouts: Layouts, target: Target):
+        for size, warps in ((1024, 4), (512, 4)):
+            cb = power_of_two(region.anchor.output.type.shape[1], 1, 64)
+            yield Tactic(self.name, target.isa, (("RB", size // cb), ("CB", cb), ("WARPS", warps)))
+
+    def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
+        node, attrs = region.anchor, region.anchor.attrs
+        x, grid = node.inputs[0], pixels(node.output.type.shape)
+        rows, cols = x.type.size // x.type.shape[1], x.type.shape[1]
+        block = (f"SIZE, BEFORE = tl.constexpr({attrs['size']}), tl.constexpr({(attrs['size'] - 1) // 2})\n"
+                 f"SCALE, BETA, BIAS = (tl.constexpr(x) for x in ({attrs['alpha'] / attrs['size']!r}, {attrs['beta']!r}, {attrs['bias']!r}))\n\n\n")
+        end = tail(region, layouts, grid, (node.output,), first=1)
+        return kernel("lrn.py", region, tactic, dict(ROWS=rows, COLS=cols, XC=layouts[x][1]), block + place("x_at", grid, layouts[x]) + end.text,
+                      (x, *end.operands), divide(rows, tactic["RB"]) * divide(cols, tactic["CB"]), layouts)

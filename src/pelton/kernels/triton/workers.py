@@ -1,0 +1,73 @@
+"""Processes that compile side by side. They are commands of their own, so that they never run the user's main module again, as those of multiprocessing do."""
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from queue import SimpleQueue
+from typing import Any
+
+from pelton.errors import BuildError
+
+
+@contextmanager
+def pool(count: int, work: Callable[..., Any]) -> Iterator[Callable[..., Future]]:
+    """A function that hands arguments to the next free one of so many processes, each of which does `work`, a function of a module. They end with the block."""
+    started: list[subprocess.Popen] = []
+    free: SimpleQueue[subprocess.Popen] = SimpleQueue()
+    paths = os.pathsep.join(p for p in sys.path if p)
+    command = [sys.executable, "-m", "pelton.kernels.triton.workers", work.__module__, work.__name__]
+
+    def ask(*arguments: Any) -> Any:
+        process = free.get()
+        try:
+            pickle.dump(arguments, process.stdin)
+            process.stdin.flush()
+            found = pickle.load(process.stdout)
+        except (OSError, EOFError, pickle.UnpicklingError):
+            raise BuildError(f"a process that compiles kernels ended (status {process.wait()}) while it had {arguments[0]}") from None
+        finally:
+            free.put(process)
+        if isinstance(found, BuildError):
+            raise found
+        return found
+
+    threads = ThreadPoolExecutor(count)
+    try:
+        for _ in range(count):
+            started.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": paths}))
+            free.put(started[-1])
+        yield lambda *arguments: threads.submit(ask, *arguments)
+    finally:
+        for process in started:
+            process.kill()
+        threads.shutdown(cancel_futures=True)
+        for process in started:
+            with suppress(OSError), process:                     # what was not read yet cannot be written any more
+                pass
+
+
+def serve(work: Callable[..., Any]) -> None:
+    """Answers with what `work` makes of the arguments that come in, until no more do. What it prints goes where errors go."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    while True:
+        try:
+            arguments = pickle.load(sys.stdin.buffer)
+        except EOFError:
+            return
+        try:
+            found = work(*arguments)
+        except BuildError as e:
+            found = e
+        pickle.dump(found, answers)
+        answers.flush()
+
+
+if __name__ == "__main__":
+    serve(getattr(import_module(sys.argv[1]), sys.argv[2]))

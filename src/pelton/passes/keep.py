@@ -1,0 +1,52 @@
+"""A program of f32 with its values kept in a narrower float: weights and what lies between nodes; inputs and outputs stay as they are."""
+from __future__ import annotations
+
+import numpy as np
+
+from pelton.ir.graph import Builder, Graph, Node, Value, live
+from pelton.ir.types import F32, DType
+from pelton.ops import get
+
+
+def keep(graph: Graph, dtype: DType) -> Graph:
+    """The same program with every f32 value as `dtype`, cast on its way in and out. What an op cannot be in `dtype` stays in f32, between two casts.
+
+    Kernels compute in f32 whatever values are kept in, so only what is written to memory is rounded. Constants past the largest number become that number.
+    """
+    b = Builder(graph.name)
+    kept: dict[Value, Value] = {}
+    for v in graph.inputs:
+        kept[v] = b.input(v.type, v.name)
+    for v, array in graph.constants.items():
+        kept[v] = b.constant(_narrowed(array, dtype) if v.type.dtype is F32 else array, v.name)
+
+    def cast(v: Value, to: DType) -> Value:
+        return v if v.type.dtype is to else b.emit(get("cast"), (v,), {"to": to}, names=[v.name])[0]
+
+    def emit(node: Node, to: DType) -> tuple[Value, ...] | None:
+        """The node with what was f32 as `to`; None where it cannot be so."""
+        attrs = {k: to if a is F32 else a for k, a in node.attrs.items()}
+        types = tuple(v.type.with_dtype(to) if v.type.dtype is F32 else v.type for v in node.inputs)
+        wanted = tuple(v.type.with_dtype(to) if v.type.dtype is F32 else v.type for v in node.outputs)
+        try:
+            if node.op.infer_types(types, attrs) != wanted:
+                return None
+        except (TypeError, ValueError):
+            return None
+        inputs = [cast(kept[v], t.dtype) for v, t in zip(node.inputs, types)]
+        return b.emit(node.op, inputs, attrs, names=[v.name for v in node.outputs], node_name=node.name)
+
+    for node in graph.nodes:
+        made = emit(node, dtype) or emit(node, F32)
+        if made is None:
+            raise AssertionError(f"{node.op.name} cannot be what it was")
+        kept.update(zip(node.outputs, made))
+    outputs = [cast(kept[v], v.type.dtype) for v in graph.outputs]
+    return live(b.graph(outputs))
+
+
+def _narrowed(array: np.ndarray, dtype: DType) -> np.ndarray:
+    if dtype is DType.F16:
+        largest = float(np.finfo(np.float16).max)
+        array = np.where(np.isfinite(array), np.clip(array, -largest, largest), array)
+    return array.astype(dtype.numpy)

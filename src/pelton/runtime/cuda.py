@@ -1,0 +1,73 @@
+"""Engines on NVIDIA GPUs: code loaded and weights uploaded once, for all contexts."""
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+
+from pelton.backends.cuda.bundle import Cubin, unpack
+from pelton.backends.cuda.device import TRAILING, Device, Function, Memory
+from pelton.backends.cuda.driver import device as gpu
+from pelton.backends.cuda.machine import chosen
+from pelton.engine import engine as plain_engine
+from pelton.engine.check import check
+from pelton.errors import EngineError
+
+from .context import Context
+from .engine import Engine
+from .machine import check_machine
+
+
+class CudaEngine(Engine):
+    """An `Engine` whose kernels run on a GPU: at once where one is given, else from `start` or the first context on. Until then it can be looked at and saved
+    where there is none."""
+
+    device: Device
+    weights: Memory
+
+    def __init__(self, plain: plain_engine.Engine, device: int | Device | None = None):
+        check(plain)
+        check_machine(plain.name, plain.target)
+        self.bundle = unpack(plain.code) if plain.code else {}
+        self._set_out(plain)
+        self._starting = threading.Lock()
+        self._started = False
+        self._start()
+        if device is not None:
+            self.start(device)
+
+    def start(self, device: int | Device = 0) -> CudaEngine:
+        """Loads code and weights onto a GPU, unless that has been done: its number, or something that does what one does. EngineError, saying what is missing,
+        where there is none or it does not fit."""
+        with self._starting:
+            if self._started:
+                return self
+            self.device = gpu(device) if isinstance(device, int) else device
+            cubins = chosen(self.name, self.bundle, self.device.arch, self.device.name) if self.bundle else {}
+            with self.device:
+                self.functions = self._load(cubins)              # type: ignore[assignment]
+                self.weights = self.device.allocate(self.constants.nbytes, f"engine {self.name!r}, for its weights,")
+                if self.constants.nbytes:
+                    stream = self.device.stream()
+                    self.device.upload(self.weights.address, self.constants.__array_interface__["data"][0], self.constants.nbytes, stream.handle)
+                    self.device.synchronize(stream.handle)
+            self._started = True
+        return self
+
+    def _load(self, cubins: Mapping[str, Cubin]) -> list[Function | None]:
+        """The function of each step; None for those of the CPU."""
+        loaded: dict[str, tuple[Function, int]] = {}
+        for step in self.steps:
+            parameters = len(step.args) + len(step.dims) + TRAILING
+            if step.symbol and step.symbol not in loaded:
+                if step.symbol not in cubins:
+                    raise EngineError(f"the engine's code has no kernel {step.symbol!r} for sm_{self.device.arch}; the engine is damaged, build it again")
+                loaded[step.symbol] = self.device.load(cubins[step.symbol], parameters), parameters
+            if step.symbol and loaded[step.symbol][1] != parameters:
+                raise EngineError(f"step {step.name!r} gives kernel {step.symbol!r} {parameters} parameters, another step {loaded[step.symbol][1]}; "
+                                  "the engine is damaged, build it again")
+        return [loaded[s.symbol][0] if s.symbol else None for s in self.steps]
+
+    def context(self, threads: int | None = None) -> Context:
+        """A context of its own memory, for one run at a time; the weights are everybody's. The number of threads plays no part."""
+        from .cuda_context import CudaContext  # which imports what this file says
+        return CudaContext(self.start())

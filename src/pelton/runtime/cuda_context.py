@@ -1,0 +1,290 @@
+"""A CUDA engine's working memory on the GPU, and its runs: waited for or not, on arrays of the CPU or of the GPU."""
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pelton.backends.cuda.device import Memory
+from pelton.engine.engine import Port, Step
+from pelton.errors import InputError
+
+from .arrays import check_out, fit, refuse_out, refuse_shared
+from .context import REMEMBERED, Context, survives_fork
+from .cuda_prepared import CudaPrepared, room
+from .device_arrays import ALIGN, DeviceArray, Foreign, taken
+
+if TYPE_CHECKING:
+    from .cuda import CudaEngine
+
+PIECE = 4 << 20                                # bytes of an input that go to the GPU at a time: enough for its full rate
+
+
+@dataclass(frozen=True, eq=False)
+class Bound:
+    """A run that can begin: its inputs are in place, or on their way on its stream. `targets`: the caller's places for outputs, by port."""
+
+    ready: CudaPrepared
+    inputs: Mapping[str, Any]
+    targets: Mapping[int, np.ndarray | Foreign]
+
+    @property
+    def outputs(self) -> list[tuple[int, Port]]:
+        return list(enumerate(self.ready.outputs, len(self.ready.inputs)))
+
+
+class CudaContext(Context):
+    """Runs an engine in GPU memory of its own, as one graph for each shape (several, where steps of the CPU come between).
+
+    Inputs are numpy arrays, or arrays of any library that lie on the engine's GPU and can be had by DLPack or `__cuda_array_interface__`; these are read where
+    they lie. What `out` gives is written where it lies, be it numpy's or on the GPU.
+    """
+
+    def __init__(self, engine: CudaEngine):
+        self.engine: CudaEngine = engine
+        self.threads, self.remembered = 1, REMEMBERED
+        self._names, self._output_names = ({p.name for p in ports} for ports in (engine.inputs, engine.outputs))
+        self._known: OrderedDict[tuple, CudaPrepared] = OrderedDict()        # type: ignore[assignment]
+        self._memory: Memory | None = None
+        self._staging: Memory | None = None
+        self._held: Bound | None = None                          # what the last run reads and writes, until the next
+        self._lock = threading.Lock()
+        with engine.device as device:
+            self._own = device.stream()
+            self._done, self._uploaded = device.event(), device.event()      # the last run; its copies out of the staging memory
+            self._only: CudaPrepared | None = None if engine.symbols else self._prepare({})     # type: ignore[assignment]
+        survives_fork(self)
+
+    @property
+    def stream(self) -> int:
+        """The stream of its own, as other libraries know it by its number."""
+        return self._own.handle
+
+    @staticmethod
+    def _fit(port: Port, given: Any) -> Any:
+        if isinstance(given, Foreign):
+            raise InputError(f"input {port.name!r} needs {port}, given shape {list(given.shape)}")
+        return fit(port, given)
+
+    def _prepare(self, values: Mapping[str, int]) -> CudaPrepared:           # type: ignore[override]
+        engine, device = self.engine, self.engine.device
+        filled = engine.sheet.fill(values)
+        needed = room(engine, filled)
+        if self._memory is None or needed.nbytes > self._memory.nbytes:
+            had, self._memory = (self._memory.nbytes if self._memory else 0), None
+            self._known.clear()                                  # they point into the old one
+            grown = min(2 * had, device.free_memory() // 2)      # what grows step by step should not come here at each
+            self._memory = device.allocate(max(needed.nbytes, grown), f"engine {engine.name!r}, for a context,")
+        return CudaPrepared(engine, values, filled, needed, self._memory, self.stream)
+
+    # ---- runs ----
+
+    def run(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Outputs by name, when they are there: fresh numpy arrays, or those that `out` gives for some or all of them, of the CPU or the GPU."""
+        with self._lock, self.engine.device as device:
+            bound = self._bound(inputs, out, self.stream)
+            bound.ready.run(self.stream)
+            self._deliver(bound, self.stream)
+            device.record(self._done, self.stream)
+            return self._fetched(bound, out)
+
+    def run_async(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None, stream: int | None = None) -> dict[str, Any]:
+        """Puts a run on a stream, the context's own unless another is given (`torch.cuda.current_stream().cuda_stream`), and does not wait for it.
+
+        Outputs by name: arrays of the GPU that `out` gives, or `DeviceArray`s in memory of the context, which its next run overwrites. Arrays of the GPU
+        must stay as they are until the run is over. A context's runs come one after the other, also on different streams. Engines with steps of the CPU wait
+        for these, and numpy inputs wait for the copies of the run before.
+        """
+        with self._lock, self.engine.device as device:
+            at = self.stream if stream is None else int(stream)
+            for name, given in (out or {}).items() if isinstance(out, Mapping) else ():
+                if isinstance(given, np.ndarray):
+                    raise InputError(f"out[{name!r}] is a numpy array, which only `run` fills; run_async takes arrays of the GPU, or leave it out")
+            bound = self._bound(inputs, out, at)
+            bound.ready.run(at)
+            self._deliver(bound, at)
+            device.record(self._done, at)
+            self._held = bound
+            ready, results = bound.ready, dict[str, Any]()
+            for k, port in bound.outputs:
+                if port.dtype == "string":
+                    results[port.name] = ready.strings[k]
+                elif k in bound.targets:
+                    results[port.name] = (out or {})[port.name]
+                else:
+                    results[port.name] = DeviceArray(port, ready.places[k], (self._memory, self._own), device, at)
+            return results
+
+    def prepare(self, shapes: Mapping[str, Sequence[int]]) -> None:
+        with self.engine.device:
+            super().prepare(shapes)
+
+    def synchronize(self) -> None:
+        """Waits until all runs of this context are over."""
+        with self._lock, self.engine.device as device:
+            device.finish(self._done)
+            self._held = None
+
+    def profile(self, inputs: Mapping[str, Any]) -> list[tuple[Step, int]]:
+        """Every step with the nanoseconds it took on the GPU (of the CPU's: until what it wrote was back), in a run in which no two steps overlap."""
+        with self._lock, self.engine.device as device:
+            ready = self._bound(inputs, None, self.stream).ready
+            marks = [device.event(timed=True) for _ in range(len(ready.launches) + 1)]
+            device.record(marks[0], self.stream)
+            for i in range(len(ready.launches)):
+                self._step(ready, i)
+                device.record(marks[i + 1], self.stream)
+            device.synchronize(self.stream)
+            times = [round(device.elapsed(begin, end)) for begin, end in zip(marks, marks[1:])]
+            return list(zip(ready.plain.steps, times))
+
+    def watch(self, inputs: Mapping[str, Any], see: Callable[[int, Any], None]) -> dict[str, Any]:
+        with self._lock, self.engine.device:
+            bound = self._bound(inputs, None, self.stream)
+            ready = bound.ready
+            see(0, ready)
+            for i in range(len(ready.launches)):
+                self._step(ready, i)
+                see(i + 1, ready)
+            return self._fetched(bound, None)
+
+    def _step(self, ready: CudaPrepared, i: int) -> None:
+        launch = ready.launches[i]
+        if i in ready.host:
+            ready.run_host(ready.host[i], self.stream)
+        elif launch is not None:
+            self.engine.device.launch(launch, self.stream)
+
+    # ---- arrays ----
+
+    def _bound(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None, stream: int) -> Bound:
+        """Puts all that comes before the steps of a run on the stream, behind the run before."""
+        device = self.engine.device
+        if out is not None and (not isinstance(out, Mapping) or not out.keys() <= self._output_names):
+            check_out(self.engine.outputs, out)
+        if isinstance(inputs, Mapping):
+            inputs = {name: taken(value, f"input {name!r}", stream) for name, value in inputs.items()}
+        ready: CudaPrepared = self._for(inputs)                  # type: ignore[assignment]
+        ready.strings.clear()
+        targets, pointers = dict[int, np.ndarray | Foreign](), list(ready.places)
+        for k, port in enumerate(ready.outputs, len(ready.inputs)):
+            if port.dtype == "string":
+                ready.strings[k] = np.full(port.shape, "", object)
+            if out and port.name in out:
+                targets[k] = target = self._target(port, out[port.name], stream)
+                if isinstance(target, Foreign) and target.address % ALIGN == 0 and port.nbytes:
+                    pointers[k] = target.address
+        arrays = {}
+        device.wait(stream, self._done)
+        for k, port in enumerate(ready.inputs):
+            given = inputs[port.name]
+            if isinstance(given, Foreign):
+                given.check(port, f"input {port.name!r}", device)
+                pointers[k] = self._borrowed(given, port, ready.places[k], stream)
+            elif port.dtype == "string":
+                ready.strings[k] = fit(port, given)
+            else:
+                arrays[k] = fit(port, given)
+        self._refuse_overlaps(ready, pointers, targets)
+        self._send(ready, {k: array for k, array in arrays.items() if array.nbytes}, stream)
+        ready.point(pointers)
+        return Bound(ready, inputs, targets)
+
+    def _send(self, ready: CudaPrepared, arrays: Mapping[int, np.ndarray], stream: int) -> None:
+        """Copies inputs to the GPU by way of pinned memory, a piece on its way while the next is put there. Those of the run before must have left it."""
+        device = self.engine.device
+        if arrays:
+            device.finish(self._uploaded)
+            for k, array in arrays.items():
+                place, data = self._staged(ready, k), array.reshape(-1).view(np.uint8)
+                address = place.__array_interface__["data"][0]
+                for at in range(0, array.nbytes, PIECE):
+                    piece = data[at:at + PIECE]
+                    place[at:at + PIECE] = piece
+                    device.upload(ready.places[k] + at, address + at, piece.nbytes, stream)
+            device.record(self._uploaded, stream)
+
+    def _staged(self, ready: CudaPrepared, k: int) -> np.ndarray:
+        """The place of a port in pinned memory, whose pieces lie as in the GPU's."""
+        if self._staging is None or self._staging.nbytes < ready.room.staged:
+            self._staging = self.engine.device.pinned(ready.room.staged, f"engine {self.engine.name!r}, for a context,")
+        start = ready.room.ports[k] - ready.room.ports[0]
+        return self._staging.bytes[start:start + ready.nbytes[k]]        # type: ignore[index]
+
+    def _borrowed(self, given: Foreign, port: Port, place: int, stream: int) -> int:
+        """Where an array of the GPU is read: where it lies, or copied to our place where kernels could not load from there."""
+        device = self.engine.device
+        self._follow(given, stream)
+        if not port.nbytes:
+            return place
+        if given.address % ALIGN:
+            device.copy(place, given.address, port.nbytes, stream)
+            return place
+        return given.address
+
+    def _follow(self, given: Foreign, stream: int) -> None:
+        """What comes on our stream waits for what is on theirs."""
+        if given.stream is not None:
+            filled = self.engine.device.event()
+            self.engine.device.record(filled, given.stream)
+            self.engine.device.wait(stream, filled)
+
+    def _target(self, port: Port, given: Any, stream: int) -> np.ndarray | Foreign:
+        """An array that `out` gives for an output; InputError where results cannot be written there."""
+        if isinstance(given, (np.ndarray, np.generic)):
+            if type(given) is not np.ndarray or given.dtype != port.numpy_dtype or given.shape != port.shape or not (
+                    given.flags.writeable and given.flags.c_contiguous and given.flags.aligned):
+                refuse_out(port, given)
+            return given
+        found = taken(given, f"out[{port.name!r}]", stream)
+        if not isinstance(found, Foreign):
+            refuse_out(port, given)
+        found.check(port, f"out[{port.name!r}]", self.engine.device)
+        if not found.writable:
+            raise InputError(f"out[{port.name!r}] needs {port} that can be written, given one that is not")
+        self._follow(found, stream)
+        return found
+
+    def _refuse_overlaps(self, ready: CudaPrepared, pointers: list[int], targets: Mapping[int, np.ndarray | Foreign]) -> None:
+        """InputError where an output on the GPU has memory in common with an input or with another output."""
+        spans = [(at, at + nbytes) for at, nbytes in zip(pointers, ready.nbytes)]
+        for one in targets:
+            start, end = spans[one]
+            for other, (begin, last) in enumerate(spans):
+                if other != one and max(start, begin) < min(end, last):
+                    refuse_shared(self.engine.inputs, self.engine.outputs, one, other)
+
+    def _deliver(self, bound: Bound, stream: int) -> None:
+        """Copies the outputs for which the caller gave places on the GPU that kernels could not write to."""
+        for k, target in bound.targets.items():
+            if isinstance(target, Foreign) and bound.ready.pointers[k] != target.address and 0 not in target.shape:
+                self.engine.device.copy(target.address, bound.ready.places[k], bound.ready.nbytes[k], stream)
+
+    def _fetched(self, bound: Bound, out: Mapping[str, Any] | None) -> dict[str, Any]:
+        """The outputs by name, those that are numpy's copied from the GPU; waits until all is there."""
+        device, ready = self.engine.device, bound.ready
+        results, staged = dict[str, Any](), []
+        for k, port in bound.outputs:
+            target = bound.targets.get(k)
+            if isinstance(target, Foreign):
+                results[port.name] = (out or {})[port.name]
+                continue
+            if port.dtype == "string":
+                results[port.name] = ready.strings[k]
+                if target is not None:
+                    target[...] = ready.strings[k]
+                    results[port.name] = target
+                continue
+            results[port.name] = array = np.empty(port.shape, port.numpy_dtype) if target is None else target
+            if array.nbytes:
+                staged.append((array, self._staged(ready, k)))
+                device.download(staged[-1][1].__array_interface__["data"][0], ready.places[k], array.nbytes, self.stream)
+        device.synchronize(self.stream)
+        for array, place in staged:
+            array.reshape(-1).view(np.uint8)[:] = place
+        self._held = None
+        return results

@@ -1,0 +1,225 @@
+"""A CUDA engine made ready for one set of sizes: where everything lies on the GPU, its launches, and the graphs that replay them."""
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pelton.backends.cuda.device import ALIGN, TRAILING, Launch, Memory
+from pelton.engine import engine as plain_engine
+from pelton.engine import sizes
+from pelton.engine.check import check
+from pelton.engine.engine import SIZES, Step, numpy_dtype
+from pelton.engine.sheet import Filled
+from pelton.errors import EngineError
+
+from .host import HostStep
+
+if TYPE_CHECKING:
+    from .cuda import CudaEngine
+
+MOST_BLOCKS = (1 << 31) - 1                    # along the first axis of a grid
+
+
+def up(nbytes: int, to: int = ALIGN) -> int:
+    return -(-nbytes // to) * to
+
+
+@dataclass(frozen=True)
+class Room:
+    """One piece of memory: the arena, a place for each port (those of strings have none), and from `scratch` on, that of each step's kernel.
+    Kernels of one wave may run at once, so that theirs lie beside each other."""
+
+    ports: tuple[int, ...]
+    staged: int                                # bytes of all ports
+    scratch: tuple[int, ...]
+    nbytes: int
+
+
+def room(engine: CudaEngine, filled: Filled) -> Room:
+    """What a context needs for one set of sizes."""
+    ports, at = [], up(filled.arena)
+    for port in (*filled.inputs, *filled.outputs):
+        ports.append(at)
+        at += up(port.nbytes) if port.dtype != "string" else 0
+    scratch, most = [0] * len(filled.tiles), at
+    for _, steps in groupby(range(len(filled.tiles)), key=lambda i: engine.plain.steps[i].wave):
+        end = at
+        for i in steps:
+            function = engine.functions[i]
+            blocks = int(filled.tiles[i]) * (function.cubin.clusters if function else 0)
+            if blocks > MOST_BLOCKS:
+                raise EngineError(f"step {engine.plain.steps[i].name!r} would run {blocks} blocks, a grid has {MOST_BLOCKS} at most; use smaller inputs")
+            if function and function.cubin.scratch:
+                scratch[i] = up(end, max(ALIGN, function.cubin.align))
+                end = scratch[i] + blocks * function.cubin.scratch
+        most = max(most, end)
+    return Room(tuple(ports), at - up(filled.arena), tuple(scratch), up(most))
+
+
+@dataclass(frozen=True, eq=False)
+class Segment:
+    """Steps between host steps, as one graph: its nodes by step."""
+
+    ready: Any
+    nodes: Mapping[int, Any]
+
+
+class CudaPrepared:
+    """The graphs and host steps of an engine for one set of sizes, over `memory`, which is laid out as `room` says. Inputs and outputs lie where `point`
+    said last, at first in their places there."""
+
+    def __init__(self, engine: CudaEngine, values: Mapping[str, int], filled: Filled, room: Room, memory: Memory, stream: int):
+        self.engine, self.values, self.filled, self.room, self.held = engine, values, filled, room, memory
+        self.inputs, self.outputs, self.stream = filled.inputs, filled.outputs, stream
+        self.host = engine.host_steps(self.plain, values) if engine.host and values else engine.host
+        self.made: dict[int, np.ndarray] = {**engine.texts}      # buffers of the CPU; sizes and counts are on the GPU, too
+        self.strings: dict[int, np.ndarray] = {}                 # port → the caller's strings, during a run
+        self.nbytes = [p.nbytes if p.dtype != "string" else 0 for p in (*filled.inputs, *filled.outputs)]
+        self.places = [memory.address + at for at in room.ports]
+        self.pointers = list(self.places)
+        sheet = engine.sheet
+        self.starts = filled.starts + np.where(sheet.in_arena, memory.address, np.where(sheet.constant, engine.weights.address, 0))
+        self._tables = self._make_tables()
+        for i, b in enumerate(engine.plain.buffers):
+            if b.kind in ("input", "output"):
+                self.starts[i] = self.pointers[self.port(b)]
+        self._lay_words()
+        self.launches = [self._launch(i, step) for i, step in enumerate(engine.plain.steps)]
+        self.parts: list[Segment | HostStep] = list(self._cut())
+
+    @cached_property
+    def plain(self) -> plain_engine.Engine:
+        """The engine with numbers everywhere."""
+        plain = sizes.at(self.engine.plain, self.values)
+        if plain is not self.engine.plain:
+            check(plain)
+        return plain
+
+    def port(self, buffer: plain_engine.Buffer) -> int:
+        """Its number among all ports, inputs first."""
+        return int(buffer.offset) + (len(self.inputs) if buffer.kind == "output" else 0)
+
+    def _make_tables(self) -> Memory | None:
+        """Sizes and counts, which only this set of sizes has, on the GPU; strings, where only host steps come."""
+        engine, at, places = self.engine, 0, {}
+        for i in engine.made:
+            b, size = engine.plain.buffers[i], int(self.filled.bytes[i])
+            if b.kind == "strings":
+                self.made[i] = np.full(size // SIZES["string"], "", object)
+                continue
+            self.made[i] = self.filled.values[i] if b.kind == "sizes" else np.arange(size // SIZES[b.dtype]).astype(numpy_dtype(b.dtype))
+            places[i], at = at, at + up(size)
+        if not at:
+            return None
+        memory = engine.device.allocate(at, f"engine {engine.name!r}, for its sizes,")
+        for i, place in places.items():
+            array = np.ascontiguousarray(self.made[i])
+            self.starts[i] = memory.address + place
+            engine.device.upload(memory.address + place, array.__array_interface__["data"][0], array.nbytes, self.stream)
+        engine.device.synchronize(self.stream)                   # the arrays need not stay
+        return memory
+
+    def _lay_words(self) -> None:
+        """The parameters of all kernels one after the other, with the trailing pointers of each."""
+        sheet, filled = self.engine.sheet, self.filled
+        counts = np.diff(sheet.first)
+        self._first = sheet.first[:-1] + TRAILING * np.arange(len(counts))
+        lies = np.arange(len(filled.words)) + TRAILING * np.repeat(np.arange(len(counts)), counts)
+        self._words = np.zeros(len(filled.words) + TRAILING * len(counts), np.int64)
+        self._words[lies] = filled.words
+        self._words[lies[sheet.pointers]] += self.starts[sheet.operands]
+        self._words[self._first + counts] = [self.held.address + at if at else 0 for at in self.room.scratch]
+        self._ported, self._ports, self._offsets = lies[sheet.ported], sheet.ports, filled.words[sheet.ported]
+        self._step_of = np.searchsorted(self._first, self._ported, "right") - 1
+
+    def _launch(self, i: int, step: Step) -> Launch | None:
+        function, programs = self.engine.functions[i], int(self.filled.tiles[i])
+        if function is None or not programs:
+            return None
+        end = self._first[i + 1] if i + 1 < len(self._first) else len(self._words)
+        return Launch(function, programs, self._words[self._first[i]:end])
+
+    def _cut(self) -> Iterator[Segment | HostStep]:
+        for hosted, steps in groupby(range(len(self.launches)), key=lambda i: i in self.host):
+            if hosted:
+                yield from (self.host[i] for i in steps)
+            else:
+                found = [i for i in steps if self.launches[i] is not None]
+                if found:
+                    yield self._segment(found)
+
+    def _segment(self, steps: Sequence[int]) -> Segment:
+        """A graph in which each step waits for all of the wave before."""
+        device = self.engine.device
+        graph, nodes = device.graph(), {}
+        before: list[Any] = []
+        for _, wave in groupby(steps, key=lambda i: self.engine.plain.steps[i].wave):
+            at_once = list(wave)
+            if len(before) > 1 and len(at_once) > 1:
+                before = [device.add(graph, None, before)]       # n + m edges instead of n · m
+            for i in at_once:
+                nodes[i] = device.add(graph, self.launches[i], before)
+            before = [nodes[i] for i in at_once]
+        return Segment(device.instantiate(graph, self.stream), nodes)
+
+    def point(self, pointers: Sequence[int]) -> None:
+        """Where inputs and outputs lie from now on."""
+        changed = [k for k, (old, new) in enumerate(zip(self.pointers, pointers)) if old != new]
+        if not changed:
+            return
+        self.pointers = list(pointers)
+        for i, b in enumerate(self.engine.plain.buffers):
+            if b.kind in ("input", "output"):
+                self.starts[i] = pointers[self.port(b)]
+        which = np.isin(self._ports, changed)
+        self._words[self._ported[which]] = np.array(pointers, np.int64)[self._ports[which]] + self._offsets[which]
+        concerned = set(self._step_of[which].tolist())
+        for part in self.parts:
+            if isinstance(part, Segment):
+                for i in concerned & part.nodes.keys():
+                    self.engine.device.change(part.ready, part.nodes[i], self.launches[i])
+
+    def run(self, stream: int) -> None:
+        """All steps, on this stream. Nothing waits for the GPU, unless there are host steps."""
+        for part in self.parts:
+            if isinstance(part, Segment):
+                self.engine.device.replay(part.ready, stream)
+            else:
+                self.run_host(part, stream)
+
+    def run_host(self, step: HostStep, stream: int) -> None:
+        """A step of the CPU: what it reads and writes comes from the GPU, what it wrote goes back."""
+        known: dict[int, np.ndarray] = {}
+
+        def memory(buffer: int) -> np.ndarray:
+            if buffer not in known:
+                known[buffer] = self.memory(buffer, stream)
+            return known[buffer]
+        step.run(memory)
+        device = self.engine.device
+        for buffer in {t.slice.buffer for t in step.step.outputs}:
+            array = memory(buffer)
+            if not array.dtype.hasobject and array.nbytes:
+                device.upload(int(self.starts[buffer]), array.__array_interface__["data"][0], array.nbytes, stream)
+        device.synchronize(stream)                               # the arrays need not stay
+
+    def memory(self, buffer: int, stream: int | None = None) -> np.ndarray:
+        """A buffer's bytes, or strings, as they are when the stream has come so far."""
+        b = self.engine.plain.buffers[buffer]
+        if b.kind in ("input", "output") and self.port(b) in self.strings:
+            return self.strings[self.port(b)].reshape(-1)
+        if buffer in self.made:
+            return self.made[buffer] if self.made[buffer].dtype.hasobject else self.made[buffer].view(np.uint8)
+        nbytes = int(self.filled.bytes[buffer])
+        if b.kind in ("constant", "table"):
+            return self.engine.constants[int(b.offset):int(b.offset) + nbytes]
+        array, stream = np.empty(nbytes, np.uint8), self.stream if stream is None else stream
+        if nbytes:
+            self.engine.device.download(array.__array_interface__["data"][0], int(self.starts[buffer]), nbytes, stream)
+        self.engine.device.synchronize(stream)
+        return array

@@ -1,0 +1,141 @@
+/* A driver without a GPU, for tests of the binding: memory is the CPU's, two kernels are functions of C, launches are written to the file FAKE_CUDA_LOG.
+   FAKE_CUDA_FAIL="cuMemAlloc=2" makes a function give that status. */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef int R;
+typedef struct { const char *name; int parameters; void (*run)(unsigned blocks, int64_t *words); } Kernel;
+typedef struct { void *func; unsigned grid[3], block[3], shared; void **params; } NodeParams;
+typedef struct { unsigned grid[3], block[3], shared; void *stream, *attrs; unsigned count; } Config;
+typedef struct { int id; char pad[4]; int value[16]; } Attribute;
+typedef struct Node { Kernel *kernel; unsigned grid, block, shared, cluster; int64_t words[16]; int number, after[16], count; struct Node *next; } Node;
+typedef struct { Node *first, *last; int count; } Graph;
+
+static void scale(unsigned blocks, int64_t *w) {
+    for (unsigned i = 0; i < blocks; i++) ((float *)w[1])[i] = ((float *)w[0])[i] * (float)w[2];
+}
+static void add(unsigned blocks, int64_t *w) {
+    for (int64_t i = 0; i < w[4]; i++) ((float *)w[2])[i] = ((float *)w[0])[i] + ((float *)w[1])[i];
+}
+static Kernel kernels[] = {{"scale", 5, scale}, {"add", 7, add}};
+
+static FILE *out(void) {
+    static FILE *f;
+    if (!f) { const char *path = getenv("FAKE_CUDA_LOG"); f = fopen(path ? path : "/dev/null", "a"); setvbuf(f, 0, _IOLBF, 0); }
+    return f;
+}
+static R fails(const char *name) {
+    const char *asked = getenv("FAKE_CUDA_FAIL");
+    size_t n = strlen(name);
+    return asked && !strncmp(asked, name, n) && asked[n] == '=' ? atoi(asked + n + 1) : 0;
+}
+static int depth;
+#define BEGIN(name) { R failed = fails(name); if (failed) return failed; if (!depth) return 201; }
+
+static R device_count(int *n) { *n = fails("count") ? 0 : 2; return 0; }
+static R device_get(int *d, int i) { *d = i; return 0; }
+static R device_attribute(int *v, int a, int d) { *v = a == 75 ? 9 : a == 76 ? 0 : a == 16 ? 132 : a == 97 ? 232448 : 0; return 0; }
+static R device_name(char *s, int n, int d) { snprintf(s, n, "Fake %d", d); return 0; }
+static R device_memory(size_t *n, int d) { *n = 1 << 30; return 0; }
+static R retain(void **c, int d) { *c = (void *)(intptr_t)(0x100 + d); return fails("cuDevicePrimaryCtxRetain"); }
+static R push(void *c) { depth++; return fails("cuCtxPushCurrent"); }
+static R pop(void **c) { depth--; return 0; }
+static R memory_info(size_t *left, size_t *all) { *left = 1000; *all = 1 << 30; return 0; }
+static R allocate(void **p, size_t n) { BEGIN("cuMemAlloc"); *p = aligned_alloc(256, (n + 255) / 256 * 256); fprintf(out(), "allocate %zu\n", n); return 0; }
+static R give_back(void *p) { free(p); fprintf(out(), "free\n"); return 0; }
+static R host_allocate(void **p, size_t n, unsigned flags) { BEGIN("cuMemHostAlloc"); *p = malloc(n); return 0; }
+static R owner(int *v, int what, void *p) { if ((uintptr_t)p < 1 << 20) return 1; *v = 0; return 0; }
+static R copy(void *to, const void *from, size_t n, void *stream) { BEGIN("copy"); memcpy(to, from, n); return 0; }
+static R load(void **m, const char *image) { BEGIN("cuModuleLoadData"); if (memcmp(image, "\x7f" "ELF", 4)) return 200; *m = (void *)0x200; return 0; }
+static R function(void **f, void *m, const char *name) {
+    for (int i = 0; i < 2; i++) if (!strcmp(kernels[i].name, name)) { *f = &kernels[i]; return 0; }
+    return 500;
+}
+static R attribute(void *f, int a, int v) { fprintf(out(), "attribute %s %d=%d\n", ((Kernel *)f)->name, a, v); return 0; }
+static R parameter(Kernel *f, size_t i, size_t *at, size_t *size) {
+    if (i >= (size_t)f->parameters) return 1;
+    *at = 8 * i; *size = fails("wide") ? 4 : 8;
+    return 0;
+}
+static R stream_create(void **s, unsigned flags) { static intptr_t next = 0x300; BEGIN("cuStreamCreate"); *s = (void *)next++; return 0; }
+static R event_create(void **e, unsigned flags) { static intptr_t next = 0x400; BEGIN("cuEventCreate"); *e = (void *)next++; return 0; }
+static R elapsed(float *ms, void *a, void *b) { *ms = 0.5f; return 0; }
+static R synchronize(void *s) { BEGIN("cuStreamSynchronize"); return 0; }
+static R fine(void) { return 0; }
+
+static void write_launch(const char *what, const Node *n) {
+    fprintf(out(), "%s %s grid %u block %u shared %u cluster %u words", what, n->kernel->name, n->grid, n->block, n->shared, n->cluster);
+    for (int i = 0; i < n->kernel->parameters; i++) fprintf(out(), " %lld", (long long)n->words[i]);
+    fprintf(out(), "\n");
+}
+static void run(const Node *n, const char *what) {
+    if (!n->kernel) return;
+    write_launch(what, n);
+    n->kernel->run(n->grid, (int64_t *)n->words);
+}
+static R launch(const Config *c, Kernel *f, void **params, void **extra) {
+    BEGIN("cuLaunchKernelEx");
+    Node n = {f, c->grid[0], c->block[0], c->shared, 1};
+    for (unsigned i = 0; i < c->count; i++) if (((Attribute *)c->attrs)[i].id == 4) n.cluster = ((Attribute *)c->attrs)[i].value[0];
+    for (int i = 0; i < f->parameters; i++) n.words[i] = *(int64_t *)params[i];
+    run(&n, "launch");
+    return 0;
+}
+
+static R graph_create(void **g, unsigned flags) { BEGIN("cuGraphCreate"); *g = calloc(1, sizeof(Graph)); return 0; }
+static Node *node_in(Graph *g, Node *const *after, size_t count) {
+    Node *n = calloc(1, sizeof *n);
+    n->number = g->count++, n->cluster = 1, n->count = (int)count;
+    for (size_t i = 0; i < count; i++) n->after[i] = after[i]->number;
+    if (g->last) g->last->next = n; else g->first = n;
+    return g->last = n;
+}
+static void fill(Node *n, const NodeParams *p) {
+    n->kernel = p->func, n->grid = p->grid[0], n->block = p->block[0], n->shared = p->shared;
+    for (int i = 0; i < n->kernel->parameters; i++) n->words[i] = *(int64_t *)p->params[i];
+}
+static R add_kernel(Node **n, Graph *g, Node *const *after, size_t count, const NodeParams *p) { *n = node_in(g, after, count); fill(*n, p); return 0; }
+static R add_empty(Node **n, Graph *g, Node *const *after, size_t count) { *n = node_in(g, after, count); return 0; }
+static R node_attribute(Node *n, int id, const int *value) { if (id == 4) n->cluster = value[0]; return 0; }
+static R instantiate(Graph **e, Graph *g, uint64_t flags) {
+    BEGIN("cuGraphInstantiate");
+    for (Node *n = g->first; n; n = n->next) {
+        fprintf(out(), "node %d %s after", n->number, n->kernel ? n->kernel->name : "nothing");
+        for (int i = 0; i < n->count; i++) fprintf(out(), " %d", n->after[i]);
+        fprintf(out(), "\n");
+    }
+    *e = g;
+    return 0;
+}
+static R change(Graph *e, Node *n, const NodeParams *p) { BEGIN("change"); fill(n, p); fprintf(out(), "change %d\n", n->number); return 0; }
+static R replay(Graph *e, void *stream) { BEGIN("cuGraphLaunch"); for (Node *n = e->first; n; n = n->next) run(n, "replay"); return 0; }
+
+static R version(int *v) { *v = 13000; return 0; }
+R cuInit(unsigned flags) { return fails("cuInit"); }
+R cuDriverGetVersion(int *v) { return version(v); }
+static R error_name(int e, const char **s) { *s = "AN_ERROR"; return 0; }
+static R error_text(int e, const char **s) { *s = "as the driver says it"; return 0; }
+
+static const struct { const char *name; void *function; } table[] = {
+    {"cuInit", cuInit}, {"cuDriverGetVersion", version}, {"cuDeviceGetCount", device_count}, {"cuDeviceGet", device_get}, {"cuMemFree", give_back},
+    {"cuDeviceGetAttribute", device_attribute}, {"cuDeviceGetName", device_name}, {"cuDeviceTotalMem", device_memory}, {"cuDevicePrimaryCtxRetain", retain},
+    {"cuCtxPushCurrent", push}, {"cuCtxPopCurrent", pop}, {"cuMemGetInfo", memory_info}, {"cuMemAlloc", allocate}, {"cuMemHostAlloc", host_allocate},
+    {"cuMemFreeHost", give_back}, {"cuPointerGetAttribute", owner}, {"cuMemcpyHtoDAsync", copy}, {"cuMemcpyDtoHAsync", copy}, {"cuMemcpyDtoDAsync", copy},
+    {"cuModuleLoadData", load}, {"cuModuleGetFunction", function}, {"cuModuleUnload", fine}, {"cuFuncSetAttribute", attribute},
+    {"cuFuncGetParamInfo", parameter}, {"cuStreamCreate", stream_create}, {"cuStreamDestroy", fine}, {"cuEventCreate", event_create},
+    {"cuEventDestroy", fine}, {"cuEventRecord", fine}, {"cuStreamWaitEvent", fine}, {"cuEventSynchronize", fine}, {"cuEventElapsedTime", elapsed},
+    {"cuStreamSynchronize", synchronize}, {"cuLaunchKernelEx", launch}, {"cuGraphCreate", graph_create}, {"cuGraphDestroy", fine},
+    {"cuGraphAddKernelNode", add_kernel}, {"cuGraphAddEmptyNode", add_empty}, {"cuGraphKernelNodeSetAttribute", node_attribute},
+    {"cuGraphInstantiateWithFlags", instantiate}, {"cuGraphUpload", fine}, {"cuGraphExecKernelNodeSetParams", change}, {"cuGraphLaunch", replay},
+    {"cuGraphExecDestroy", fine}, {"cuGetErrorName", error_name}, {"cuGetErrorString", error_text}};
+
+static R absent(void) { return 801; }
+R cuGetProcAddress_v2(const char *name, void **found, int version, uint64_t flags, int *status) {
+    *found = strcmp(name, "cuGetProcAddress") ? (void *)absent : (void *)cuGetProcAddress_v2;
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) if (!strcmp(table[i].name, name)) *found = table[i].function;
+    if (status) *status = 0;
+    return 0;
+}
+R cuGetProcAddress(const char *name, void **found, int version, uint64_t flags) { return cuGetProcAddress_v2(name, found, version, flags, 0); }

@@ -1,0 +1,420 @@
+"""CUDA engines on a device that writes down what it is asked for: what is launched, in which order, on which memory; and what is refused."""
+from __future__ import annotations
+
+import ctypes
+import gc
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from handmade import chain, engine, expected, python
+
+import pelton
+from pelton.backends.cuda import Cubin, pack, target
+from pelton.backends.cuda.null import NullDevice, seen
+from pelton.engine.engine import Buffer, Engine, Port, Slice, Step, Symbol, Tensor
+from pelton.errors import EngineError, InputError
+from pelton.runtime import cuda_context, device_arrays
+from pelton.runtime.cuda import CudaEngine
+from pelton.runtime.device_arrays import DeviceArray
+from pelton.runtime.host import HostStep
+
+N = 1000
+F32 = np.float32
+
+
+def scale(programs: int, words: np.ndarray) -> None:
+    x, z, factor = words.tolist()
+    seen(z, F32, programs)[:] = seen(x, F32, programs) * factor
+
+
+def add(programs: int, words: np.ndarray) -> None:
+    x, y, z, _, n = words.tolist()
+    seen(z, F32, n)[:] = seen(x, F32, n) + seen(y, F32, n)
+
+
+KERNELS = {"scale": scale, "add": add}
+CUBINS = [Cubin("scale", 90, b"\x7fELF scale", 1000, 4), Cubin("add", 90, b"\x7fELF add", 0, 8, 2, 384, 128)]
+
+
+def on_gpu(plain: Engine, cubins=CUBINS) -> Engine:
+    """A plain engine as one for GPUs."""
+    return replace(plain, code=pack(cubins), target=target({c.arch for c in cubins}))
+
+
+def made(plain: Engine | None = None, **device) -> CudaEngine:
+    return CudaEngine(on_gpu(chain(N) if plain is None else plain)).start(NullDevice(kernels=KERNELS, **device))
+
+
+@pytest.fixture
+def x() -> np.ndarray:
+    return np.random.default_rng(0).integers(-50, 50, N).astype(F32)
+
+
+def equal(given, wanted) -> bool:
+    return given.keys() == wanted.keys() and all(np.array_equal(given[k], wanted[k]) and given[k].dtype == wanted[k].dtype for k in wanted)
+
+
+def branches() -> Engine:
+    """Two steps at once, then two at once that read both, then one."""
+    size = 4 * N
+
+    def lies(i: int) -> Slice:
+        return Slice(i, 0)
+    buffers = [Buffer("input", 0, size), *(Buffer("arena", i * 4032, size) for i in range(4)), Buffer("output", 0, size)]
+    steps = [Step("a", "scale", (lies(0), lies(1)), (2,), N, 1, 0), Step("b", "scale", (lies(0), lies(2)), (3,), N, 1, 0),
+             Step("c", "add", (lies(1), lies(2), lies(3)), (1, N), N, 1, 1), Step("d", "add", (lies(1), lies(1), lies(4)), (1, N), N, 1, 1),
+             Step("e", "add", (lies(3), lies(4), lies(5)), (1, N), N, 1, 2)]
+    return engine([Port("x", "f32", (N,))], [Port("y", "f32", (N,))], buffers, steps, arena=5 * 4032, code=b"none")
+
+
+def test_runs_give_what_the_kernels_give(x):
+    net = made()
+    assert equal(net.run({"x": x}), expected(x)) and equal(net.run({"x": -x}), expected(-x))
+    out = {"y": np.empty(N, F32)}
+    result = net.run({"x": x[::-1]}, out)
+    assert equal(result, expected(x[::-1])) and result["y"] is out["y"]
+    assert np.array_equal(made(branches())(x), 9 * x)
+
+
+def test_parameters_are_addresses_then_sizes_then_scratch(x):
+    net = made()
+    device = net.device
+    context = net.context()
+    context.run({"x": x})
+    ready = context._only
+    for launch, step in zip(device.happened("launch"), net.plain.steps):
+        words = launch.facts["words"]
+        assert words[:len(step.args)] == [ready.starts[a.buffer] + a.offset for a in step.args] and words[len(step.args):-2] == list(step.dims)
+        assert launch.facts["symbol"] == step.symbol and words[-1] == 0
+        cubin = next(c for c in CUBINS if c.symbol == step.symbol)
+        assert (launch.facts["grid"], launch.facts["block"], launch.facts["shared"]) == (step.tiles * cubin.clusters, 32 * cubin.warps, cubin.shared)
+        assert (words[-2] != 0) == (cubin.scratch > 0) and words[-2] % 128 == 0
+
+
+def test_everything_lies_in_one_memory_and_nothing_overlaps():
+    for plain in (chain(N), branches()):
+        net = made(plain)
+        ready = net.context()._only
+        memory, spans = ready.held, []
+        spans.append((memory.address, memory.address + plain.arena))
+        spans += [(at, at + p.nbytes) for at, p in zip(ready.places, (*ready.inputs, *ready.outputs))]
+        for i, step in enumerate(plain.steps):
+            if step.symbol == "add" and step.wave == 1:
+                at = int(ready.launches[i].words[-2])
+                spans.append((at, at + step.tiles * 2 * 384))
+        spans.sort()
+        assert all(end <= begin for (_, end), (begin, _) in zip(spans, spans[1:])) and spans[-1][1] <= memory.address + memory.nbytes
+
+
+def test_weights_go_up_once_and_contexts_share_them(x):
+    net = made()
+    device, constants = net.device, net.plain.constants
+    ups = device.happened("upload")
+    assert [(u.facts["nbytes"], u.facts["to"]) for u in ups] == [(len(constants), net.weights.address)]
+    assert seen(net.weights.address, np.uint8, len(constants)).tobytes() == constants
+    contexts = [net.context() for _ in range(3)]
+    assert all(equal(c.run({"x": x * i}), expected(x * i)) for i, c in enumerate(contexts))
+    assert len({c._only.held.address for c in contexts}) == 3 and len(device.happened("load")) == 2
+    assert {c._only.launches[1].words[1] for c in contexts} == {net.weights.address}
+
+
+def test_memory_is_given_back():
+    device = NullDevice(kernels=KERNELS)
+    net = CudaEngine(on_gpu(chain(N))).start(device)
+    net.run({"x": np.zeros(N, F32)})
+    assert device.free < device.memory
+    del net
+    gc.collect()
+    assert device.free == device.memory
+
+
+def test_steps_wait_for_all_of_the_wave_before():
+    device = made(branches()).context().engine.device
+    nodes = {n.facts["node"]: n.facts for n in device.happened("node")}
+    names = dict(zip(nodes, ["a", "b", "", "c", "d", "e"]))          # where two waves of several meet, a node that does nothing
+    after = {names[k]: {names[a] for a in n["after"]} for k, n in nodes.items()}
+    assert after == {"a": set(), "b": set(), "": {"a", "b"}, "c": {""}, "d": {""}, "e": {"c", "d"}}
+    assert [n["symbol"] for n in nodes.values()] == ["scale", "scale", None, "add", "add", "add"]
+
+
+def test_a_run_is_one_graph_and_waits_once(x):
+    net = made()
+    device, context = net.device, net.context()
+    context.run({"x": x})
+    device.happenings.clear()
+    context.run({"x": x})
+    what = [h.what for h in device.happenings if h.what != "launch"]
+    assert what == ["wait", "finish", "upload", "record", "replay", "record", "download", "download", "synchronize"]
+    assert not device.happened("graph") and not device.happened("allocate") and not device.happened("pinned")
+
+
+def test_nothing_waits_in_asynchronous_runs_on_arrays_of_the_gpu(x):
+    net = made()
+    device, context = net.device, net.context()
+    with device:
+        place = device.allocate(x.nbytes, "a test")
+    seen(place.address, F32, N)[:] = x
+    device.happenings.clear()
+    results = context.run_async({"x": Interface(place.address, (N,))}, stream=77)
+    assert not device.happened("finish") and not device.happened("synchronize") and not device.happened("upload") and not device.happened("download")
+    assert {h.stream for h in device.happenings if h.what in ("replay", "wait", "record")} == {77}
+    assert equal({k: v.numpy() for k, v in results.items()}, expected(x)) and all(isinstance(v, DeviceArray) for v in results.values())
+    assert np.array_equal(np.asarray(results["y"]), expected(x)["y"])
+    context.synchronize()
+    assert device.happened("finish")
+
+
+class Interface:
+    """An array of the GPU as CuPy or Numba tell of theirs."""
+
+    def __init__(self, address: int, shape=(N,), typestr="<f4", strides=None, fixed=False, stream=None):
+        self.__cuda_array_interface__ = {"data": (address, fixed), "shape": shape, "typestr": typestr, "strides": strides, "version": 3, "stream": stream}
+
+
+def room(device: NullDevice, nbytes: int = 4 * N + 64):
+    with device:
+        return device.allocate(nbytes, "a test")
+
+
+def test_arrays_of_the_gpu_are_read_and_written_where_they_lie(x):
+    net = made()
+    device, context = net.device, net.context()
+    given, taken = room(device), room(device)
+    for factor in (1, 2):
+        seen(given.address, F32, N)[:] = x * factor
+        results = context.run({"x": Interface(given.address)}, {"y": (out := Interface(taken.address))})
+        assert results["y"] is out and np.array_equal(seen(taken.address, F32, N), expected(x * factor)["y"])
+        assert np.array_equal(results["z"], expected(x * factor)["z"])
+    assert len(device.happened("change")) == 2 and not device.happened("copy")       # the steps that read x and write y, once
+    assert equal(context.run({"x": x}), expected(x)) and len(device.happened("change")) == 4
+
+
+def test_what_kernels_cannot_load_from_is_copied_on_the_gpu(x):
+    net = made()
+    given, taken = room(net.device), room(net.device)
+    seen(given.address + 4, F32, N)[:] = x
+    net.run({"x": Interface(given.address + 4)}, {"y": Interface(taken.address + 8)})
+    assert np.array_equal(seen(taken.address + 8, F32, N), expected(x)["y"]) and len(net.device.happened("copy")) == 2
+
+
+def test_other_streams_are_waited_for_on_the_gpu():
+    net = made()
+    given = room(net.device)
+    net.device.happenings.clear()
+    net.context().run_async({"x": Interface(given.address, stream=55)})
+    record = next(h for h in net.device.happenings if h.what == "record" and h.stream == 55)
+    assert any(h.what == "wait" and h.facts["event"] == record.facts["event"] and h.stream != 55 for h in net.device.happenings)
+
+
+def test_results_go_through_dlpack_and_come_back(x):
+    net = made()
+    first, second = net.context(), net.context()
+    results = first.run_async({"x": x})
+    again = second.run({"x": results["z"]})                          # by __dlpack__, of one engine to the other
+    assert equal(again, expected(expected(x)["z"])) and not net.device.happened("copy")
+    assert results["z"].__dlpack_device__() == (2, 0) and repr(results["z"]) == "<pelton.DeviceArray f32[1000] on GPU 0>"
+    assert results["z"].__cuda_array_interface__["data"] == (results["z"].address, False)
+    capsule = results["z"].__dlpack__(stream=-1)
+    held = len(device_arrays._given)
+    del capsule
+    assert len(device_arrays._given) == held - 1
+
+
+def test_capsules_are_taken_back_by_whoever_consumed_them(x):
+    results = made().context().run_async({"x": x})
+    capsule = results["y"].__dlpack__(stream=-1)
+    address = device_arrays._get_pointer(id(capsule), b"dltensor")
+    managed = device_arrays._Managed.from_address(address)
+    tensor = managed.tensor
+    assert (tensor.data, tensor.device_type, tensor.ndim, tensor.shape[0], tensor.strides[0]) == (results["y"].address, 2, 1, N, 1)
+    assert (tensor.code, tensor.bits, tensor.lanes, tensor.byte_offset) == (2, 32, 1, 0)
+    used = ctypes.c_char_p(b"used_dltensor")
+    assert ctypes.pythonapi.PyCapsule_SetName(ctypes.py_object(capsule), used) == 0
+    del capsule
+    assert address in device_arrays._given                           # it is the consumer's now
+    managed.deleter(address)
+    assert address not in device_arrays._given
+
+
+def test_large_inputs_go_in_pieces(monkeypatch, x):
+    monkeypatch.setattr(cuda_context, "PIECE", 1024)
+    net = made()
+    assert equal(net.run({"x": x}), expected(x))
+    assert [h.facts["nbytes"] for h in net.device.happened("upload")[1:]] == [1024, 1024, 1024, 928]
+
+
+class OnOther:
+    """An array that says by DLPack that it lies elsewhere."""
+
+    def __init__(self, kind: int, ordinal: int, array=None):
+        self.where, self.array = (kind, ordinal), array
+        self.shape = () if array is None else array.shape
+
+    def __dlpack_device__(self):
+        return self.where
+
+    def __dlpack__(self, **how):
+        if self.array is None:
+            raise BufferError("it needs gradients")
+        return self.array.__dlpack__(**how)
+
+
+@pytest.mark.parametrize("given, text", [
+    (lambda at: Interface(at, strides=(8,)), r"x' needs f32\[1000\] contiguous in C order, given strides \[2.0\]"),
+    (lambda at: Interface(at, typestr="<f8"), r"x' needs f32\[1000\], given f64 on the GPU; convert it there"),
+    (lambda at: Interface(at, shape=(10, 100)), "given 2 dimensions instead of 1|shape"),
+    (lambda at: Interface(at, shape=(999,)), "axis 0 .*999"),
+    (lambda at: Interface(1 << 20), "is no memory of a GPU"),
+    (lambda at: Interface(at, typestr="<V2"), "cannot be read by its __cuda_array_interface__"),
+    (lambda at: Interface(at, stream=0), "cannot be read by its __cuda_array_interface__"),
+    (lambda at: OnOther(10, 0), "DLPack's kind 10"), (lambda at: OnOther(2, 0), "cannot be read by DLPack: it needs gradients"),
+    (lambda at: OnOther(1, 0), "cannot be read by DLPack: it needs gradients"), (lambda at: [1.0] * N, "as a numpy array, given list")])
+def test_arrays_that_do_not_fit_are_refused(given, text):
+    net = made()
+    with pytest.raises(InputError, match=text):
+        net.run({"x": given(room(net.device).address)})
+
+
+def test_arrays_of_another_gpu_are_refused(x):
+    results = made(ordinal=1).context().run_async({"x": x})
+    with pytest.raises(InputError, match=r"on GPU 0 \(no GPU\), which this engine runs on, given an array on GPU 1; copy it there, or load .* device=1"):
+        made().run({"x": results["z"]})
+
+
+def test_places_that_cannot_be_written_are_refused(x):
+    net = made()
+    memory = room(net.device)
+    context = net.context()
+    for out, text in ((Interface(memory.address, fixed=True), "that can be written"), (Interface(memory.address, shape=(5,)), "axis 0"),
+                      (np.empty(N), "results are not converted"), (OnOther(1, 0, np.zeros(N, F32)), "as a numpy array")):
+        with pytest.raises(InputError, match=text):
+            context.run({"x": x}, {"y": out})
+    with pytest.raises(InputError, match="shares memory with"):
+        context.run({"x": Interface(memory.address)}, {"y": Interface(memory.address + 16)})
+    with pytest.raises(InputError, match="only `run` fills"):
+        context.run_async({"x": x}, {"y": np.empty(N, F32)})
+    with pytest.raises(InputError, match="there is no output 'q'"):
+        context.run({"x": x}, {"q": x})
+
+
+def test_arrays_of_other_libraries_in_the_memory_of_the_cpu(x):
+    assert equal(made().run({"x": OnOther(1, 0, x)}), expected(x))
+
+
+def dynamic() -> Engine:
+    """y = x + (0, 1, 2, …), of any length."""
+    return replace(engine([Port("x", "f32", ("n",))], [Port("y", "f32", ("n",))],
+                          [Buffer("input", 0, "4*n"), Buffer("output", 0, "4*n"), Buffer("iota", 0, "4*n", dtype="f32"), Buffer("arena", 0, "4*n")],
+                          [Step("twice", "scale", (Slice(0, 0), Slice(3, 0)), (2,), "n", 1, 0),
+                           Step("add", "add", (Slice(3, 0), Slice(2, 0), Slice(1, 0)), (1, "n"), "n", 1, 1)], arena=4 * 64, code=b"none"),
+                   symbols=(Symbol("n", 0, 64, 1 << 30),), sizes={"n": "n", "4*n": ["*", 4, "n"]})
+
+
+def test_every_shape_has_its_graph_and_is_remembered():
+    net = made(dynamic())
+    device, context = net.device, net.context()
+    for n in (10, 20, 10, 20, 5):
+        x = np.random.default_rng(n).standard_normal(n).astype(F32)
+        assert np.array_equal(context.run({"x": x})["y"], 2 * x + np.arange(n, dtype=F32))
+    grown = len(device.happened("graph"))
+    assert grown == 4                                                # 20 wanted more memory, so that 10 was laid out again
+    context.prepare({"x": (20,)})
+    context.run({"x": np.zeros(20, F32)})
+    assert len(device.happened("graph")) == grown
+    context = net.context()
+    context.remembered = 1
+    for n in (4, 3, 4):
+        context.run({"x": np.zeros(n, F32)})
+    assert len(device.happened("graph")) == grown + 3
+    assert context.run({"x": np.zeros(0, F32)})["y"].shape == (0,)
+    with pytest.raises(InputError, match="input 'x' needs"):
+        context.run({"x": np.zeros((2, 2), F32)})
+
+
+def test_steps_of_the_cpu_come_between(x):
+    size = 4 * N
+
+    class Negation(HostStep):
+        def __init__(self, step):
+            self.step, self._function = step, lambda a: [-a]
+    plain = engine([Port("x", "f32", (N,))], [Port("y", "f32", (N,))],
+                   [Buffer("input", 0, size), Buffer("arena", 0, size), Buffer("arena", 4032, size), Buffer("output", 0, size)],
+                   [Step("twice", "scale", (Slice(0, 0), Slice(1, 0)), (2,), N, 1, 0),
+                    Step("minus", "", wave=1, tiles=0, host="by hand", inputs=(Tensor(Slice(1, 0), "f32", (N,), (1,)),),
+                         outputs=(Tensor(Slice(2, 0), "f32", (N,), (1,)),)),
+                    Step("thrice", "scale", (Slice(2, 0), Slice(3, 0)), (3,), N, 1, 2)], arena=2 * 4032, code=b"none")
+
+    class Hosted(CudaEngine):
+        def host_steps(self, plain, values):
+            return {i: Negation(s) for i, s in enumerate(plain.steps) if s.host}
+    net = Hosted(on_gpu(plain)).start(NullDevice(kernels=KERNELS))
+    assert np.array_equal(net(x), -6 * x)
+    assert len(net.device.happened("graph")) == 2
+    assert [s.name for s, _ in net.context().profile({"x": x})] == ["twice", "minus", "thrice"]
+
+
+def test_watched_and_profiled(x):
+    net = made()
+    seen_ = []
+    context = net.context()
+    results = context.watch({"x": x}, lambda done, ready: seen_.append((done, ready.memory(3).view(F32).copy())))
+    assert equal(results, expected(x)) and [d for d, _ in seen_] == [0, 1, 2, 3] and np.array_equal(seen_[1][1], 2 * x)
+    assert [(s.name, t) for s, t in context.profile({"x": x})] == [("double", 1), ("add", 1), ("triple", 1)]
+    context.warmup()
+
+
+def test_no_memory_on_the_gpu():
+    with pytest.raises(EngineError, match=r"engine 'handmade', for its weights, needs 4000 bytes of GPU memory, and 100 of 100 are free"):
+        made(memory=100)
+    with pytest.raises(EngineError, match="for a context, needs"):
+        made(memory=5000).context()
+
+
+def test_code_for_another_gpu():
+    with pytest.raises(EngineError, match=r"has code for sm_90; the GPU here, no GPU, is sm_80; build it with --target cuda:sm_80,sm_90"):
+        made(arch=80)
+    both = [replace(c, arch=a) for c in CUBINS for a in (80, 86, 90)]
+    for arch, fits in ((80, 80), (86, 86), (89, 86), (90, 90)):
+        net = CudaEngine(on_gpu(chain(N), both)).start(NullDevice(arch))
+        assert {h.facts["cubin"].arch for h in net.device.happened("load")} == {fits}
+    for arch in (75, 100, 121):
+        with pytest.raises(EngineError, match="has code for sm_80, sm_86, sm_90"):
+            CudaEngine(on_gpu(chain(N), both)).start(NullDevice(arch))
+
+
+def test_kernels_that_are_missing_or_asked_for_in_two_ways():
+    with pytest.raises(EngineError, match="no kernel 'add' for sm_90"):
+        CudaEngine(on_gpu(chain(N), CUBINS[:1])).start(NullDevice())
+    plain = chain(N)
+    steps = (plain.steps[0], plain.steps[1], replace(plain.steps[2], dims=(3, 3)))
+    with pytest.raises(EngineError, match="'triple' gives kernel 'scale' 6 parameters, another step 5"):
+        CudaEngine(on_gpu(replace(plain, steps=steps))).start(NullDevice())
+    with pytest.raises(EngineError, match="no bundle"):
+        CudaEngine(replace(on_gpu(chain(N)), code=b"\x7fELF"))
+
+
+def test_grids_that_are_too_large():
+    with pytest.raises(EngineError, match="step 'add' would run 2147483648 blocks, a grid has 2147483647 at most"):
+        made(dynamic()).context().prepare({"x": (1 << 30,)})
+
+
+def test_without_a_gpu_engines_can_be_looked_at_and_saved(tmp_path, capsys):
+    from pelton import cli
+    net, path = pelton.Engine(on_gpu(chain(N))), tmp_path / "e.pelton"
+    assert type(net) is CudaEngine
+    net.save(path)
+    again = pelton.load(path, device=None)
+    assert type(again) is CudaEngine and again.tobytes() == path.read_bytes() and repr(again).startswith("<pelton.Engine 'handmade'")
+    assert cli.main(["inspect", str(path)]) in (0, None)
+    assert "sm_90" in capsys.readouterr().out
+
+
+def test_who_runs_on_the_cpu_imports_nothing_of_it(tmp_path):
+    path = tmp_path / "e.pelton"
+    pelton.runtime.Engine(chain(N)).save(path)
+    ran = python("""
+        import sys, numpy as np, pelton
+        pelton.load(sys.argv[1]).run({"x": np.zeros(1000, np.float32)})
+        print(sorted(m for m in sys.modules if "cuda" in m))""", path)
+    assert ran.stdout.strip() == "[]", ran.stderr

@@ -1,0 +1,109 @@
+"""GPU kernels become cubins for sm_80 and sm_90 without a GPU: what they take of it, and which instructions they are made of."""
+from __future__ import annotations
+
+from itertools import islice
+
+import pytest
+
+pytest.importorskip("triton", reason="Triton is not installed (make test-gpu)")
+
+from kernel_harness import Case, laid, program, region_of, symbolic  # noqa: E402
+from test_triton_kernels import CASES, HALF, SCALARS, conv, one  # noqa: E402
+
+from pelton.backends.cuda.bundle import pack, unpack  # noqa: E402
+from pelton.errors import BuildError  # noqa: E402
+from pelton.kernels.template import GPU_TEMPLATES, Kernel, Target  # noqa: E402
+from pelton.kernels.triton.compile import Compiler, compiled  # noqa: E402
+
+TARGET = Target(isa="sm_90", lanes=32, threads=132)
+SPILLED = 64                                             # bytes per thread that a first guess may spill
+
+
+def kernels(name: str, case: Case, target: Target = TARGET, most: int = 1) -> list[tuple[str, Kernel]]:
+    template, region = GPU_TEMPLATES[name], region_of(case.graph)
+    lay = laid(template, region, case, 0)
+    return [(t.name, template.emit(region, lay, t, target)) for t in islice(template.tactics(region, lay, target), most)]
+
+
+@pytest.fixture(scope="module")
+def compiler(tmp_path_factory):
+    return Compiler((80, 90), tmp_path_factory.mktemp("cubins"))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_template_compiles_for_both_architectures(name, compiler):
+    made = [k for case in CASES[name] for _, k in kernels(name, case)]
+    done = compiler.cubins({k.symbol: k.source for k in made})
+    assert set(done) == {(k.symbol, arch) for k in made for arch in (80, 90)}
+    for m in done.values():
+        assert m.registers > 0 and m.spilled <= SPILLED and m.cubin.scratch == 0, m
+    bundle = unpack(pack([m.cubin for m in done.values()]))
+    assert {arch: set(of) for arch, of in bundle.items()} == {arch: {k.symbol for k in made} for arch in (80, 90)}
+
+
+def large_gemm(dtype: str) -> Case:
+    return one(f"large-{dtype}", ("y", "matmul", "a b"), ("z", "add", "y c"), ("o", "gelu", "z"), a=f"{dtype}[4096, 768]", b=f"{dtype}[768, 3072]",
+               c=f"{dtype}[3072]")
+
+
+def large_conv(dtype: str) -> Case:
+    return conv(dtype, (32, 128, 28, 28), 128, (3, 3), pads=1, tail=(("z", "relu", "y"),))
+
+
+def test_every_pointwise_op_compiles(compiler):
+    made = [kernels("pointwise", case)[0][1] for case in SCALARS if case.name.endswith("-0")]
+    done = Compiler((90,)).cubins({k.symbol: k.source for k in made})
+    assert len(done) == len({k.symbol for k in made}) > 50
+
+
+@pytest.mark.parametrize("dtype", HALF)
+@pytest.mark.parametrize("name, case", [("gemm", large_gemm), ("conv", large_conv)], ids=["gemm", "conv"])
+def test_matrix_kernels_use_the_tensor_cores_and_hold_their_sums(name, case, dtype, compiler):
+    for arch, instruction in ((80, "mma.sync"), (90, "wgmma.mma_async")):
+        (about, kernel), = kernels(name, case(dtype), Target(isa=f"sm_{arch}", lanes=32, threads=132))
+        assert instruction in compiled(kernel.symbol, kernel.source, arch).asm["ptx"], about
+        made = Compiler((arch,), jobs=1).cubins({kernel.symbol: kernel.source})[kernel.symbol, arch]
+        assert made.spilled <= SPILLED, f"{about} spills {made.spilled} bytes"
+
+
+def test_operands_are_read_in_pieces_of_sixteen_bytes():
+    for name, case in (("pointwise", one("wide", ("y", "relu", "a"), a="f16[4096]")),
+                       ("rows", one("wide", ("y", "softmax", "a", dict(axis=1)), a="f16[64, 2048]"))):
+        (_, kernel), = kernels(name, case)
+        asm = compiled(kernel.symbol, kernel.source, 80).asm["ptx"]
+        assert "ld.global.v4.b32" in asm and "ld.global.b16" not in asm, name
+
+
+def test_parameters_are_the_operands_then_sizes_then_two_pointers_of_tritons_own():
+    case = one("sized", ("y", "add", "a b"), a="f32[6, 70]", b="f32[70]")
+    template, region = GPU_TEMPLATES["pointwise"], region_of(symbolic(case.graph, GPU_TEMPLATES["pointwise"]))
+    lay = laid(template, region, case, 0)
+    tactic = next(iter(template.tactics(region_of(case.graph), laid(template, region_of(case.graph), case, 0), TARGET)))
+    kernel = template.emit(region, lay, tactic, TARGET)
+    asm = compiled(kernel.symbol, kernel.source, 90).asm["ptx"]
+    params = [line.split()[1] for line in asm.splitlines() if line.strip().startswith(".param") and kernel.symbol in line]
+    assert kernel.dims and params == [".u64"] * (len(kernel.operands) + len(kernel.dims) + 2)
+
+
+def test_cubins_are_remembered_and_the_same_again(tmp_path):
+    (_, kernel), = kernels("pointwise", CASES["pointwise"][0])
+    first, again = (Compiler((90,), tmp_path, jobs=1) for _ in range(2))
+    made = first.cubins({kernel.symbol: kernel.source})
+    assert again.cubins({kernel.symbol: kernel.source}) == made
+    assert (first.compiled, first.reused, again.compiled, again.reused) == (1, 0, 0, 1)
+    assert Compiler((90,), jobs=1).cubins({kernel.symbol: kernel.source}) == made
+
+
+def test_what_triton_refuses_is_one_error(capfd):
+    (_, kernel), = kernels("pointwise", CASES["pointwise"][0])
+    with pytest.raises(BuildError, match="compiling kernel .* for sm_90 failed"):
+        Compiler((90,), jobs=1).cubins({kernel.symbol: kernel.source.replace("tl.store(", "tl.stored(")})
+    assert not capfd.readouterr().out
+
+
+def test_a_gpus_templates_are_its_own():
+    from pelton.tune.candidates import claim, takers
+
+    graph = program(("y", "matmul", "a b"), a="f16[64, 64]", b="f16[64, 64]")
+    assert [t.name for t in takers(region_of(graph), isa="sm_90")] == ["gemm"] and claim(region_of(graph), isa="sm_90") is None
+    assert all(t not in GPU_TEMPLATES.values() for t in takers(region_of(graph)))

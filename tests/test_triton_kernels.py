@@ -1,0 +1,165 @@
+"""GPU templates, interpreted: every template on small awkward sizes against the float64 reference."""
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("triton", reason="Triton is not installed (make test-gpu)")
+
+from draw import examples, operands  # noqa: E402
+from kernel_harness import named, program  # noqa: E402
+from triton_harness import Case, check, check_dynamic, nhwc  # noqa: E402
+
+from pelton.ir import dims  # noqa: E402
+from pelton.ir.graph import Builder  # noqa: E402
+from pelton.ir.types import DType, TensorType  # noqa: E402
+from pelton.kernels.template import GPU_TEMPLATES  # noqa: E402
+from pelton.kernels.triton.emit import TYPES  # noqa: E402
+from pelton.ops import get  # noqa: E402
+
+RNG = np.random.default_rng(5)
+HALF = ("f32", "f16", "bf16")
+
+
+def constant(dtype: str, *shape: int) -> np.ndarray:
+    return (RNG.standard_normal(shape) / max(1, np.sqrt(np.prod(shape[1:])))).astype(DType(dtype).numpy)
+
+
+def conv(dtype: str, x: tuple, o: int, kernel: tuple, strides=1, pads=0, dilations=1, group=1, tail=()) -> Case:
+    s = len(kernel)
+    graph = program(("y", "convolution", "x w b", dict(strides=(strides,) * s, pads=(pads,) * 2 * s, dilations=(dilations,) * s, group=group)), *tail,
+                    x=f"{dtype}{list(x)}", w=constant(dtype, o, x[1] // group, *kernel), b=constant(dtype, o))
+    return Case(named(dtype, x, o, kernel, strides, pads, dilations, group, "tail" if tail else ""), graph, {"x": nhwc(len(x))})
+
+
+def pool(op: str, dtype: str, x: tuple, kernel: tuple, strides: tuple, pads: tuple, **more) -> Case:
+    graph = program(("y", op, "x", dict(kernel=kernel, strides=strides, pads=pads, dilations=(1,) * len(kernel), **more)), x=f"{dtype}{list(x)}")
+    return Case(named(op, dtype, x, kernel, *more), graph, {"x": nhwc(len(x))})
+
+
+def one(name: str, *nodes, orders=None, **inputs) -> Case:
+    return Case(name, program(*nodes, **inputs), orders or {})
+
+
+def picks(name: str, node: tuple, x: str, indices: list, tail=()) -> Case:
+    array = np.array(indices, np.int64)
+    return Case(name, program(node, *tail, x=x, i=f"i64{list(array.shape)}"), arrays={"i": array})
+
+
+RELU = (("z", "relu", "y"),)
+CASES: dict[str, list[Case]] = {
+    "pointwise": [
+        *(one(f"tail-{t}", ("y", "add", "a b"), ("z", "relu", "y"), ("o", "mul", "z c"), a=f"{t}[3, 5, 7]", b=f"{t}[7]", c=f"{t}[5, 1]") for t in HALF),
+        one("two-outputs", ("out0", "sigmoid", "a"), ("y", "mul", "a out0"), a="f16[2, 37]"),
+        one("compare", ("y", "greater", "a b"), a="f32[3, 70]", b="f32[70]"),
+        one("where", ("y", "where", "m a b"), m="bool[5, 13]", a="f16[5, 13]", b="f16[13]"),
+        one("integers", ("y", "mul", "a b"), ("z", "add", "y a"), a="i64[3, 11]", b="i64[11]"),
+        one("bytes", ("y", "add", "a b"), a="u8[3, 11]", b="u8[11]"),
+        one("cast-half", ("y", "cast", "a", dict(to=DType.F16)), ("z", "cast", "y", dict(to=DType.F32)), a="f32[41]"),
+        one("cast-int", ("y", "cast", "a", dict(to=DType.I32)), a="f32[41]"),
+        one("turned", ("y", "add", "a b"), a="f32[3, 33, 17]", b="f32[3, 33, 17]", orders={"a": (0, 2, 1)}),
+        *(one(f"copy-{t}", ("y", "copy", "a"), a=f"{t}[2, 33, 5, 7]", orders={"a": o})
+          for t, o in (("f16", (0, 2, 3, 1)), ("f32", (0, 1, 2, 3)), ("i64", (3, 1, 0, 2)))),
+        one("f64", ("y", "exp", "a"), a="f64[3, 9]"),
+        one("library", ("y", "atan", "a"), ("z", "pow", "b y"), ("o", "round", "z"), a="f32[31]", b="f32[31]"),
+        one("odd", ("y", "mod", "a b"), ("z", "sign", "y"), a="i32[31]", b="i32[31]"),
+        one("gelu", ("y", "gelu", "a"), ("z", "tanh", "y"), a="f32[130]"),
+    ],
+    "gemm": [
+        *(one(f"{t}-bias", ("y", "matmul", "a b"), ("z", "add", "y c"), ("o", "relu", "z"), a=f"{t}[37, 19]", b=f"{t}[19, 45]", c=f"{t}[45]") for t in HALF),
+        one("batched", ("y", "matmul", "a b"), a="f16[2, 3, 17, 21]", b="f16[3, 21, 9]"),
+        one("turned", ("y", "matmul", "a b"), a="f16[4, 33, 64]", b="f16[4, 64, 20]", orders={"b": (0, 2, 1)}),
+        one("residual", ("y", "matmul", "a b"), ("z", "add", "y r"), a="f16[2, 20, 32]", b="f16[32, 40]", r="f16[2, 20, 40]"),
+        one("row", ("y", "matmul", "a b"), a="f32[1, 61]", b="f32[61, 129]"),
+        conv("f16", (2, 24, 5, 7), 40, (1, 1), tail=RELU),
+    ],
+    "conv": [
+        *(conv(t, (2, 16, 9, 7), 20, (3, 3), pads=1, tail=RELU) for t in HALF),
+        conv("f16", (1, 32, 8, 9), 24, (3, 3), strides=2, pads=1),
+        conv("f16", (1, 3, 15, 17), 8, (7, 7), strides=2, pads=3),
+        conv("f32", (2, 12, 11, 9), 18, (3, 3), dilations=2, group=3),
+        conv("f16", (1, 5, 23), 7, (4,), strides=3, pads=2),
+        conv("f16", (1, 16, 9, 9), 40, (1, 1), strides=2),
+    ],
+    "window": [
+        *(conv(t, (2, 37, 9, 7), 37, (3, 3), pads=1, group=37, tail=RELU) for t in HALF),
+        conv("f16", (1, 6, 11, 9), 12, (5, 5), strides=2, pads=2, group=6),
+        pool("max_pool", "f16", (2, 19, 11, 13), (3, 3), (2, 2), (1, 1, 1, 1)),
+        pool("max_pool", "f32", (1, 5, 12, 12), (3, 3), (2, 2), (0, 0, 0, 0), ceil_mode=True),
+        pool("max_pool", "u8", (1, 3, 9, 9), (3, 3), (2, 2), (1, 1, 1, 1)),
+        pool("average_pool", "f16", (1, 21, 8, 9), (2, 3), (2, 1), (0, 1, 1, 0)),
+        pool("average_pool", "f32", (1, 4, 10, 9), (3, 2), (3, 3), (1, 0, 1, 1), ceil_mode=True, count_include_pad=True),
+        pool("average_pool", "f32", (2, 5, 31), (4,), (3,), (2, 1)),
+    ],
+    "lrn": [one(f"lrn-{t}", ("y", "lrn", "x", dict(size=5, alpha=1e-2, beta=0.75, bias=1.0)), ("z", "relu", "y"), x=f"{t}[2, 7, 5, 3]",
+                orders={"x": nhwc(4)}) for t in HALF],
+    "gather": [
+        picks("embedding", ("y", "gather", "x i", dict(axis=0)), "f16[19, 70]", [[0, 18, -1], [-19, 3, 7]], tail=RELU),
+        picks("middle", ("y", "gather", "x i", dict(axis=1)), "f32[2, 7, 3]", [6, -7, 2, 2]),
+        picks("bool", ("y", "gather", "x i", dict(axis=0)), "bool[9, 5]", [3, 1]),
+        picks("elements", ("y", "gather_elements", "x i", dict(axis=1)), "f32[3, 7]", [[1, 6], [0, -1], [5, 2]]),
+        picks("tuples", ("y", "gather_nd", "x i"), "i64[5, 7, 3]", [[4, 2], [-1, 6], [0, 0], [3, -7]]),
+    ],
+    "rows": [
+        *(one(f"softmax-{t}", ("y", "softmax", "x", dict(axis=1)), x=f"{t}[5, 13]") for t in HALF),
+        one("softmax-long", ("y", "softmax", "x", dict(axis=1)), x="f32[2, 5003]"),
+        one("softmax-across", ("y", "softmax", "x", dict(axis=1)), x="f16[2, 3, 7, 5]"),
+        one("log-softmax", ("y", "log_softmax", "x", dict(axis=1)), x="f32[3, 109]"),
+        one("log-softmax-long", ("y", "log_softmax", "x", dict(axis=1)), x="f32[1, 4999]"),
+        *(one(f"layer-norm-{t}", ("y", "layer_norm", "x g b", dict(axis=1, epsilon=1e-5)), ("z", "relu", "y"),
+              x=f"{t}[6, 61]", g=f"{t}[61]", b=f"{t}[61]") for t in HALF),
+        one("layer-norm-two", ("y", "layer_norm", "x g b", dict(axis=1, epsilon=1e-5)), x="f32[3, 7, 9]", g="f32[7, 9]", b="f32[7, 9]"),
+        one("layer-norm-long", ("y", "layer_norm", "x g b", dict(axis=1, epsilon=1e-5)), x="f32[2, 4321]", g="f32[4321]", b="f32[4321]"),
+        one("rms-norm", ("y", "rms_norm", "x g", dict(axis=2)), x="f16[2, 5, 58]", g="f16[58]"),
+        *(one(f"{op}-{axes}", ("y", op, "x", dict(axes=axes, keepdims=keep)), x="f32[3, 11, 6, 5]")
+          for op, axes, keep in (("reduce_sum", (3,), True), ("reduce_mean", (2, 3), False), ("reduce_max", (1,), True), ("reduce_min", (0, 2), False),
+                                 ("reduce_prod", (3,), False), ("reduce_mean", (0, 1, 2, 3), True))),
+        one("mean-half", ("y", "reduce_mean", "x", dict(axes=(2, 3))), ("z", "relu", "y"), x="f16[2, 21, 7, 7]", orders={"x": (0, 2, 3, 1)}),
+        one("sum-whole", ("y", "reduce_sum", "x", dict(axes=(0,))), x="i32[5, 13]"),
+        one("max-whole", ("y", "reduce_max", "x", dict(axes=(1,))), x="i64[5, 13]"),
+        one("max-bool", ("y", "reduce_max", "x", dict(axes=(1,))), x="bool[5, 13]"),
+    ],
+}
+ALL = [pytest.param(name, case, id=f"{name}-{case.name}") for name, cases in CASES.items() for case in cases]
+
+
+def of_example(name, op, types, attrs) -> Case:
+    arrays = dict(zip("abcdefgh", operands(op, types, attrs)))
+    b = Builder()
+    return Case(name, b.graph(b.emit(op, [b.input(t, n) for n, t in zip(arrays, types)], attrs)), arrays=arrays)
+
+
+def held(case: Case) -> bool:
+    """Whether kernels hold all its element types, and it has something to compute."""
+    values = (*case.graph.inputs, *case.graph.outputs)
+    return all(v.type.dtype.value in TYPES and v.type.size for v in values)
+
+
+SCALARS = [case for example in examples("pointwise") if held(case := of_example(*example))]
+
+
+@pytest.mark.parametrize("case", SCALARS, ids=lambda case: case.name)
+def test_every_pointwise_op_has_a_triton_reading(case):
+    check(GPU_TEMPLATES["pointwise"], case)
+
+
+def test_every_template_has_cases():
+    assert set(CASES) == set(GPU_TEMPLATES)
+
+
+@pytest.mark.parametrize("name, case", ALL)
+def test_template(name, case):
+    check(GPU_TEMPLATES[name], case)
+
+
+@pytest.mark.parametrize("name, index", [("pointwise", 0), ("gemm", 1), ("gemm", 3), ("window", 3), ("rows", 0), ("rows", 7), ("conv", 1)])
+def test_sizes_that_a_run_decides(name, index):
+    assert check_dynamic(GPU_TEMPLATES[name], CASES[name][index]).dims
+
+
+def test_sizes_may_have_the_names_that_kernels_use():
+    n, m, k, c = (dims.symbol(name, 1, size, 99) for name, size in (("N", 5), ("M", 19), ("K", 24), ("COLS", 7)))
+    b = Builder()
+    x, w = b.input(TensorType(DType.F32, (n, c, m, k)), "x"), b.input(TensorType(DType.F32, (k, c * 3)), "w")
+    (y,) = b.emit(get("matmul"), [x, w])
+    assert check_dynamic(GPU_TEMPLATES["gemm"], Case("names", b.graph(b.emit(get("relu"), [y])))).dims

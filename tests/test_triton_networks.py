@@ -1,0 +1,102 @@
+"""Whole networks for GPUs, without one: built, and run step by step under Triton's interpreter on the memory of a device that is none."""
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from models import inverted_residuals, small_cnn
+from onnx_models import draw, model
+
+pytest.importorskip("triton", reason="Triton is not installed (make test-gpu)")
+import triton_interpreter  # noqa: E402
+
+from pelton.backends.cuda.null import NullDevice  # noqa: E402
+from pelton.build import built  # noqa: E402
+from pelton.engine import file  # noqa: E402
+from pelton.errors import InputError  # noqa: E402
+from pelton.importers import onnx as importer  # noqa: E402
+from pelton.ir.evaluate import evaluate  # noqa: E402
+from pelton.options import Options  # noqa: E402
+from pelton.runtime.cuda import CudaEngine  # noqa: E402
+
+TOLERANCE = {"fp32": 2e-3, "fp16": 2e-2, "bf16": 6e-2}          # of the largest output
+
+
+def block(seed: int = 0, rows: int = 13, width: int = 24, heads: int = 2) -> onnx.ModelProto:
+    """A block of a transformer: norm, attention with a mask, norm, two products with a GELU between."""
+    rng = np.random.default_rng(seed)
+    depth = width // heads
+
+    def weights(*shape: int) -> np.ndarray:
+        return (rng.standard_normal(shape) / np.sqrt(shape[0])).astype(np.float32)
+
+    def node(op: str, inputs: str, output: str, **attrs: Any) -> onnx.NodeProto:
+        return onnx.helper.make_node(op, inputs.split(), [output], **attrs)
+    nodes = [node("LayerNormalization", "x scale shift", "n0"), *(node("MatMul", f"n0 w{t}", f"{t}0") for t in "qkv"),
+             *(node("Reshape", f"{t}0 split", f"{t}1") for t in "qkv"), node("Transpose", "q1", "q2", perm=[0, 2, 1, 3]),
+             node("Transpose", "k1", "k2", perm=[0, 2, 3, 1]), node("Transpose", "v1", "v2", perm=[0, 2, 1, 3]), node("MatMul", "q2 k2", "s0"),
+             node("Div", "s0 root", "s1"), node("Add", "s1 mask", "s2"), node("Softmax", "s2", "p", axis=-1), node("MatMul", "p v2", "a0"),
+             node("Transpose", "a0", "a1", perm=[0, 2, 1, 3]), node("Reshape", "a1 join", "a2"), node("MatMul", "a2 wo", "a3"), node("Add", "a3 x", "h"),
+             node("LayerNormalization", "h scale shift", "n1"), node("MatMul", "n1 wa", "f0"), node("Add", "f0 ba", "f1"),
+             node("Gelu", "f1", "f2"), node("MatMul", "f2 wb", "f3"), node("Add", "f3 h", "y")]
+    constants = {"scale": 1 + weights(width), "shift": weights(width), **{f"w{t}": weights(width, width) for t in "qkvo"}, "wa": weights(width, 4 * width),
+                 "ba": weights(4 * width), "wb": weights(4 * width, width), "split": np.array([2, rows, heads, depth]), "join": np.array([2, rows, width]),
+                 "root": np.float32(np.sqrt(depth)), "mask": np.triu(np.full((rows, rows), -1e4, np.float32), 1)}
+    return model(nodes, {"x": f"f32[2, {rows}, {width}]"}, ["y"], constants, opset=20)
+
+
+NETWORKS = {"a CNN": small_cnn, "inverted residuals": lambda: inverted_residuals(size=12), "a transformer's block": block}
+
+
+def interpreted(data: bytes, sources: Mapping[str, str], feeds: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], int]:
+    """In a process where all of Triton is interpreted: what the engine gives, and how many kernels it launched."""
+    names = {"fp64": "float64", "fp32": "float32", "fp16": "float16", "bf16": "bfloat16", **{f"{s}{n}": f"{'u' * (s == 'u')}int{n}" for s in "iu"
+                                                                                           for n in (8, 16, 32, 64)}}
+
+    def kernel(symbol: str) -> Any:
+        def run(programs: int, words: np.ndarray) -> None:
+            triton_interpreter.launch(sources[symbol], symbol, words.tolist(), names, programs)
+        return run
+    device = NullDevice(kernels={s: kernel(s) for s in sources})
+    results = CudaEngine(file.read(data)).start(device).run(feeds)
+    return results, len(device.happened("launch"))
+
+
+@pytest.fixture(scope="module")
+def apart():
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=triton_interpreter.prepare) as pool:
+        yield pool
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_networks_are_right(name, precision, apart, tmp_path):
+    m = NETWORKS[name]()
+    made = built(m, Options(target="cuda:sm_90", precision=precision, cache_dir=tmp_path))
+    assert made.engine.meta["host_steps"] == [] and made.engine.meta["precision"] == precision
+    feeds = draw(m, 3, low=-1, high=1)
+    results, launched = apart.submit(interpreted, made.engine.tobytes(), {c.kernel.symbol: c.kernel.source for c in made.chosen if c.kernel is not None},
+                                     feeds).result()
+    wanted = evaluate(importer.load(m).graph, feeds)
+    assert launched == len(made.engine.steps) and results.keys() == wanted.keys()
+    for port, want in wanted.items():
+        assert results[port].dtype == want.dtype
+        off = np.abs(results[port].astype(np.float64) - want).max() / np.abs(want).max()
+        assert off < TOLERANCE[precision], f"{port} is off by {off:.1e}"
+
+
+def test_targets_and_precisions_are_checked(tmp_path):
+    for wrong in ({"target": "gpu"}, {"target": "cuda:"}, {"target": "cuda:90"}, {"target": "cuda:sm_90,"}, {"precision": "fp16"},
+                  {"target": "cuda", "precision": "int8"}, {"target": "cuda", "check": True}):
+        with pytest.raises(InputError):
+            Options(**wrong)
+    made = built(small_cnn(), Options(target="cuda:sm_90,sm_80", cache_dir=tmp_path)).engine
+    assert made.plain.target["arch"] == "cuda" and made.plain.target["isa"] == "sm_80,sm_90"
+    assert json.dumps(dict(made.meta)) and "cuda" not in sys.modules

@@ -1,0 +1,117 @@
+"""Walks GPU templates on a program of one region, in dense and in gapped memory, under Triton's interpreter against the float64 reference."""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import triton_interpreter
+from compare import assert_close
+from kernel_harness import Case, drawn, laid, region_of, sample, symbolic
+
+from pelton.ir import dims
+from pelton.ir.evaluate import evaluate
+from pelton.ir.graph import Value, symbols, usual_sizes
+from pelton.kernels.template import Kernel, Packed, Target, Template
+from pelton.kernels.triton.library import GPU_TEMPLATES  # noqa: F401  (declares)
+from pelton.plan.layout import Strides, dense, row_major, span
+from pelton.plan.region import Region
+from pelton.tune.candidates import refusal
+
+TARGET = Target(isa="sm_90", lanes=32, threads=4)
+POISON = {"f": np.nan, "i": 77, "u": 77}
+
+
+class Memory:
+    """A flat array, poisoned all around the elements of a value, and where its first one is."""
+
+    def __init__(self, array: np.ndarray, strides: Strides, filled: bool):
+        kind = {"bool": "uint8", "bfloat16": "uint16"}.get(array.dtype.name, array.dtype.name)
+        self.name = {"bool": "uint8"}.get(array.dtype.name, array.dtype.name)
+        self.first = 8 + sum((d - 1) * -s for d, s in zip(array.shape, strides) if s < 0)
+        size = span(array.shape, tuple(map(abs, strides)))
+        poison = np.full(size + 16, np.float32(POISON.get(np.dtype(kind).kind, 77)) if self.name != "bfloat16" else np.nan)
+        flat = poison.astype(array.dtype if self.name == "bfloat16" else kind)
+        self.array, self.shape, self.strides = flat.view(kind), array.shape, strides
+        if filled:
+            self.view(array.dtype)[...] = array
+        self.before = self.array.copy()
+
+    def view(self, dtype: np.dtype) -> np.ndarray:
+        return np.lib.stride_tricks.as_strided(self.array.view(dtype)[self.first:], self.shape, [s * dtype.itemsize for s in self.strides])
+
+    def left_alone(self) -> bool:
+        """Whether nothing but its elements was written."""
+        own = np.zeros(self.array.size, bool)
+        np.lib.stride_tricks.as_strided(own[self.first:], self.shape, self.strides)[...] = True
+        return self.array[~own].tobytes() == self.before[~own].tobytes()
+
+
+def interpreted(region: Region, kernel: Kernel, lay: Mapping[Value, Strides], inputs: Mapping[str, np.ndarray], about: str) -> dict[Value, np.ndarray]:
+    """The outputs of a kernel."""
+    memory: dict[object, Memory] = {}
+    for x in kernel.operands:
+        if isinstance(x, Packed):
+            a = np.zeros(x.shape, x.dtype.numpy)
+            x.fill(a)
+            memory[x] = Memory(a, dense(x.shape), True)
+        elif x not in memory:
+            written = x in region.body.outputs
+            a = np.zeros(x.type.shape, x.type.dtype.numpy) if written else inputs[x.name] if x in region.body.inputs else region.body.constants[x]
+            memory[x] = Memory(np.asarray(a), lay[x], not written)
+    left = triton_interpreter.run(kernel.source, kernel.symbol, [(memory[x].array, memory[x].name, memory[x].first) for x in kernel.operands],
+                                  kernel.dims, kernel.tiles)
+    for x, array in zip(kernel.operands, left):
+        memory[x].array = array
+    assert all(m.left_alone() for m in memory.values()), f"{about} writes where it should not"
+    return {v: memory[v].view(v.type.dtype.numpy) for v in region.body.outputs}
+
+
+def check(template: Template, case: Case, most: int = 1, seed: int = 0) -> list[Kernel]:
+    """Interprets a case by tactics of a template; AssertionError where one is wrong. Gives the kernels."""
+    region = region_of(case.graph)
+    reason = refusal(template, region)
+    assert reason is None, f"{template.name} refuses {case.name}: {reason}"
+    inputs = drawn(case, seed)
+    want = case.want or evaluate(case.graph, inputs, round=False)
+    kernels = []
+    for gap in (0, 5):
+        lay = laid(template, region, case, gap)
+        for tactic in sample(list(template.tactics(region, lay, TARGET)), most, f"{case.name} {gap}"):
+            kernel, about = template.emit(region, lay, tactic, TARGET), f"{case.name} by {tactic.name}, gap {gap}"
+            got = interpreted(region, kernel, lay, inputs, about)
+            for v in region.body.outputs:
+                assert_close(got[v], want[v.name].astype(v.type.dtype.numpy), about=f"{about} %{v.name}")
+            kernels.append(kernel)
+    return kernels
+
+
+def check_dynamic(template: Template, case: Case) -> Kernel:
+    """One kernel for sizes that a run decides, at the case's own and at some more."""
+    graph = case.graph if symbols(case.graph) else symbolic(case.graph, template)
+    region, usual = region_of(graph), usual_sizes(graph)
+    assert usual, f"{template.name} takes no varying sizes in {case.name}"
+    lay = laid(template, region, case, 0)
+    to: dict[Value, Value] = {}
+    tactic = next(iter(template.tactics(region.sized(usual, to), {to[v]: _at(s, usual) for v, s in lay.items()}, TARGET)))
+    kernel = template.emit(region, lay, tactic, TARGET)
+    for more in (0, 3):
+        sizes, to = {name: size + more for name, size in usual.items()}, {}
+        now, about = region.sized(sizes, to), f"{case.name} by {tactic.name} for {usual} + {more}"
+        inputs = drawn(replace(case, graph=now.body), more)
+        want = evaluate(now.body, inputs, round=False)
+        got = interpreted(now, kernel.sized(sizes, to), {to[v]: _at(s, sizes) for v, s in lay.items()}, inputs, about)
+        for v in now.body.outputs:
+            assert_close(got[v], want[v.name].astype(v.type.dtype.numpy), about=f"{about} %{v.name}")
+    return kernel
+
+
+def _at(strides: Strides, sizes: Mapping[str, int]) -> Strides:
+    return tuple(dims.at(s, sizes) for s in strides)
+
+
+def nhwc(rank: int) -> tuple[int, ...]:
+    return (0, *range(2, rank), 1)
+
+
+__all__ = ["Case", "TARGET", "check", "check_dynamic", "nhwc", "row_major"]

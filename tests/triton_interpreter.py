@@ -1,0 +1,129 @@
+"""Runs Triton kernels under Triton's interpreter, with numpy alone, in a process of its own: it makes all of Triton interpreted."""
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from typing import Any
+
+import numpy as np
+
+from pelton.kernels.triton.compile import load
+
+LIBRARY = {"pow": np.power, "tanh": np.tanh, "tan": np.tan, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh,
+           "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh, "rint": np.rint, "trunc": np.trunc}
+_pool: ProcessPoolExecutor | None = None
+
+
+class Kind:
+    """What Triton asks of a torch dtype."""
+
+    def __init__(self, name: str, itemsize: int):
+        self.name, self.itemsize, self.is_floating_point = name, itemsize, "float" in name
+
+    def __str__(self) -> str:
+        return "torch." + self.name
+
+    def __eq__(self, other) -> bool:
+        return str(self) == str(other)
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+
+class Tensor:
+    """What it asks of a torch tensor and its storage; it works on the very array."""
+
+    def __init__(self, array: np.ndarray, name: str):
+        self.array, self.name = array, name
+        self.dtype, self.shape = Kind(name, array.dtype.itemsize), array.shape
+
+    def data_ptr(self) -> int:
+        return self.array.ctypes.data
+
+    def stride(self) -> tuple[int, ...]:
+        return tuple(s // self.array.itemsize for s in self.array.strides)
+
+    def size(self) -> tuple[int, ...]:
+        return self.shape
+
+    def storage_offset(self) -> int:
+        return 0
+
+    def untyped_storage(self) -> Tensor:
+        return self
+
+    def cpu(self) -> Tensor:
+        return self
+
+    def copy_(self, other) -> None:
+        pass
+
+    def new_empty(self, *_, **__) -> Tensor:
+        return Tensor(self.array, self.name)
+
+    def set_(self, *_) -> Tensor:
+        return self
+
+
+def run(source: str, symbol: str, arrays: Sequence[tuple[np.ndarray, str, int]], dims: Sequence[int], tiles: int) -> list[np.ndarray]:
+    """The arrays (flat, with the name of their element type, and the index of the first element) as a kernel leaves them."""
+    global _pool
+    if _pool is None:
+        _pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=prepare)
+    return _pool.submit(_run, source, symbol, list(arrays), list(dims), tiles).result()
+
+
+def prepare() -> None:
+    os.environ["TRITON_INTERPRET"] = "1"
+    import triton.language as tl
+    import triton.runtime.interpreter as interpreter
+    from triton.language.extra.cuda import libdevice
+
+    plain = interpreter._patch_lang_tensor
+
+    def patched(tensor, scope) -> None:            # numpy from 2.4 on does not take arrays of one element for numbers
+        plain(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.reshape(-1)[0]))
+        scope.set_attr(tensor, "__bool__", lambda self: bool(self.handle.data.reshape(-1)[0]) if self.handle.data.size == 1 else True)
+    interpreter._patch_lang_tensor = patched
+
+    tl.constexpr.__rmod__ = lambda self, other: other % self.value          # indices of loops are Python's own numbers there
+    tl.constexpr.__rfloordiv__ = lambda self, other: other // self.value
+
+    def interpreted(fn):
+        def call(*args):
+            data = fn(*(a.handle.data for a in args))
+            kind = args[0].type if np.shape(args[0].handle.data) == data.shape else args[1].type
+            return tl.core.tensor(interpreter.TensorHandle(data.astype(args[0].handle.data.dtype), args[0].handle.dtype), kind)
+        return call
+    for name, fn in LIBRARY.items():
+        setattr(libdevice, name, interpreted(fn))
+
+
+def launch(source: str, symbol: str, words: Sequence[int], names: Mapping[str, str], tiles: int) -> None:
+    """Runs a kernel on memory that its parameters (addresses first, then sizes) lead to; in a process that is prepared. names: of element types in Triton."""
+    signature = load(source, symbol)["SIGNATURE"]
+    _call(source, symbol, [Tensor(_at(w, names[t[1:]]), names[t[1:]]) if t[0] == "*" else w for w, t in zip(words, signature, strict=True)], tiles)
+
+
+def _at(address: int, name: str) -> np.ndarray:
+    """The element at an address."""
+    dtype = np.dtype(np.uint16 if name == "bfloat16" else name)
+    return np.ndarray((1,), dtype, (ctypes.c_uint8 * dtype.itemsize).from_address(address))
+
+
+def _run(source: str, symbol: str, arrays: list[tuple[np.ndarray, str, int]], dims: list[int], tiles: int) -> list[np.ndarray]:
+    _call(source, symbol, [*(Tensor(a[first:], name) for a, name, first in arrays), *dims], tiles)
+    return [a for a, _, _ in arrays]
+
+
+def _call(source: str, symbol: str, arguments: Sequence[Any], tiles: int) -> None:
+    # products of bf16 are of their bits there
+    wide = source.replace("tl.dot(left, right", "tl.dot(left.to(tl.float32), right.to(tl.float32)").replace(
+        "tl.dot(pixels, taps", "tl.dot(pixels.to(tl.float32), taps.to(tl.float32)")
+    kernel = load(wide, symbol)[symbol]
+    with np.errstate(all="ignore"):
+        kernel[(tiles,)](tuple(arguments))
