@@ -57,7 +57,7 @@ def add_build(command: argparse.ArgumentParser) -> None:
     group.add_argument("--level", type=whole(0, 5, "level"), default=3, metavar="N",
                        help="0: no timing, seconds; 1–2: few candidates; 3: the default; 4–5: many, all")
     group.add_argument("--target", default="cpu", metavar="WHAT", help='"cpu" (if not given), "cuda" for the GPU here, or "cuda:sm_80,sm_90"')
-    group.add_argument("--precision", choices=("fp32", "fp16", "bf16"), default="fp32", help="what values between layers are kept in; all but fp32 for GPUs alone")
+    group.add_argument("--precision", choices=("fp32", "fp16", "bf16"), default="fp32", help="what values between layers are kept in; fp32 alone for CPUs")
     group.add_argument("--budget", type=seconds, metavar="S", help="seconds for timing kernels; then the best guess is taken")
     group.add_argument("--strict", action="store_true",
                        help="only arithmetic that differs from the model's by the order of sums (no Winograd, no weights in half)")
