@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("triton", reason="Triton is not installed (make test-gpu)")
 
 from kernel_harness import Case, laid, program, region_of, symbolic  # noqa: E402
-from test_triton_kernels import CASES, HALF, SCALARS, conv, one  # noqa: E402
+from test_triton_kernels import CASES, HALF, SCALARS, attention, conv, one  # noqa: E402
 
 from pelton.backends.cuda.bundle import pack, unpack  # noqa: E402
 from pelton.errors import BuildError  # noqa: E402
@@ -50,6 +50,10 @@ def large_conv(dtype: str) -> Case:
     return conv(dtype, (32, 128, 28, 28), 128, (3, 3), pads=1, tail=(("z", "relu", "y"),))
 
 
+def large_attention(dtype: str) -> Case:
+    return attention("large", dtype, (8, 12, 512, 64), (8, 12, 512, 64), (8, 12, 512, 64), (8, 1, 1, 512), heads=True)
+
+
 def test_every_pointwise_op_compiles(compiler):
     made = [kernels("pointwise", case)[0][1] for case in SCALARS if case.name.endswith("-0")]
     done = Compiler((90,)).cubins({k.symbol: k.source for k in made})
@@ -57,7 +61,8 @@ def test_every_pointwise_op_compiles(compiler):
 
 
 @pytest.mark.parametrize("dtype", HALF)
-@pytest.mark.parametrize("name, case", [("gemm", large_gemm), ("conv", large_conv)], ids=["gemm", "conv"])
+@pytest.mark.parametrize("name, case", [("gemm", large_gemm), ("conv", large_conv), ("attention", large_attention)],
+                         ids=["gemm", "conv", "attention"])
 def test_matrix_kernels_use_the_tensor_cores_and_hold_their_sums(name, case, dtype, compiler):
     for arch, instruction in ((80, "mma.sync"), (90, "wgmma.mma_async")):
         (about, kernel), = kernels(name, case(dtype), Target(isa=f"sm_{arch}", lanes=32, threads=132))

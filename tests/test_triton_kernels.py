@@ -46,6 +46,23 @@ def picks(name: str, node: tuple, x: str, indices: list, tail=()) -> Case:
     return Case(name, program(node, *tail, x=x, i=f"i64{list(array.shape)}"), arrays={"i": array})
 
 
+def attention(name: str, dtype: str, q: tuple, k: tuple, v: tuple, mask: tuple | np.ndarray = (), tail=(), heads=False, hidden=None, z=(), **attrs) -> Case:
+    """heads: they lie side by side in rows, as a projection leaves them. hidden: where the mask is, instead of numbers, minus infinity."""
+    arrays = {} if hidden is None else {"mask": np.where(hidden, -np.inf, 0)}
+    masked = mask.astype(DType(dtype).numpy) if isinstance(mask, np.ndarray) else f"{dtype}{list(mask if hidden is None else hidden.shape)}"
+    more = {"z": f"{dtype}{list(z)}"} if z else {}
+    graph = program(("y", "attention", "q k v mask", dict(dict(scale=.3), **attrs)), *tail, q=f"{dtype}{list(q)}", k=f"{dtype}{list(k)}", v=f"{dtype}{list(v)}",
+                    mask=masked, **more)
+    return Case(f"{name}-{dtype}", graph, dict.fromkeys("qkvz", (0, 2, 1, 3)) if heads else {}, arrays)
+
+
+def few_seen(rows: int, columns: int) -> np.ndarray:
+    """A mask under which every row sees some neighbouring columns only."""
+    first = np.arange(rows)[:, None] * columns // rows
+    return (np.arange(columns) < first) | (np.arange(columns) > first + 5)
+
+
+NONE = np.zeros(())
 RELU = (("z", "relu", "y"),)
 CASES: dict[str, list[Case]] = {
     "pointwise": [
@@ -70,6 +87,7 @@ CASES: dict[str, list[Case]] = {
         one("batched", ("y", "matmul", "a b"), a="f16[2, 3, 17, 21]", b="f16[3, 21, 9]"),
         one("turned", ("y", "matmul", "a b"), a="f16[4, 33, 64]", b="f16[4, 64, 20]", orders={"b": (0, 2, 1)}),
         one("residual", ("y", "matmul", "a b"), ("z", "add", "y r"), a="f16[2, 20, 32]", b="f16[32, 40]", r="f16[2, 20, 40]"),
+        one("per-batch", ("y", "matmul", "a b"), ("z", "mul", "y c"), a="f16[2, 17, 21]", b="f16[2, 21, 9]", c="f16[2, 1, 1]"),
         one("row", ("y", "matmul", "a b"), a="f32[1, 61]", b="f32[61, 129]"),
         conv("f16", (2, 24, 5, 7), 40, (1, 1), tail=RELU),
     ],
@@ -90,6 +108,27 @@ CASES: dict[str, list[Case]] = {
         pool("average_pool", "f16", (1, 21, 8, 9), (2, 3), (2, 1), (0, 1, 1, 0)),
         pool("average_pool", "f32", (1, 4, 10, 9), (3, 2), (3, 3), (1, 0, 1, 1), ceil_mode=True, count_include_pad=True),
         pool("average_pool", "f32", (2, 5, 31), (4,), (3,), (2, 1)),
+    ],
+    "attention": [
+        *(attention("bert", t, (1, 2, 61, 64), (1, 2, 61, 64), (1, 2, 61, 64), (1, 1, 1, 61), heads=True) for t in HALF),
+        *(attention("cross", t, (1, 3, 23, 19), (1, 3, 71, 19), (1, 3, 71, 21), (23, 71), (("s", "add", "y z"), ("o", "relu", "s")), True, z=(1, 3, 23, 21))
+          for t in HALF),
+        attention("unmasked", "f16", (2, 2, 50, 32), (2, 2, 50, 32), (2, 2, 50, 32), NONE),
+        attention("mask-per-query", "f32", (2, 13, 8), (2, 17, 8), (2, 17, 3), (1, 13, 1)),
+        attention("mask-per-head", "f32", (2, 13, 8), (2, 17, 8), (2, 17, 3), (2, 1, 1)),
+        attention("causal", "f16", (1, 2, 70, 40), (1, 2, 70, 40), (1, 2, 70, 24), (70, 70), causal=True),
+        attention("causal-more-queries", "f32", (45, 9), (31, 9), (31, 5), NONE, causal=True),
+        attention("causal-more-keys", "f16", (19, 9), (90, 9), (90, 5), NONE, causal=True),
+        attention("causal-long", "f16", (150, 16), (150, 16), (150, 16), NONE, causal=True),
+        attention("grouped", "f16", (2, 2, 3, 5, 16), (2, 2, 1, 18, 16), (2, 2, 1, 18, 16), (2, 1, 1, 1, 18)),
+        attention("shared-keys", "f32", (2, 3, 7, 16), (1, 3, 18, 16), (2, 1, 18, 16), (3, 1, 18)),
+        attention("decode", "f16", (1, 4, 1, 64), (1, 4, 137, 64), (1, 4, 137, 64), NONE, heads=True),
+        *(attention("hidden", t, (40, 8), (300, 8), (300, 17), hidden=few_seen(40, 300)) for t in ("f32", "f16")),
+        attention("wide", "f16", (70, 256), (67, 256), (67, 200), NONE),
+        attention("narrow", "f32", (19, 1), (3, 1), (3, 1), NONE),
+        attention("large-scores", "f32", (9, 8), (40, 8), (40, 8), (9, 40), scale=40.),
+        Case("keys-turned", program(("y", "attention", "q k v m", dict(scale=.2)), q="f16[2, 33, 24]", k="f16[2, 20, 24]", v="f16[2, 20, 24]", m="f16[20]"),
+             {"k": (0, 2, 1)}),
     ],
     "lrn": [one(f"lrn-{t}", ("y", "lrn", "x", dict(size=5, alpha=1e-2, beta=0.75, bias=1.0)), ("z", "relu", "y"), x=f"{t}[2, 7, 5, 3]",
                 orders={"x": nhwc(4)}) for t in HALF],
@@ -152,7 +191,8 @@ def test_template(name, case):
     check(GPU_TEMPLATES[name], case)
 
 
-@pytest.mark.parametrize("name, index", [("pointwise", 0), ("gemm", 1), ("gemm", 3), ("window", 3), ("rows", 0), ("rows", 7), ("conv", 1)])
+@pytest.mark.parametrize("name, index", [("pointwise", 0), ("gemm", 1), ("gemm", 3), ("window", 3), ("rows", 0), ("rows", 7), ("conv", 1),
+                                         ("attention", 0), ("attention", 3), ("attention", 9)])
 def test_sizes_that_a_run_decides(name, index):
     assert check_dynamic(GPU_TEMPLATES[name], CASES[name][index]).dims
 
