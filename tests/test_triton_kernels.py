@@ -6,15 +6,17 @@ import pytest
 
 pytest.importorskip("triton", reason="Triton is not installed (make test-gpu)")
 
+from compare import assert_close  # noqa: E402
 from draw import examples, operands  # noqa: E402
-from kernel_harness import named, program  # noqa: E402
-from triton_harness import Case, check, check_dynamic, nhwc  # noqa: E402
+from kernel_harness import drawn, laid, named, program, region_of  # noqa: E402
+from triton_harness import TARGET, Case, check, check_dynamic, interpreted, nhwc  # noqa: E402
 
 from pelton.ir import dims  # noqa: E402
+from pelton.ir.evaluate import evaluate  # noqa: E402
 from pelton.ir.graph import Builder  # noqa: E402
 from pelton.ir.types import DType, TensorType  # noqa: E402
-from pelton.kernels.template import GPU_TEMPLATES  # noqa: E402
-from pelton.kernels.triton.emit import TYPES  # noqa: E402
+from pelton.kernels.template import GPU_TEMPLATES, Tactic  # noqa: E402
+from pelton.kernels.triton.emit import TYPES, lying  # noqa: E402
 from pelton.ops import get  # noqa: E402
 
 RNG = np.random.default_rng(5)
@@ -90,6 +92,14 @@ CASES: dict[str, list[Case]] = {
         one("per-batch", ("y", "matmul", "a b"), ("z", "mul", "y c"), a="f16[2, 17, 21]", b="f16[2, 21, 9]", c="f16[2, 1, 1]"),
         one("row", ("y", "matmul", "a b"), a="f32[1, 61]", b="f32[61, 129]"),
         conv("f16", (2, 24, 5, 7), 40, (1, 1), tail=RELU),
+    ],
+    "few": [
+        *(one(f"{t}-bias", ("y", "matmul", "a b"), ("z", "add", "y c"), a=f"{t}[3, 61]", b=f"{t}[61, 45]", c=f"{t}[45]") for t in HALF),
+        one("constant", ("y", "matmul", "a b"), ("z", "relu", "y"), a="f16[1, 700]", b=constant("f16", 700, 33)),
+        one("vector-of-each", ("y", "matmul", "a b"), a="f16[3, 2, 1, 37]", b="f16[2, 37, 21]"),
+        one("turned", ("y", "matmul", "a b"), a="f16[2, 1, 64]", b="f16[2, 64, 29]", orders={"b": (0, 2, 1)}),
+        conv("f16", (2, 24, 1, 1), 40, (1, 1), tail=RELU),
+        conv("f32", (1, 7, 2, 2), 19, (1, 1)),
     ],
     "conv": [
         *(conv(t, (2, 16, 9, 7), 20, (3, 3), pads=1, tail=RELU) for t in HALF),
@@ -192,9 +202,25 @@ def test_template(name, case):
 
 
 @pytest.mark.parametrize("name, index", [("pointwise", 0), ("gemm", 1), ("gemm", 3), ("window", 3), ("rows", 0), ("rows", 7), ("conv", 1),
-                                         ("attention", 0), ("attention", 3), ("attention", 9)])
+                                         ("attention", 0), ("attention", 3), ("attention", 9), ("few", 0), ("few", 4)])
 def test_sizes_that_a_run_decides(name, index):
     assert check_dynamic(GPU_TEMPLATES[name], CASES[name][index]).dims
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("tactic", ["BM=64,BN=64,BK=32", "BM=128,BN=64,BK=64"])
+def test_products_by_descriptors(tactic, turned):
+    case = one("described", ("y", "matmul", "a b"), ("z", "add", "y c"), a="f16[3, 67, 72]", b="f16[72, 136]", c="f16[136]",
+               orders={"b": (1, 0)} if turned else {})
+    region, template = region_of(case.graph), GPU_TEMPLATES["gemm"]
+    lay = laid(template, region, case, 0)
+    way = Tactic.parse(f"gemm:{tactic},TALL=8,WARPS=4,STAGES=3,PRECISION=0,DESCRIBED=1,PERSISTENT=1@sm_90")
+    assert {t["DESCRIBED"] for t in template.tactics(region, lay, TARGET)} == {0, 1}
+    kernel, inputs = template.emit(region, lay, way, TARGET), drawn(case)
+    assert kernel.tiles == TARGET.threads and "descriptor" in kernel.source
+    for k in (kernel, lying(kernel, [True, False, True, True])):
+        (got,) = interpreted(region, k, lay, inputs, way.name).values()
+        assert_close(got, evaluate(case.graph, inputs, round=False)["z"].astype(np.float16))
 
 
 def test_sizes_may_have_the_names_that_kernels_use():

@@ -50,11 +50,11 @@ class Attention(attention.Attention):
             step = products + 0.08 * bm * bn + bn * (d + dv) / 32 + 500
             return divide(h.batch * divide(h.sq, bm), target.threads) * divide(h.sk, bn) * step
         for bm, bn, warps, stages in sorted(TILES, key=cost):
-            held, each = 32 * warps, 4 if self.wide(h) else 2
-            if bm > power_of_two(h.sq, 16) or bn > power_of_two(h.sk, 32):
+            held, each, most = (32 * warps, 4, 100) if self.wide(h) else (32 * warps, 2, 200)
+            if bm > power_of_two(h.sq, 16) or bn > power_of_two(h.sk, 32) or self.wide(h) and warps == 8 and bm < 128:
                 continue
-            if bm * (dv + bn + bn * each // 4 + d * each // 4) > held * (128 if self.wide(h) else 200) or (bn * stages * (d + dv) + bm * d) * each > 160 << 10:
-                continue                                                   # past registers, or shared memory
+            if bm * (dv + bn + (bn + d) * each // 4) > held * most or (bn * stages * (d + dv) + bm * d) * each > 160 << 10:
+                continue                                                   # past registers (as found by compiling for both generations), or shared memory
             for precision in (1, 0) if self.wide(h) else (0,):
                 yield Tactic(self.name, target.isa, (("BM", bm), ("BN", bn), ("WARPS", warps), ("STAGES", stages), ("PRECISION", precision)))
 
