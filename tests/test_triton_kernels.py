@@ -140,6 +140,23 @@ CASES: dict[str, list[Case]] = {
         Case("keys-turned", program(("y", "attention", "q k v m", dict(scale=.2)), q="f16[2, 33, 24]", k="f16[2, 20, 24]", v="f16[2, 20, 24]", m="f16[20]"),
              {"k": (0, 2, 1)}),
     ],
+    "scan": [
+        *(one(f"{op}-{t}-{exclusive}-{reverse}", ("y", op, "x", dict(axis=1, exclusive=exclusive, reverse=reverse)), ("z", "relu", "y"), x=f"{t}[3, 37]")
+          for op, t, exclusive, reverse in (("cumsum", "f32", False, False), ("cumsum", "i64", True, False), ("cumsum", "f16", True, True),
+                                            ("cumprod", "i32", False, True), ("cumprod", "f32", True, False))),
+        one("long", ("y", "cumsum", "x", dict(axis=1, reverse=True)), x="f32[2, 2500]"),
+        one("across", ("y", "cumsum", "x", dict(axis=1)), x="f32[2, 13, 5]"),
+        one("bytes", ("y", "cumsum", "x", dict(axis=0)), x="u8[300]"),
+    ],
+    "top_k": [
+        *(one(f"{t}-{largest}", ("v i", "top_k", "x", dict(k=k, axis=1, largest=largest)), x=f"{t}[3, 37]")
+          for t, largest, k in (("f32", True, 5), ("f32", False, 37), ("f16", True, 1), ("bf16", False, 9), ("i32", True, 6), ("u32", False, 6),
+                                ("u8", True, 4))),
+        one("across", ("v i", "top_k", "x", dict(k=3, axis=1)), x="f16[2, 13, 5]"),
+        one("long", ("v i", "top_k", "x", dict(k=11, axis=1)), x="f32[1, 700]"),
+        Case("equals", program(("v i", "top_k", "x", dict(k=20, axis=0, largest=False)), x="f32[41]"),
+             arrays={"x": np.where(np.arange(41) % 5 == 3, np.nan, np.arange(41) % 4 * np.where(np.arange(41) % 2, -0.0, 1.0))}),
+    ],
     "lrn": [one(f"lrn-{t}", ("y", "lrn", "x", dict(size=5, alpha=1e-2, beta=0.75, bias=1.0)), ("z", "relu", "y"), x=f"{t}[2, 7, 5, 3]",
                 orders={"x": nhwc(4)}) for t in HALF],
     "gather": [
@@ -167,6 +184,13 @@ CASES: dict[str, list[Case]] = {
         one("sum-whole", ("y", "reduce_sum", "x", dict(axes=(0,))), x="i32[5, 13]"),
         one("max-whole", ("y", "reduce_max", "x", dict(axes=(1,))), x="i64[5, 13]"),
         one("max-bool", ("y", "reduce_max", "x", dict(axes=(1,))), x="bool[5, 13]"),
+        *(one(f"{op}-{t}", ("y", op, "x", dict(axis=1, select_last_index=op == "arg_min")), x=f"{t}[5, 37, 3]")
+          for op, t in (("arg_max", "f32"), ("arg_min", "f16"), ("arg_max", "i32"), ("arg_min", "u8"), ("arg_max", "i64"))),
+        one("arg-long", ("y", "arg_max", "x", dict(axis=1, keepdims=False)), ("z", "add", "y y"), x="f32[2, 5003]"),
+        Case("arg-equal", program(("y", "arg_max", "x", dict(axis=1, select_last_index=True)), x="f32[2, 70]"), arrays={"x": np.full((2, 70), -np.inf)}),
+        Case("arg-long-nan", program(("y", "arg_max", "x", dict(axis=0, select_last_index=True)), x="f32[9000]"),
+             arrays={"x": np.where(np.arange(9000) % 4000 == 5, np.nan, 1)}),
+        Case("arg-nan", program(("y", "arg_min", "x", dict(axis=1)), x="f32[1, 70]"), arrays={"x": np.where(np.arange(70) % 9 == 7, np.nan, np.arange(70))}),
     ],
 }
 ALL = [pytest.param(name, case, id=f"{name}-{case.name}") for name, cases in CASES.items() for case in cases]
@@ -202,7 +226,7 @@ def test_template(name, case):
 
 
 @pytest.mark.parametrize("name, index", [("pointwise", 0), ("gemm", 1), ("gemm", 3), ("window", 3), ("rows", 0), ("rows", 7), ("conv", 1),
-                                         ("attention", 0), ("attention", 3), ("attention", 9), ("few", 0), ("few", 4)])
+                                         ("attention", 0), ("attention", 3), ("attention", 9), ("few", 0), ("few", 4), ("scan", 0), ("top_k", 7)])
 def test_sizes_that_a_run_decides(name, index):
     assert check_dynamic(GPU_TEMPLATES[name], CASES[name][index]).dims
 

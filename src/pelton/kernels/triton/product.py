@@ -162,6 +162,9 @@ class Few(Plain):
             bk = power_of_two(p.k, 16, max(16, size // bn // rows))
             yield Tactic(self.name, target.isa, (("ROWS", rows), ("BN", bn), ("BK", bk), ("AHEAD", 3), ("WARPS", warps)))
 
+    def form(self, tactic: Tactic) -> tuple[int, ...]:
+        return (tactic["BN"],)
+
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         p, grid, batch, m = product(region, layouts)
         (left, ak), (right, bk) = a_at(p, grid, layouts), b_at(p, grid, layouts)
