@@ -90,6 +90,7 @@ CASES: dict[str, list[Case]] = {
         one("turned", ("y", "matmul", "a b"), a="f16[4, 33, 64]", b="f16[4, 64, 20]", orders={"b": (0, 2, 1)}),
         one("residual", ("y", "matmul", "a b"), ("z", "add", "y r"), a="f16[2, 20, 32]", b="f16[32, 40]", r="f16[2, 20, 40]"),
         one("per-batch", ("y", "matmul", "a b"), ("z", "mul", "y c"), a="f16[2, 17, 21]", b="f16[2, 21, 9]", c="f16[2, 1, 1]"),
+        one("wide", ("y", "matmul_wide", "a b"), a="f16[4, 1, 17, 32]", b="f16[4, 1, 32, 20]", orders={"a": (1, 2, 0, 3)}),
         one("row", ("y", "matmul", "a b"), a="f32[1, 61]", b="f32[61, 129]"),
         conv("f16", (2, 24, 5, 7), 40, (1, 1), tail=RELU),
     ],

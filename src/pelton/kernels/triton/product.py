@@ -7,16 +7,16 @@ from collections.abc import Iterable
 import numpy as np
 
 from pelton.ir.dims import Size, bounds, is_known, minimum
-from pelton.ir.graph import Value
+from pelton.ir.graph import Graph, Node, Value
 from pelton.ir.types import BF16, F16, F32
 from pelton.kernels.conv import window
 from pelton.kernels.emit import Grid
 from pelton.kernels.gemm import is_product
 from pelton.kernels.grid import constant, divide, tail_refusal
 from pelton.kernels.product import Product
-from pelton.kernels.template import Kernel, Layouts, Packed, Tactic, Target, Template, gpu_template
+from pelton.kernels.template import GPU_TEMPLATES, Kernel, Layouts, Packed, Tactic, Target, Template, gpu_template
 from pelton.plan.layout import Order, broadcast, channels_last, last_of, row_major
-from pelton.plan.region import Region
+from pelton.plan.region import Region, cut
 
 from .emit import kernel, place, tail, unreadable
 from .pointwise import power_of_two
@@ -24,27 +24,30 @@ from .pointwise import power_of_two
 TILES = ((128, 256, 8, 3), (256, 128, 8, 3), (128, 128, 8, 3), (128, 128, 4, 3), (128, 64, 8, 3), (128, 64, 4, 4), (64, 128, 4, 4), (64, 64, 4, 4),
          (64, 32, 4, 5), (32, 64, 4, 5), (32, 32, 4, 5), (16, 64, 4, 5), (16, 32, 4, 5))                 # rows, columns, warps, stages
 
+PARTS = (1, 2, 3, 4, 6, 8)                      # that sums may be made in
 FEW = 4                                        # rows that are summed without tensor cores, which take 16 at least
 
 
+def cost(tile: tuple[int, int, int, int], m: int, n: int, batch: int, f32: bool, target: Target) -> float:
+    """For each element that is summed, waves of tiles × what a tile takes: its products or what it loads. The unit is a product of an H100's tensor cores,
+    which make three quarters of 2048 in a cycle (half as many with tiles of less than 64 rows, TF32 a sixth); its L2 cache gives a multiprocessor 40 bytes."""
+    bm, bn, *_ = tile
+    products = 1.3 * bm * bn * (6 if f32 else 1) * (2 if bm < 64 and target.isa == "sm_90" else 1)
+    return divide(batch * divide(m, bm) * divide(n, bn), target.threads) * max(products, (200 if f32 else 100) * (bm + bn))
+
+
 def tiles(name: str, m: int, n: int, k: int, batch: int, whole: int, f32: bool, target: Target) -> Iterable[Tactic]:
-    """Tactics by the time that a simple model gives them: waves of tiles over the multiprocessors, a tile's time its products or what it loads.
+    """Tactics by `cost`.
 
     Sums that a thread holds are half as many where an A100 has to hold them: with twice as many its kernels spilled 112 to 424 bytes per thread.
     whole: steps that divide it are preferred. f32: exactly rounded products (three of TF32 each, or by the units for f32) instead of half ones.
     """
-    def cost(tile: tuple[int, int, int, int]) -> float:
-        """In products of an H100's tensor cores, which make three quarters of 2048 in a cycle, in which the L2 cache has 40 bytes for each multiprocessor.
-        With tiles of less than 64 rows they make half as many, TF32 a sixth."""
-        bm, bn, *_ = tile
-        products = 1.3 * bm * bn * (6 if f32 else 1) * (2 if bm < 64 and target.isa == "sm_90" else 1)
-        return divide(batch * divide(m, bm) * divide(n, bn), target.threads) * max(products, (200 if f32 else 100) * (bm + bn))
     most = (32 if f32 else 64) * (2 if target.isa == "sm_90" else 1)
     ways = [(bk, precision) for precision in ((1, 0) if f32 else (0,)) for bk in ((32, 16) if f32 else (64, 32, 128))]
     ways = [w for w in ways if w[0] <= power_of_two(k, 16)] or [(16, ways[0][1])]
     ways.sort(key=lambda w: whole % w[0] != 0)
     for bk, precision in ways:
-        for bm, bn, warps, stages in sorted(TILES, key=cost):
+        for bm, bn, warps, stages in sorted(TILES, key=lambda tile: cost(tile, m, n, batch, f32, target)):
             if (bm + bn) * bk * (4 if f32 else 2) * stages > 160 << 10 or bm * bn > 32 * warps * most:
                 continue                                                   # past shared memory, or registers
             yield Tactic(name, target.isa, (("BM", bm), ("BN", bn), ("BK", bk), ("TALL", 8), ("WARPS", warps), ("STAGES", stages), ("PRECISION", precision)))
@@ -57,7 +60,7 @@ class Products(Template):
 
     def refuses_node(self, region: Region) -> str | None:
         node = region.anchor
-        kinds = {v.type.dtype for v in (*node.inputs, node.output)}
+        kinds = {v.type.dtype for v in node.inputs}
         if len(kinds) != 1 or not kinds <= {F32, F16, BF16}:
             return "not in one of f32, f16 and bf16"
         conv = node.op.name == "convolution"
@@ -124,13 +127,30 @@ def b_at(p: Product, grid: Grid, layouts: Layouts) -> tuple[str, Size]:
 class Plain(Products):
     """Products of two matrices, as they are."""
 
-    anchors = ("matmul", "convolution")
+    anchors = ("matmul", "matmul_wide", "convolution")
 
     def refuses_sizes(self, region: Region) -> str | None:
         node = region.anchor
         if node.op.name == "convolution":
             return None if is_product(node) else "not a 1×1 convolution of stride one without padding and groups"
         return "an operand is a vector" if min(v.type.rank for v in node.inputs) < 2 else None
+
+
+def parts(graph: Graph, node: Node, target: Target) -> int:
+    """In how many parts a product's sums should be made, which another kernel adds: several where its tiles are few for the multiprocessors."""
+    if node.op.name not in ("matmul", "convolution") or GPU_TEMPLATES["gemm"].refuses(cut(graph, (node,), (node,))) is not None:
+        return 1
+    p, _, batch, m = product(cut(graph, (node,), (node,)))
+    if not is_known(batch, m, p.n, p.k) or batch != 1 or p.b.type.size != p.n * p.k or m <= FEW:
+        return 1
+    f32, n, k = p.a.type.dtype is F32, p.n, p.k
+    read = n * k * p.a.type.dtype.size / 2400                              # cycles at least: of an H200's memory, 4.3 TB/s at 1.8 GHz
+
+    def cycles(parts: int) -> float:
+        adds = 0 if parts == 1 else 2500 + parts * m * n * 8 / (40 * target.threads)        # another launch; sums written and read
+        return adds + max(read, min(cost(tile, m, n, parts, f32, target) for tile in TILES) * k / parts / 2048)
+    best = min((parts for parts in PARTS if parts == 1 or k % (32 * parts) == 0), key=cycles)
+    return best if cycles(best) < 0.75 * cycles(1) else 1
 
 
 def lies_turned(region: Region, p: Product) -> bool:

@@ -43,9 +43,9 @@ def extreme(r, c, rows, a):
     """The extreme of some columns, whether there is NaN among them, which comes before numbers as in numpy, and where it lies."""
     x = load(r, c, rows, a)
     if LEAST:
-        found = tl.min(x, 1, keep_dims=True)
+        found = tl.min(x, 1, keep_dims=True).to(KIND)
     else:
-        found = tl.max(x, 1, keep_dims=True)
+        found = tl.max(x, 1, keep_dims=True).to(KIND)
     strange = tl.max((x != x).to(tl.int32), 1, keep_dims=True) > 0
     counts = (c < COLS) & tl.where(strange, x != x, x == found)
     if LAST:
