@@ -139,6 +139,7 @@ FINE: dict[str, Callable[[], onnx.ModelProto]] = {
     "a chain of functions": lambda: chained(3000, "Neg"),
     "a chain of sigmoids": lambda: chained(600, "Sigmoid"),
     "a chain of products": lambda: chained(600, "Mul"),
+    "the largest complex numbers": lambda: one_node("TopK", "c64[2, 3]", i64(2), outputs=2),
     "nothing": lambda: one_node("Sigmoid", "f32[0]"),
     "no columns": lambda: one_node("Add", "f32[3, 0]", "f32[3, 1]"),
     "no rows": lambda: one_node("Mul", "f32[0, 4]", "f32[4]"),
