@@ -36,7 +36,7 @@ static int depth;
 
 static R device_count(int *n) { *n = fails("count") ? 0 : 2; return 0; }
 static R device_get(int *d, int i) { *d = i; return 0; }
-static R device_attribute(int *v, int a, int d) { *v = a == 75 ? 9 : a == 76 ? 0 : a == 16 ? 132 : a == 97 ? 232448 : 0; return 0; }
+static R device_attribute(int *v, int a, int d) { *v = a == 75 ? 9 : a == 76 ? 0 : a == 16 ? 132 : a == 97 ? 232448 : a == 38 ? 50 << 20 : a == 81 ? 233472 : 0; return 0; }
 static R device_name(char *s, int n, int d) { snprintf(s, n, "Fake %d", d); return 0; }
 static R device_memory(size_t *n, int d) { *n = 1 << 30; return 0; }
 static R retain(void **c, int d) { *c = (void *)(intptr_t)(0x100 + d); return fails("cuDevicePrimaryCtxRetain"); }

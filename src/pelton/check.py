@@ -108,7 +108,7 @@ def watch(engine: Engine, chosen: Sequence[Chosen], inputs: Mapping[str, np.ndar
         if done < len(steps):
             read.clear()
             read.update(_copies(steps[done], order[done], order[done].task.reads, ready))
-    return engine.context(engine.meta["threads"]).watch(inputs, look)
+    return engine.context(engine.meta.get("threads")).watch(inputs, look)
 
 
 def _copies(step: Step, chosen: Chosen, values: Sequence[Value], ready: Prepared) -> dict[Value, np.ndarray]:

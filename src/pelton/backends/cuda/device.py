@@ -66,6 +66,9 @@ class Device(Protocol):
     arch: int                                  # 90 for sm_90
     memory: int                                # bytes
     multiprocessors: int
+    l1: int                                    # bytes of each multiprocessor that blocks may share
+    l2: int                                    # bytes
+    cuda: str                                  # the newest CUDA that the driver knows, as 13.0
 
     def __enter__(self) -> Device: ...
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
