@@ -1,25 +1,29 @@
 """Tactics timed on a GPU that is none: what wins, what is dropped, what is remembered; all of it at build time and, by what engines carry, later."""
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 
 import numpy as np
 import pytest
+from handmade import chain, expected
 from onnx import helper
 from onnx_models import model
 
 import pelton
 from pelton import targets
-from pelton.backends.cuda import Cubin
+from pelton.backends.cuda import Cubin, pack, target
 from pelton.backends.cuda.clock import Clock, Way
 from pelton.backends.cuda.device import Launch
 from pelton.backends.cuda.machine import USUAL, usual
 from pelton.backends.cuda.null import NullDevice
-from pelton.errors import BuildError, EngineError, InputError
+from pelton.engine.engine import Engine, Step
+from pelton.errors import BuildError, Cancelled, EngineError, InputError
 from pelton.kernels.triton import compile as triton_compile
 from pelton.options import Options
 from pelton.tune import measure_cuda
+from test_cuda_runtime import KERNELS, N
 
 
 def device(lasts=lambda launch: 1000.0, arch: int = 90, **given) -> NullDevice:
@@ -126,6 +130,108 @@ def test_strict_takes_products_of_f32_alone():
     lies = {v: dense(v.type.shape) for v in (*region.body.inputs, *region.body.outputs)}
     precise = {strict: {c["PRECISION"] for _, c in candidates(region, lies, targets.gpu_target((90,)), strict, 4)} for strict in (False, True)}
     assert precise == {False: {0, 1}, True: {0}}
+
+
+# ---- engines that carry kernels ----
+
+F32 = np.float32
+
+
+def spare(step: Step, symbol: str) -> Step:
+    return dataclasses.replace(step, symbol=symbol, info={"tactic": symbol})
+
+
+def carrying(symbols=("scale", "scale_b", "scale_c", "scale_d")) -> Engine:
+    """Handmade: x + 2 x, times three; the steps that scale, of which two are the same, carry other kernels for that."""
+    plain = chain(N)
+    steps = [dataclasses.replace(s, info={"tactic": s.symbol}, spares=tuple(spare(s, other) for other in symbols if s.symbol == "scale" and other != "scale"))
+             for s in plain.steps]
+    cubins = [Cubin(s, 90, b"\x7fELF " + s.encode(), 0, 4) for s in (*symbols, "add")]
+    return dataclasses.replace(plain, steps=tuple(steps), code=pack(cubins), target=target([90]))
+
+
+def scaling(took: dict[str, float]) -> NullDevice:
+    """A device whose kernels do what they should, and take so long."""
+    return device(lambda launch: took[launch.function.cubin.symbol], kernels={**dict.fromkeys(took, KERNELS["scale"]), "add": KERNELS["add"]})
+
+
+TOOK = {"scale": 3000.0, "scale_b": 2000.0, "scale_c": 1000.0, "scale_d": 2990.0, "add": 10.0}
+
+
+def test_the_fastest_kernel_goes_in_place():
+    engine, null = pelton.Engine(carrying()), scaling(TOOK)
+    before = engine.tobytes()
+    tuned = pelton.tune(engine, null)
+    for step, old in zip(tuned.steps, engine.steps):
+        if old.symbol == "scale":
+            assert step.symbol == "scale_c" and [s.symbol for s in step.spares] == ["scale", "scale_b", "scale_d"]
+            assert step.info["times_ns"] == {"scale": 3000, "scale_b": 2000, "scale_c": 1000, "scale_d": 2990} and step.info["tactic"] == "scale_c"
+        else:
+            assert step == old
+    assert engine.tobytes() == before and tuned.meta["gpu"] == "no GPU" and tuned.meta["multiprocessors"] == 132
+    x = np.arange(N, dtype=F32)
+    wanted = expected(x)
+    got = tuned.start(scaling(TOOK)).run({"x": x})
+    assert all(np.array_equal(got[k], wanted[k]) for k in wanted)
+    back = pelton.tune(tuned, scaling({**TOOK, "scale_b": 1.0}))       # again, on another GPU
+    assert {s.symbol for s in back.steps} == {"add", "scale_b"}
+
+
+def test_two_hundredths_are_no_reason():
+    tuned = pelton.tune(pelton.Engine(carrying()), scaling({**TOOK, "scale_b": 2990.0, "scale_c": 2950.0}))
+    assert {s.symbol for s in tuned.steps} == {"add", "scale"}
+
+
+def test_kernels_of_an_engine_that_do_not_load_are_passed_over(caplog):
+    null, load = scaling({**TOOK, "scale_c": 1.0}), NullDevice.load
+
+    def refuse(cubin, parameters):
+        if cubin.symbol == "scale_c":
+            raise EngineError("kernel 'scale_c' needs more shared memory than there is")
+        return load(null, cubin, parameters)
+    null.load = refuse
+    with caplog.at_level(logging.WARNING, "pelton.build"):
+        tuned = pelton.tune(pelton.Engine(carrying()), null)
+    assert {s.symbol for s in tuned.steps} == {"add", "scale_b"} and "scale_c of step" in caplog.text
+
+
+def test_constants_are_read_where_they_are_cold():
+    plain = carrying()
+    adds = [dataclasses.replace(s, spares=(spare(s, "scale_b"),)) if s.symbol == "add" else dataclasses.replace(s, spares=()) for s in plain.steps]
+    null = device()
+    null.l2 = 1 << 13                                              # twice the constant
+    pelton.tune(pelton.Engine(dataclasses.replace(plain, steps=tuple(adds))), null)
+    read = {h.facts["words"][1] for h in null.happened("launch") if h.facts["symbol"] == "add"}
+    assert len(read) == 1 + 4 * null.l2 // 4096                    # where the weights are, and copies of four times the cache
+
+
+def test_without_time_nothing_changes_and_cancelled_is_cancelled():
+    engine = pelton.Engine(carrying())
+    tuned = pelton.tune(engine, scaling(TOOK), budget=0.0)
+    assert tuned.steps == engine.steps
+    with pytest.raises(Cancelled):
+        pelton.tune(engine, scaling(TOOK), progress=lambda stage, done, total: False)
+
+
+def test_tune_from_the_command_line(tmp_path, monkeypatch, capsys):
+    from pelton import cli
+    path, out = tmp_path / "e.pelton", tmp_path / "tuned.pelton"
+    pelton.Engine(carrying()).save(path)
+    before = path.read_bytes()
+
+    def no_gpu(ordinal: int = 0):
+        raise EngineError("there is no NVIDIA driver on this machine; install one")
+    monkeypatch.setattr("pelton.runtime.cuda.gpu", no_gpu)
+    assert cli.main(["tune", str(path)]) == cli.REFUSED and path.read_bytes() == before
+    assert capsys.readouterr().err.startswith("error: there is no NVIDIA driver")
+    monkeypatch.setattr("pelton.runtime.cuda.gpu", lambda ordinal: scaling(TOOK))
+    assert cli.main(["tune", str(path), "-o", str(out)]) == 0 and path.read_bytes() == before
+    told = capsys.readouterr().out
+    assert "2 steps timed on no GPU, 2 changed; all of them together 6.0 µs → 2.0 µs" in told and "3.0 µs → 1.0 µs, scale_c" in told
+    assert cli.main(["tune", str(path), "-q"]) == 0 and path.read_bytes() == out.read_bytes() != before
+    assert {s.symbol for s in pelton.load(path, device=None).steps} == {"add", "scale_c"}
+    pelton.Engine(chain(N)).save(path)
+    assert cli.main(["tune", str(path)]) == cli.REFUSED and "is for CPUs" in capsys.readouterr().err
 
 
 # ---- builds ----
