@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pelton.build import built, plan
-from pelton.check import Exact, Seen, difference, sized, watch
+from pelton.check import Seen, Written, difference, sized, watch
 from pelton.engine.engine import Step
 from pelton.errors import Cancelled, InputError
 from pelton.importers import onnx as importer
@@ -160,17 +160,17 @@ def errors(model, inputs: Mapping[str, np.ndarray] | Callable[[Engine], Mapping[
     elif callable(inputs):
         inputs = inputs(engine)
     placed, chosen = sized(engine, made.placed, made.chosen, inputs)
-    exact, found = Exact(placed, inputs), list[StepError]()
+    wanted, found = Written(placed, inputs), list[StepError]()
 
     def see(seen: Seen) -> None:
         tactic = None if seen.step.host else Tactic.parse(seen.step.info["tactic"])
         inexact = tactic is not None and not templates(tactic.isa)[tactic.template].exact(tactic)
-        found.append(StepError(seen.step, inexact, seen.off_alone(), seen.off(exact.written(seen.task))))
+        found.append(StepError(seen.step, inexact, seen.off_alone(), seen.off(wanted.by(seen.task))))
         if options.progress is not None and options.progress("check", len(found), len(engine.steps)) is False:
             raise Cancelled(f"cancelled while in step {len(found)} of {len(engine.steps)}")
     results = watch(engine, chosen, inputs, see)
     want, graph = evaluate(made.imported.graph, inputs, round=False), placed.graph
-    outputs = {p.name: OutputError(difference(v.type.dtype, results[p.name], want[p.name]), difference(v.type.dtype, exact.of(v), want[p.name]))
+    outputs = {p.name: OutputError(difference(v.type.dtype, results[p.name], want[p.name]), difference(v.type.dtype, wanted.exact.of(v), want[p.name]))
                for p, v in zip(engine.outputs, graph.outputs)}
     return Errors(engine, inputs, tuple(found), outputs)
 

@@ -151,12 +151,12 @@ class _Assembly:
         return arena
 
     def step(self, c: Chosen) -> Step:
-        name = str(c.info.get("name", ""))
+        name, info = str(c.info.get("name", "")), {**c.info, "writes": [v.name for v in c.task.writes]}
         if c.kernel is None:
             node = c.task.node
             return Step(name=name, symbol="", args=(), dims=(), tiles=0, grain=1, wave=c.wave, scratch=0, host=node_text(node),
-                        inputs=tuple(map(self.tensor, node.inputs)), outputs=tuple(map(self.tensor, node.outputs)), info=self.told(c.info))
-        step = self.kernel(c.kernel, name, c.wave, {**c.info, "writes": [v.name for v in c.task.writes]})
+                        inputs=tuple(map(self.tensor, node.inputs)), outputs=tuple(map(self.tensor, node.outputs)), info=self.told(info))
+        step = self.kernel(c.kernel, name, c.wave, info)
         return replace(step, outputs=tuple(map(self.tensor, c.task.writes)), spares=tuple(self.kernel(k, name, c.wave, {"tactic": t}) for t, k in c.spares))
 
     def kernel(self, k: Code, name: str, wave: int, info: Mapping[str, object]) -> Step:
