@@ -129,13 +129,22 @@ def test_memory_is_given_back():
     assert device.free == device.memory
 
 
-def test_steps_wait_for_all_of_the_wave_before():
+def test_steps_wait_for_what_they_read_alone():
     device = made(branches()).context().engine.device
     nodes = {n.facts["node"]: n.facts for n in device.happened("node")}
-    names = dict(zip(nodes, ["a", "b", "", "c", "d", "e"]))          # where two waves of several meet, a node that does nothing
+    names = dict(zip(nodes, "abcde"))
     after = {names[k]: {names[a] for a in n["after"]} for k, n in nodes.items()}
-    assert after == {"a": set(), "b": set(), "": {"a", "b"}, "c": {""}, "d": {""}, "e": {"c", "d"}}
-    assert [n["symbol"] for n in nodes.values()] == ["scale", "scale", None, "add", "add", "add"]
+    assert after == {"a": set(), "b": set(), "c": {"a", "b"}, "d": {"a"}, "e": {"c", "d"}}
+    assert [n["symbol"] for n in nodes.values()] == ["scale", "scale", "add", "add", "add"]
+
+
+def test_steps_wait_for_memory_that_they_take_over():
+    plain = branches()
+    buffers = [replace(b, offset=4032) if i == 4 else b for i, b in enumerate(plain.buffers)]       # d writes where b did, which c reads
+    later = [replace(s, wave=2 if s.name == "d" else 3 if s.name == "e" else s.wave) for s in plain.steps]
+    device = made(replace(plain, buffers=tuple(buffers), steps=tuple(later))).context().engine.device
+    nodes = {n.facts["node"]: i for i, n in enumerate(device.happened("node"))}
+    assert [sorted(nodes[a] for a in n.facts["after"]) for n in device.happened("node")] == [[], [], [0, 1], [2], [3]]
 
 
 def test_a_run_is_one_graph_and_waits_once(x):

@@ -101,8 +101,8 @@ class Device(Protocol):
     def copy(self, to: int, source: int, nbytes: int, stream: int) -> None: ...
 
     def graph(self) -> Any: ...
-    def add(self, graph: Any, launch: Launch | None, after: Sequence[Any]) -> Any:
-        """A node that starts when those of `after` have ended; without a launch it does nothing but wait for them."""
+    def add(self, graph: Any, launch: Launch, after: Sequence[Any]) -> Any:
+        """A node that starts when those of `after` have ended."""
     def instantiate(self, graph: Any, stream: int) -> Any:
         """The graph, ready to be replayed."""
     def change(self, ready: Any, node: Any, launch: Launch) -> None:

@@ -266,9 +266,7 @@ class Gpu:
         graph = call("cuGraphCreate", 0)
         return self._kept(Held(graph), "cuGraphDestroy", graph)
 
-    def add(self, graph: Held, launch: Launch | None, after: Sequence[Any]) -> Any:
-        if launch is None:
-            return call("cuGraphAddEmptyNode", graph.handle, list(after), len(after))
+    def add(self, graph: Held, launch: Launch, after: Sequence[Any]) -> Any:
         node = call("cuGraphAddKernelNode", graph.handle, list(after), len(after), self._node(launch))
         for name, value in self._attributes(launch):
             call("cuGraphKernelNodeSetAttribute", node, getattr(binding().CUkernelNodeAttrID, name), value)

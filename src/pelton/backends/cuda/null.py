@@ -167,12 +167,12 @@ class NullDevice:
         self._note("graph")
         return self._thing("graph")
 
-    def add(self, graph: Thing, launch: Launch | None, after: Sequence[Thing]) -> Thing:
+    def add(self, graph: Thing, launch: Launch, after: Sequence[Thing]) -> Thing:
         if not all(node in graph.nodes for node in after):
             raise EngineError("a node waits for one of another graph")
         node = self._thing("node", launch, after)
         graph.nodes.append(node)
-        self._note("node", node=node.handle, symbol=None if launch is None else launch.function.cubin.symbol, after=[n.handle for n in after])
+        self._note("node", node=node.handle, symbol=launch.function.cubin.symbol, after=[n.handle for n in after])
         return node
 
     def instantiate(self, graph: Thing, stream: int) -> Thing:
