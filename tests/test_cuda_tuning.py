@@ -22,6 +22,7 @@ from pelton.engine.engine import Engine, Step
 from pelton.errors import BuildError, Cancelled, EngineError, InputError
 from pelton.kernels.triton import compile as triton_compile
 from pelton.options import Options
+from pelton.runtime import cuda_context
 from pelton.tune import measure_cuda
 from test_cuda_runtime import KERNELS, N
 
@@ -232,6 +233,20 @@ def test_tune_from_the_command_line(tmp_path, monkeypatch, capsys):
     assert {s.symbol for s in pelton.load(path, device=None).steps} == {"add", "scale_c"}
     pelton.Engine(chain(N)).save(path)
     assert cli.main(["tune", str(path)]) == cli.REFUSED and "is for CPUs" in capsys.readouterr().err
+
+
+def test_timed_from_the_command_line(tmp_path, monkeypatch, capsys):
+    from pelton import cli
+    path, null = tmp_path / "e.pelton", device(lambda launch: 5000.0, kernels=KERNELS)
+    pelton.Engine(carrying()).save(path)
+    monkeypatch.setattr(cuda_context, "IDLE", 1 << 10)
+    monkeypatch.setattr("pelton.runtime.cuda.gpu", lambda ordinal: null)
+    assert cli.main(["bench", str(path), "--seconds", "0", "--warmup", "0", "--layers"]) == 0
+    told = capsys.readouterr().out
+    assert "z f32[1000], no GPU" in told and "in kernels 15.0 µs" in told and "a run, as one graph, with its copies: " in told and "peak" not in told
+    assert cli.main(["bench", str(path), "--seconds", "0", "--json"]) == 0 and json.loads(capsys.readouterr().out)["machine"] == "no GPU"
+    for wrong in (["--plot", str(tmp_path / "x.svg")], ["--vs", "onnxruntime"]):
+        assert cli.main(["bench", str(path), *wrong]) == cli.REFUSED and "is for engines of CPUs" in capsys.readouterr().err
 
 
 # ---- builds ----

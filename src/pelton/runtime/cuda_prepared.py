@@ -150,18 +150,19 @@ class CudaPrepared:
             if hosted:
                 yield from (self.host[i] for i in steps)
             else:
-                found = [i for i in steps if self.launches[i] is not None]
+                found = {i: launch for i in steps if (launch := self.launches[i]) is not None}
                 if found:
                     yield self._segment(found)
 
-    def _segment(self, numbers: Sequence[int]) -> Segment:
+    def _segment(self, launches: Mapping[int, Launch]) -> Segment:
         """A graph in which each step waits for those that it has to wait for, so that independent branches run side by side."""
-        device, steps = self.engine.device, [self.engine.plain.steps[i] for i in numbers]
+        device, numbers = self.engine.device, list(launches)
+        steps = [self.engine.plain.steps[i] for i in numbers]
         arena = self.engine.sheet.in_arena
         spans = {b: (int(self.starts[b]), int(self.starts[b] + self.filled.bytes[b])) for b in {a.buffer for s in steps for a in s.args} if arena[b]}
         graph, nodes = device.graph(), dict[int, Any]()
         for i, after in zip(numbers, waits(steps, spans, [self._scratch(i) for i in numbers])):
-            nodes[i] = device.add(graph, self.launches[i], [nodes[numbers[k]] for k in after])
+            nodes[i] = device.add(graph, launches[i], [nodes[numbers[k]] for k in after])
         return Segment(device.instantiate(graph, self.stream), nodes)
 
     def _scratch(self, i: int) -> Span:
