@@ -245,11 +245,13 @@ def _named(kernel: Kernel) -> Kernel:
 
 
 def lying(kernel: Kernel, aligned: Sequence[bool]) -> Kernel:
-    """The kernel for operands of which some do not begin at a multiple of `ALIGNED` bytes, such as slices: of these it loads one element after the other."""
+    """The kernel for operands of which some do not begin at a multiple of `ALIGNED` bytes, such as slices: of these it loads one element after the other,
+    and describes none to the units that fetch boxes of memory."""
     if all(aligned):
         return kernel
     whole = (*aligned, *(d // ALIGNED * ALIGNED == d for d in kernel.dims))
     source = re.sub(r"^MULTIPLES = .*$", f"MULTIPLES = {whole}", kernel.source.replace(kernel.symbol, "KERNEL"), count=1, flags=re.M)
+    source = re.sub(r"^DESCRIBED = .*$", "DESCRIBED = tl.constexpr(False)", source, count=1, flags=re.M)
     return _named(replace(kernel, source=source))
 
 
