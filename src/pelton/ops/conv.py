@@ -265,7 +265,7 @@ class conv_transpose:
     def expand(x: Value, w: Value, b: Value, **attrs) -> Thing:
         if x.type.rank > 4:
             return _by_phases(x, w, b, **attrs) if w.type.shape[2] + attrs["strides"][0] <= PARTS else None
-        return None if x.type.dtype is F32 else _by_convolution(x, w, b, **attrs)
+        return _by_convolution(x, w, b, **attrs)
 
     def flops(x: TensorType, w: TensorType, b: TensorType, *, strides: Ints, pads: Ints, dilations: Ints, group: int = 1,
               output_padding: Ints) -> int:

@@ -18,6 +18,7 @@ from pelton.plan.region import Region
 
 from .emit import ALIGNED, kernel, tail
 from .product import Products, pixels, tiles
+from .roofline import cycles
 
 MANY = 64                                      # pictures: rows that the tensor cores of an H100 take at once
 WASTE = 1.25                                   # what the channels of a tap may be padded by, for steps that lie within one tap
@@ -125,13 +126,18 @@ class Convolution(Products):
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         s, node = window(region), region.anchor
         phases, group, f32 = s.sh * s.sw if node.op.name == "conv_transpose" else 1, node.attrs["group"], node.output.type.dtype is F32
-        pixels, k = divide(s.oh * s.ow, phases), divide(s.kh * s.kw, phases) * (s.c // group)
-        if described(region, layouts, target) and s.n >= MANY:
-            for t in tiles(self.name, s.n, s.oc // group, k, phases * group * pixels, s.c // group, f32, target):
-                if t["BM"] >= MANY and (group == 1 or s.c // group % t["BK"] == 0):
-                    yield Tactic(t.template, t.isa, (*t.params, ("PICTURES", 1)))
-        for t in tiles(self.name, s.n * pixels, s.oc // group, k, phases * group, s.c // group, f32, target):
-            yield Tactic(t.template, t.isa, (*t.params, ("PICTURES", 0)))
+        pixels, c, out = divide(s.oh * s.ow, phases), s.c // group, s.oc // group
+        taps = divide(s.kh * s.kw, phases)
+        found = []
+        for pictures in (1, 0) if described(region, layouts, target) and s.n >= MANY else (0,):
+            rows, times = (s.n, phases * group * pixels) if pictures else (s.n * pixels, phases * group)
+            for t in tiles(self.name, rows, out, taps * c, times, c, f32, target):
+                if pictures and (t["BM"] < MANY or group > 1 and c % t["BK"]):
+                    continue
+                count, deep = times * divide(rows, t["BM"]) * divide(out, t["BN"]), divide(c, t["BK"]) * t["BK"]
+                k = taps * deep if pictures or deep <= WASTE * c else divide(taps * c, t["BK"]) * t["BK"]
+                found.append((cycles(t, count, k, f32, bool(pictures), target), Tactic(t.template, t.isa, (*t.params, ("PICTURES", pictures)))))
+        yield from (t for _, t in sorted(found, key=lambda pair: pair[0]))
 
     def form(self, tactic: Tactic) -> tuple[int, ...]:
         return (*super().form(tactic), tactic["PICTURES"])

@@ -105,4 +105,11 @@ def KERNEL(a):
             pixels = tl.load(x + (down_by * XH + right_by * XW + c * XC)[None, :], mask=there, other=0)
             taps = tl.load(w + place[:, None], mask=cols & known[:, None], other=0)
         acc = tl.dot(pixels, taps, acc, input_precision=MODE)
-    finish(acc, 0, ((n * OH + p) * OW + q)[:, None], group * OUT + o, rows[:, None], cols, a)
+    r = ((n * OH + p) * OW + q)[:, None]
+    if BN >= 128:                               # by halves: what comes after the sums takes registers beside them
+        low, high = halves(acc, BM, BN)
+        o = j * BN + tl.arange(0, BN // 2)[None, :]
+        finish(low, 0, r, group * OUT + o, rows[:, None], o < OUT, a)
+        finish(high, 0, r, group * OUT + BN // 2 + o, rows[:, None], o < OUT - BN // 2, a)
+    else:
+        finish(acc, 0, r, group * OUT + o, rows[:, None], cols, a)
