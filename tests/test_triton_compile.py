@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("triton", reason="Triton is not installed (make test-gpu)")
 
 from kernel_harness import Case, laid, program, region_of, symbolic  # noqa: E402
-from test_triton_kernels import CASES, HALF, SCALARS, constant, conv, one  # noqa: E402
+from test_triton_kernels import CASES, HALF, SCALARS, attention, constant, conv, one  # noqa: E402
 
 from pelton.backends.cuda.bundle import pack, unpack  # noqa: E402
 from pelton.errors import BuildError  # noqa: E402
@@ -54,6 +54,10 @@ def large_conv(dtype: str) -> Case:
     return conv(dtype, (32, 128, 28, 28), 128, (3, 3), pads=1, tail=(("z", "relu", "y"),))
 
 
+def large_attention(dtype: str) -> Case:
+    return attention("large", dtype, (8, 12, 512, 64), (8, 12, 512, 64), (8, 12, 512, 64), (8, 1, 1, 512), heads=True)
+
+
 def test_every_pointwise_op_compiles(compiler):
     made = [kernels("pointwise", case)[0][1] for case in SCALARS if case.name.endswith("-0")]
     done = Compiler((90,)).cubins({k.symbol: k.source for k in made})
@@ -70,12 +74,14 @@ def stem(dtype: str) -> Case:
 
 
 @pytest.mark.parametrize("dtype", HALF)
-@pytest.mark.parametrize("name, case", [("gemm", large_gemm), ("conv", large_conv), ("conv", many_pictures), ("conv", stem)],
-                         ids=["gemm", "conv", "many-pictures", "stem"])
+@pytest.mark.parametrize("name, case", [("gemm", large_gemm), ("conv", large_conv), ("conv", many_pictures), ("conv", stem), ("attention", large_attention)],
+                         ids=["gemm", "conv", "many-pictures", "stem", "attention"])
 def test_matrix_kernels_use_the_tensor_cores_and_hold_their_sums(name, case, dtype, compiler):
     for arch, instruction in ((80, "mma.sync"), (90, "wgmma.mma_async")):
         (about, kernel), = kernels(name, case(dtype), Target(isa=f"sm_{arch}", lanes=32, threads=132))
-        assert instruction in compiled(kernel.symbol, kernel.source, arch).asm["ptx"], about
+        asm = compiled(kernel.symbol, kernel.source, arch).asm["ptx"]
+        assert instruction in asm and ("cp.async.bulk.tensor" in asm) == ("DESCRIBED=1" in about or "PICTURES=1" in about), about
+        assert name != "gemm" or ("DESCRIBED=1" in about) == (arch == 90 and dtype != "f32"), about
         made = Compiler((arch,), jobs=1).cubins({kernel.symbol: kernel.source})[kernel.symbol, arch]
         assert made.spilled <= SPILLED, f"{about} spills {made.spilled} bytes"
 

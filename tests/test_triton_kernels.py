@@ -6,15 +6,17 @@ import pytest
 
 pytest.importorskip("triton", reason="Triton is not installed (make test-gpu)")
 
+from compare import assert_close  # noqa: E402
 from draw import examples, operands  # noqa: E402
-from kernel_harness import named, program  # noqa: E402
-from triton_harness import Case, check, check_dynamic, nhwc  # noqa: E402
+from kernel_harness import drawn, laid, named, program, region_of  # noqa: E402
+from triton_harness import TARGET, Case, check, check_dynamic, interpreted, nhwc  # noqa: E402
 
 from pelton.ir import dims  # noqa: E402
+from pelton.ir.evaluate import evaluate  # noqa: E402
 from pelton.ir.graph import Builder  # noqa: E402
 from pelton.ir.types import DType, TensorType  # noqa: E402
-from pelton.kernels.template import GPU_TEMPLATES  # noqa: E402
-from pelton.kernels.triton.emit import TYPES  # noqa: E402
+from pelton.kernels.template import GPU_TEMPLATES, Tactic  # noqa: E402
+from pelton.kernels.triton.emit import TYPES, lying  # noqa: E402
 from pelton.ops import get  # noqa: E402
 
 RNG = np.random.default_rng(5)
@@ -55,6 +57,23 @@ def picks(name: str, node: tuple, x: str, indices: list, tail=()) -> Case:
     return Case(name, program(node, *tail, x=x, i=f"i64{list(array.shape)}"), arrays={"i": array})
 
 
+def attention(name: str, dtype: str, q: tuple, k: tuple, v: tuple, mask: tuple | np.ndarray = (), tail=(), heads=False, hidden=None, z=(), **attrs) -> Case:
+    """heads: they lie side by side in rows, as a projection leaves them. hidden: where the mask is, instead of numbers, minus infinity."""
+    arrays = {} if hidden is None else {"mask": np.where(hidden, -np.inf, 0)}
+    masked = mask.astype(DType(dtype).numpy) if isinstance(mask, np.ndarray) else f"{dtype}{list(mask if hidden is None else hidden.shape)}"
+    more = {"z": f"{dtype}{list(z)}"} if z else {}
+    graph = program(("y", "attention", "q k v mask", dict(dict(scale=.3), **attrs)), *tail, q=f"{dtype}{list(q)}", k=f"{dtype}{list(k)}", v=f"{dtype}{list(v)}",
+                    mask=masked, **more)
+    return Case(f"{name}-{dtype}", graph, dict.fromkeys("qkvz", (0, 2, 1, 3)) if heads else {}, arrays)
+
+
+def few_seen(rows: int, columns: int) -> np.ndarray:
+    """A mask under which every row sees some neighbouring columns only."""
+    first = np.arange(rows)[:, None] * columns // rows
+    return (np.arange(columns) < first) | (np.arange(columns) > first + 5)
+
+
+NONE = np.zeros(())
 RELU = (("z", "relu", "y"),)
 CASES: dict[str, list[Case]] = {
     "pointwise": [
@@ -79,8 +98,18 @@ CASES: dict[str, list[Case]] = {
         one("batched", ("y", "matmul", "a b"), a="f16[2, 3, 17, 21]", b="f16[3, 21, 9]"),
         one("turned", ("y", "matmul", "a b"), a="f16[4, 33, 64]", b="f16[4, 64, 20]", orders={"b": (0, 2, 1)}),
         one("residual", ("y", "matmul", "a b"), ("z", "add", "y r"), a="f16[2, 20, 32]", b="f16[32, 40]", r="f16[2, 20, 40]"),
+        one("per-batch", ("y", "matmul", "a b"), ("z", "mul", "y c"), a="f16[2, 17, 21]", b="f16[2, 21, 9]", c="f16[2, 1, 1]"),
+        one("wide", ("y", "matmul_wide", "a b"), a="f16[4, 1, 17, 32]", b="f16[4, 1, 32, 20]", orders={"a": (1, 2, 0, 3)}),
         one("row", ("y", "matmul", "a b"), a="f32[1, 61]", b="f32[61, 129]"),
         conv("f16", (2, 24, 5, 7), 40, (1, 1), tail=RELU),
+    ],
+    "few": [
+        *(one(f"{t}-bias", ("y", "matmul", "a b"), ("z", "add", "y c"), a=f"{t}[3, 61]", b=f"{t}[61, 45]", c=f"{t}[45]") for t in HALF),
+        one("constant", ("y", "matmul", "a b"), ("z", "relu", "y"), a="f16[1, 700]", b=constant("f16", 700, 33)),
+        one("vector-of-each", ("y", "matmul", "a b"), a="f16[3, 2, 1, 37]", b="f16[2, 37, 21]"),
+        one("turned", ("y", "matmul", "a b"), a="f16[2, 1, 64]", b="f16[2, 64, 29]", orders={"b": (0, 2, 1)}),
+        conv("f16", (2, 24, 1, 1), 40, (1, 1), tail=RELU),
+        conv("f32", (1, 7, 2, 2), 19, (1, 1)),
     ],
     "conv": [
         *(conv(t, (2, 16, 9, 7), 20, (3, 3), pads=1, tail=RELU) for t in HALF),
@@ -114,6 +143,44 @@ CASES: dict[str, list[Case]] = {
         pool("average_pool", "f32", (1, 4, 10, 9), (3, 2), (3, 3), (1, 0, 1, 1), ceil_mode=True, count_include_pad=True),
         pool("average_pool", "f32", (2, 5, 31), (4,), (3,), (2, 1)),
     ],
+    "attention": [
+        *(attention("bert", t, (1, 2, 61, 64), (1, 2, 61, 64), (1, 2, 61, 64), (1, 1, 1, 61), heads=True) for t in HALF),
+        *(attention("cross", t, (1, 3, 23, 19), (1, 3, 71, 19), (1, 3, 71, 21), (23, 71), (("s", "add", "y z"), ("o", "relu", "s")), True, z=(1, 3, 23, 21))
+          for t in HALF),
+        attention("unmasked", "f16", (2, 2, 50, 32), (2, 2, 50, 32), (2, 2, 50, 32), NONE),
+        attention("mask-per-query", "f32", (2, 13, 8), (2, 17, 8), (2, 17, 3), (1, 13, 1)),
+        attention("mask-per-head", "f32", (2, 13, 8), (2, 17, 8), (2, 17, 3), (2, 1, 1)),
+        attention("causal", "f16", (1, 2, 70, 40), (1, 2, 70, 40), (1, 2, 70, 24), (70, 70), causal=True),
+        attention("causal-more-queries", "f32", (45, 9), (31, 9), (31, 5), NONE, causal=True),
+        attention("causal-more-keys", "f16", (19, 9), (90, 9), (90, 5), NONE, causal=True),
+        attention("causal-long", "f16", (150, 16), (150, 16), (150, 16), NONE, causal=True),
+        attention("grouped", "f16", (2, 2, 3, 5, 16), (2, 2, 1, 18, 16), (2, 2, 1, 18, 16), (2, 1, 1, 1, 18)),
+        attention("shared-keys", "f32", (2, 3, 7, 16), (1, 3, 18, 16), (2, 1, 18, 16), (3, 1, 18)),
+        attention("decode", "f16", (1, 4, 1, 64), (1, 4, 137, 64), (1, 4, 137, 64), NONE, heads=True),
+        *(attention("hidden", t, (40, 8), (300, 8), (300, 17), hidden=few_seen(40, 300)) for t in ("f32", "f16")),
+        attention("wide", "f16", (70, 256), (67, 256), (67, 200), NONE),
+        attention("narrow", "f32", (19, 1), (3, 1), (3, 1), NONE),
+        attention("large-scores", "f32", (9, 8), (40, 8), (40, 8), (9, 40), scale=40.),
+        Case("keys-turned", program(("y", "attention", "q k v m", dict(scale=.2)), q="f16[2, 33, 24]", k="f16[2, 20, 24]", v="f16[2, 20, 24]", m="f16[20]"),
+             {"k": (0, 2, 1)}),
+    ],
+    "scan": [
+        *(one(f"{op}-{t}-{exclusive}-{reverse}", ("y", op, "x", dict(axis=1, exclusive=exclusive, reverse=reverse)), ("z", "relu", "y"), x=f"{t}[3, 37]")
+          for op, t, exclusive, reverse in (("cumsum", "f32", False, False), ("cumsum", "i64", True, False), ("cumsum", "f16", True, True),
+                                            ("cumprod", "i32", False, True), ("cumprod", "f32", True, False))),
+        one("long", ("y", "cumsum", "x", dict(axis=1, reverse=True)), x="f32[2, 2500]"),
+        one("across", ("y", "cumsum", "x", dict(axis=1)), x="f32[2, 13, 5]"),
+        one("bytes", ("y", "cumsum", "x", dict(axis=0)), x="u8[300]"),
+    ],
+    "top_k": [
+        *(one(f"{t}-{largest}", ("v i", "top_k", "x", dict(k=k, axis=1, largest=largest)), x=f"{t}[3, 37]")
+          for t, largest, k in (("f32", True, 5), ("f32", False, 37), ("f16", True, 1), ("bf16", False, 9), ("i32", True, 6), ("u32", False, 6),
+                                ("u8", True, 4))),
+        one("across", ("v i", "top_k", "x", dict(k=3, axis=1)), x="f16[2, 13, 5]"),
+        one("long", ("v i", "top_k", "x", dict(k=11, axis=1)), x="f32[1, 700]"),
+        Case("equals", program(("v i", "top_k", "x", dict(k=20, axis=0, largest=False)), x="f32[41]"),
+             arrays={"x": np.where(np.arange(41) % 5 == 3, np.nan, np.arange(41) % 4 * np.where(np.arange(41) % 2, -0.0, 1.0))}),
+    ],
     "lrn": [one(f"lrn-{t}", ("y", "lrn", "x", dict(size=5, alpha=1e-2, beta=0.75, bias=1.0)), ("z", "relu", "y"), x=f"{t}[2, 7, 5, 3]",
                 orders={"x": nhwc(4)}) for t in HALF],
     "gather": [
@@ -141,6 +208,13 @@ CASES: dict[str, list[Case]] = {
         one("sum-whole", ("y", "reduce_sum", "x", dict(axes=(0,))), x="i32[5, 13]"),
         one("max-whole", ("y", "reduce_max", "x", dict(axes=(1,))), x="i64[5, 13]"),
         one("max-bool", ("y", "reduce_max", "x", dict(axes=(1,))), x="bool[5, 13]"),
+        *(one(f"{op}-{t}", ("y", op, "x", dict(axis=1, select_last_index=op == "arg_min")), x=f"{t}[5, 37, 3]")
+          for op, t in (("arg_max", "f32"), ("arg_min", "f16"), ("arg_max", "i32"), ("arg_min", "u8"), ("arg_max", "i64"))),
+        one("arg-long", ("y", "arg_max", "x", dict(axis=1, keepdims=False)), ("z", "add", "y y"), x="f32[2, 5003]"),
+        Case("arg-equal", program(("y", "arg_max", "x", dict(axis=1, select_last_index=True)), x="f32[2, 70]"), arrays={"x": np.full((2, 70), -np.inf)}),
+        Case("arg-long-nan", program(("y", "arg_max", "x", dict(axis=0, select_last_index=True)), x="f32[9000]"),
+             arrays={"x": np.where(np.arange(9000) % 4000 == 5, np.nan, 1)}),
+        Case("arg-nan", program(("y", "arg_min", "x", dict(axis=1)), x="f32[1, 70]"), arrays={"x": np.where(np.arange(70) % 9 == 7, np.nan, np.arange(70))}),
     ],
 }
 ALL = [pytest.param(name, case, id=f"{name}-{case.name}") for name, cases in CASES.items() for case in cases]
@@ -175,9 +249,26 @@ def test_template(name, case):
     check(GPU_TEMPLATES[name], case)
 
 
-@pytest.mark.parametrize("name, index", [("pointwise", 0), ("gemm", 1), ("gemm", 3), ("window", 3), ("rows", 0), ("rows", 7), ("conv", 1)])
+@pytest.mark.parametrize("name, index", [("pointwise", 0), ("gemm", 1), ("gemm", 3), ("window", 3), ("rows", 0), ("rows", 7), ("conv", 1),
+                                         ("attention", 0), ("attention", 3), ("attention", 9), ("few", 0), ("few", 4), ("scan", 0), ("top_k", 7)])
 def test_sizes_that_a_run_decides(name, index):
     assert check_dynamic(GPU_TEMPLATES[name], CASES[name][index]).dims
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("tactic", ["BM=64,BN=64,BK=32", "BM=128,BN=64,BK=64"])
+def test_products_by_descriptors(tactic, turned):
+    case = one("described", ("y", "matmul", "a b"), ("z", "add", "y c"), a="f16[3, 67, 72]", b="f16[72, 136]", c="f16[136]",
+               orders={"b": (1, 0)} if turned else {})
+    region, template = region_of(case.graph), GPU_TEMPLATES["gemm"]
+    lay = laid(template, region, case, 0)
+    way = Tactic.parse(f"gemm:{tactic},TALL=8,WARPS=4,STAGES=3,PRECISION=0,DESCRIBED=1,PERSISTENT=1@sm_90")
+    assert {t["DESCRIBED"] for t in template.tactics(region, lay, TARGET)} == {0, 1}
+    kernel, inputs = template.emit(region, lay, way, TARGET), drawn(case)
+    assert kernel.tiles == TARGET.threads and "descriptor" in kernel.source
+    for k in (kernel, lying(kernel, [True, False, True, True])):
+        (got,) = interpreted(region, k, lay, inputs, way.name).values()
+        assert_close(got, evaluate(case.graph, inputs, round=False)["z"].astype(np.float16))
 
 
 def test_sizes_may_have_the_names_that_kernels_use():

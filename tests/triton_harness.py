@@ -12,7 +12,7 @@ from kernel_harness import Case, drawn, laid, region_of, sample, symbolic
 from pelton.ir import dims
 from pelton.ir.evaluate import evaluate
 from pelton.ir.graph import Value, symbols, usual_sizes
-from pelton.kernels.template import Kernel, Packed, Target, Template
+from pelton.kernels.template import Kernel, Packed, Tactic, Target, Template
 from pelton.kernels.triton.library import GPU_TEMPLATES  # noqa: F401  (declares)
 from pelton.plan.layout import Strides, dense, row_major, span
 from pelton.plan.region import Region
@@ -78,6 +78,7 @@ def check(template: Template, case: Case, most: int = 1, seed: int = 0) -> list[
     for gap in (0, 5):
         lay = laid(template, region, case, gap)
         for tactic in sample(list(template.tactics(region, lay, TARGET)), most, f"{case.name} {gap}"):
+            assert template.form(tactic) is not None and Tactic.parse(tactic.name) == tactic
             kernel, about = template.emit(region, lay, tactic, TARGET), f"{case.name} by {tactic.name}, gap {gap}"
             got = interpreted(region, kernel, lay, inputs, about)
             for v in region.body.outputs:

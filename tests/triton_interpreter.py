@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -122,8 +123,6 @@ def _run(source: str, symbol: str, arrays: list[tuple[np.ndarray, str, int]], di
 
 def _call(source: str, symbol: str, arguments: Sequence[Any], tiles: int) -> None:
     # products of bf16 are of their bits there
-    wide = source.replace("tl.dot(left, right", "tl.dot(left.to(tl.float32), right.to(tl.float32)").replace(
-        "tl.dot(pixels, taps", "tl.dot(pixels.to(tl.float32), taps.to(tl.float32)")
-    kernel = load(wide, symbol)[symbol]
+    kernel = load(re.sub(r"\btl\.dot\((\w+), (\w+)", r"tl.dot(\1.to(tl.float32), \2.to(tl.float32)", source), symbol)[symbol]
     with np.errstate(all="ignore"):
         kernel[(tiles,)](tuple(arguments))

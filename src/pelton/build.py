@@ -25,6 +25,7 @@ from pelton.options import Options, cache_directory
 from pelton.passes import pipeline
 from pelton.passes.decompose import decompose, expansion
 from pelton.passes.keep import keep
+from pelton.passes.split import split
 from pelton.passes.widen import narrow, widen
 from pelton.plan import demand, fuse, lower, place, region, ways
 from pelton.plan.script import assemble
@@ -167,10 +168,12 @@ def _for_gpu(graph: Graph, options: Options) -> Planned:
     from pelton.kernels.triton import emit
     from pelton.kernels.triton import library as gpu_library  # noqa: F401  (declares the templates)
     from pelton.kernels.triton.compile import Compiler as Cubins
+    from pelton.kernels.triton.product import parts
 
     archs, progress, cache_dir = options.architectures or _architectures_here(), _progress(options), cache_directory(options)
     target = gpu_target(archs)
-    placed, fused, decided = plan(keep(graph, DType(KEPT[options.precision])) if options.precision in KEPT else graph, options, target)
+    kept = keep(graph, DType(KEPT[options.precision])) if options.precision in KEPT else graph
+    placed, fused, decided = plan(split(kept, lambda node: parts(kept, node, target)), options, target)
     choices = search.select(placed, target, None, strict=options.strict, most=1)
 
     def begins(x: Value | Packed) -> bool:

@@ -7,11 +7,12 @@ import numpy as np
 
 from pelton.ir.dims import Size, bounds, is_known, usual
 from pelton.ir.graph import Value
+from pelton.ir.types import F32, DType
 from pelton.plan.layout import Order, Strides, broadcast, order_of, row_major
 from pelton.plan.region import Region
 
 from .emit import Grid, constants, grid_of, kernel, tail
-from .grid import all_f32, constant, divide, fits_grid, tail_refusal
+from .grid import constant, divide, fits_grid, tail_refusal
 from .template import Kernel, Layouts, Tactic, Target, Template, template
 
 
@@ -54,11 +55,12 @@ class Attention(Template):
 
     anchors = ("attention",)
     dynamic = True
+    types: tuple[DType, ...] = (F32,)
 
     def refuses_node(self, region: Region) -> str | None:
         node = region.anchor
-        if not all_f32(*node.inputs, node.output):
-            return "not f32"
+        if node.output.type.dtype not in self.types:
+            return f"in {node.output.type.dtype.value}"
         if not is_known(node.inputs[0].type.shape[-1], node.output.type.shape[-1]):
             return "the width of a head varies"
         if not abs(node.attrs["scale"]) <= float(np.finfo(np.float32).max):

@@ -134,6 +134,12 @@ def address(grid: Grid, strides: Strides, b: str = "b", r: str = "r", c: str = "
     return " + ".join(terms) or "0"
 
 
+def there(where: str) -> str:
+    """The mask of the elements that an offset leads to: of each coordinate only where it makes a difference."""
+    used = set(re.findall(r"\b[brc]\b", re.sub("⟨.*?⟩", "", where)))
+    return " & ".join(["rows"] * ("r" in used) + ["cols"] * ("c" in used))
+
+
 def place(name: str, grid: Grid, strides: Strides) -> str:
     """A device function that gives the offset in elements of (b, r, c)."""
     return f"@triton.jit\ndef {name}(b, r, c, a):\n    return {address(grid, strides)}\n\n\n"
@@ -142,9 +148,9 @@ def place(name: str, grid: Grid, strides: Strides) -> str:
 def tail(region: Region, layouts: Layouts, grid: Grid, made: Sequence[Value], *, first: int, add: Value | None = None, flat: bool = False) -> Tail:
     """`finish`, which takes what the anchor made at (b, r, c) through the pointwise nodes, and stores the outputs.
 
-    The coordinates are blocks that broadcast against each other: b and r along the first axis (or of one element), c along the second; `rows` and `cols`
-    are masks of the same shapes. made: the values that the caller passes in, in order (x0, x1, …), in the types of registers. add: a vector along c that
-    is added to x0 first (a bias). first: the index of the first pointer in `a`. flat: layouts are strides over the grid already.
+    The coordinates broadcast against each other: b is a number of which there is such an element, r a block along the first axis, c along the second; `rows`
+    and `cols` are masks of the shapes of r and c. made: the values that the caller passes in, in order (x0, x1, …), in the types of registers. add: a vector
+    along c that is added to x0 first (a bias). first: the index of the first pointer in `a`. flat: layouts are strides over the grid already.
     """
     code = _Code(region, layouts, grid, made, first, flat)
     if add is not None:
@@ -175,11 +181,9 @@ class _Code:
         return f"a[{self.first + len(self.operands) - 1}]"
 
     def place(self, v: Value) -> tuple[str, str]:
-        """Where the elements of a value are, and the mask of those that there are: of each coordinate only where it makes a difference."""
-        strides = self.layouts[v] if self.flat else broadcast(v.type.shape, self.layouts[v], self.grid.shape)
-        where = address(self.grid, strides)
-        used = set(re.findall(r"\b[brc]\b", re.sub("⟨.*?⟩", "", where)))
-        return where, " & ".join(["rows"] * bool(used & {"b", "r"}) + ["cols"] * ("c" in used))
+        """Where the elements of a value are, and the mask of those that there are."""
+        where = address(self.grid, self.layouts[v] if self.flat else broadcast(v.type.shape, self.layouts[v], self.grid.shape))
+        return where, there(where)
 
     def load(self, v: Value, where: str, mask: str) -> str:
         text = f"tl.load({self.pointer(v)} + ({where}){f', mask={mask}, other=0' if mask else ''})"
@@ -251,7 +255,7 @@ def lying(kernel: Kernel, aligned: Sequence[bool]) -> Kernel:
         return kernel
     whole = (*aligned, *(d // ALIGNED * ALIGNED == d for d in kernel.dims))
     source = re.sub(r"^MULTIPLES = .*$", f"MULTIPLES = {whole}", kernel.source.replace(kernel.symbol, "KERNEL"), count=1, flags=re.M)
-    source = re.sub(r"^DESCRIBED = .*$", "DESCRIBED = tl.constexpr(False)", source, count=1, flags=re.M)
+    source = re.sub(r"^DESCRIBED = .*$", "DESCRIBED = tl.constexpr(0)", source, flags=re.M)
     return _named(replace(kernel, source=source))
 
 

@@ -1,10 +1,10 @@
-"""Rows that are reduced to a number each, or normalised: reductions over any axes, softmax, layer and RMS norm."""
+"""Rows that are reduced to a number each, or normalised: reductions over any axes, places of extremes, softmax, layer and RMS norm."""
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 
-from pelton.ir.dims import is_known
+from pelton.ir.dims import bounds, is_known
 from pelton.ir.graph import Value
 from pelton.ir.types import BOOL, DType
 from pelton.kernels.emit import Grid
@@ -21,7 +21,8 @@ from .pointwise import power_of_two
 from .window import joining, number
 
 HELD = 4096                                    # elements of a row that registers hold; longer ones are read again
-
+REDUCES = (*KINDS, "arg_max", "arg_min")
+WHOLE = tuple(name for name in REDUCES if name != "reduce_mean")               # also of integers
 
 JOINED: dict[str, tuple[str, Callable[[DType], float]]] = {
     "sum": ("x + y", lambda dtype: 0), "prod": ("x * y", lambda dtype: 1),
@@ -31,14 +32,16 @@ JOINED: dict[str, tuple[str, Callable[[DType], float]]] = {
 @gpu_template
 class Rows(Template):
     name = "rows"
-    anchors = ("softmax", "log_softmax", "layer_norm", "rms_norm", *KINDS)
+    anchors = ("softmax", "log_softmax", "layer_norm", "rms_norm", *REDUCES)
     dynamic = True
 
     def refuses_node(self, region: Region) -> str | None:
         node = region.anchor
         x = node.inputs[0].type
-        if not computable(x.dtype) or not x.dtype.is_float and node.op.name not in ("reduce_sum", "reduce_prod", "reduce_max", "reduce_min"):
+        if not computable(x.dtype) or not x.dtype.is_float and node.op.name not in WHOLE:
             return f"{node.op.name} of {x.dtype.value}"
+        if node.op.name.startswith("arg") and (x.dtype is BOOL or bounds(x.shape[node.attrs["axis"]])[1] >= 1 << 31):
+            return f"{node.op.name} of {x.dtype.value} along {x.shape[node.attrs['axis']]}"
         return tail_refusal(region, node.output.type.shape) or unreadable(scaled(region)[0].tail)
 
     def along(self, region: Region) -> tuple[int, ...]:
@@ -47,7 +50,7 @@ class Rows(Template):
         if node.op.name in KINDS:
             return tuple(sorted(node.attrs["axes"]))
         axis, rank = node.attrs["axis"], node.inputs[0].type.rank
-        return (axis,) if node.op.name.endswith("softmax") else tuple(range(axis, rank))
+        return (axis,) if node.op.name in ("softmax", "log_softmax", *REDUCES) else tuple(range(axis, rank))
 
     def order(self, region: Region, value: Value, layouts: Layouts) -> Order:
         x = region.anchor.inputs[0]
@@ -69,7 +72,7 @@ class Rows(Template):
         if region.anchor.op.name.endswith("_norm"):
             run = axes                                                     # scale and bias lie in row-major order
         there = Grid(x.type.shape, (), kept, run)
-        if region.anchor.op.name not in KINDS:
+        if region.anchor.op.name not in REDUCES:
             return there, there
         if y.type.rank == x.type.rank:
             return there, Grid(y.type.shape, (), kept, axes)
@@ -92,13 +95,14 @@ class Rows(Template):
         x, op = node.inputs[0], node.op.name
         there, grid = self.grids(region, layouts)
         rows, cols = (math.prod(there.shape[a] for a in axes) for axes in (there.r, there.c))
-        reduces, dtype = op in KINDS, x.type.dtype
+        reduces, least, dtype = op in KINDS, op == "arg_min", x.type.dtype
         whole = scaled(region)[0] if op.endswith("_norm") else region
-        join, neutral = JOINED[KINDS[op]] if reduces else JOINED["max"] if op.endswith("softmax") else JOINED["sum"]
+        join, neutral = JOINED[KINDS[op]] if reduces else JOINED["min" if least else "max"] if op.endswith("softmax") or op in REDUCES else JOINED["sum"]
         kind = "tl.uint8" if dtype is BOOL else computed(dtype)
         epsilon = float(op == "reduce_mean") if reduces else node.attrs.get("epsilon", 0.0)
-        block = (f"WHAT, EPSILON = tl.constexpr({('reduce' if reduces else op)!r}), tl.constexpr({epsilon!r})\n"
-                 f"NEUTRAL, KIND = tl.constexpr({number(neutral(dtype))}), tl.constexpr({kind})\n\n\n"
+        block = (f"WHAT, EPSILON = tl.constexpr({('reduce' if reduces else 'arg' if op in REDUCES else op)!r}), tl.constexpr({epsilon!r})\n"
+                 f"NEUTRAL, KIND = tl.constexpr({number(neutral(dtype))}), tl.constexpr({kind})\n"
+                 f"LEAST, LAST = tl.constexpr({least}), tl.constexpr({node.attrs.get('select_last_index', False)})\n\n\n"
                  + place("x_at", there, layouts[x]) + joining(join))
         end = tail(whole, layouts, grid, (whole.anchor.output,), first=1)
         one = is_known(cols) and cols <= tactic["CB"]

@@ -1,4 +1,4 @@
-"""Matrix products C[b, m, n] = A[b, m, k] · B[b, k, n], summed in f32; operands lie in any strides."""
+"""Matrix products C[b, m, n] = A[b, m, k] · B[b, k, n], summed in f32; operands lie in any strides, or are copied as tiles by the TMA of an H100."""
 import triton
 import triton.language as tl
 from triton.language.extra.cuda import libdevice
@@ -9,6 +9,8 @@ BN = tl.constexpr(64)
 BK = tl.constexpr(32)
 TALL = tl.constexpr(8)
 PRECISION = tl.constexpr(0)
+DESCRIBED = tl.constexpr(0)
+PERSISTENT = tl.constexpr(0)
 # </tactic>
 INDEX = tl.constexpr(tl.int32)
 MODE = tl.constexpr(("ieee", "tf32x3", "tf32")[PRECISION.value])
@@ -22,6 +24,7 @@ K = tl.constexpr(256)
 AK = tl.constexpr(1)
 BK_STEP = tl.constexpr(256)
 EVEN = tl.constexpr(True)
+ROW_A, ROW_B, TURNED = tl.constexpr(256), tl.constexpr(256), tl.constexpr(False)       # of descriptors: steps from row to row; whether those of B are columns
 
 
 @triton.jit
@@ -41,12 +44,30 @@ def finish(x0, b, r, c, rows, cols, a):
 
 
 @triton.jit
-def KERNEL(a):
-    tile = tl.program_id(0).to(INDEX)
+def at(tile, a):
+    """Which product of the batch a tile belongs to, and its first row and column."""
     down, across = tl.cdiv(M, BM), tl.cdiv(N, BN)
-    b, tile = tile // (down * across), tile % (down * across)
-    i, j = grouped(tile, down, across, TALL)
-    r, c = i * BM + tl.arange(0, BM)[:, None], j * BN + tl.arange(0, BN)[None, :]
+    i, j = grouped(tile % (down * across), down, across, TALL)
+    return tile // (down * across), i * BM, j * BN
+
+
+@triton.jit
+def write(acc, b, i, j, a):
+    r = i + tl.arange(0, BM)[:, None]
+    if BN >= 128:                                                              # by halves: what comes after the sums takes registers beside them
+        left, right = halves(acc, BM, BN)
+        c = j + tl.arange(0, BN // 2)[None, :]
+        finish(left, b, r, c, r < M, c < N, a)
+        finish(right, b, r, c + BN // 2, r < M, c + BN // 2 < N, a)
+    else:
+        c = j + tl.arange(0, BN)[None, :]
+        finish(acc, b, r, c, r < M, c < N, a)
+
+
+@triton.jit
+def pointed(tile, a):
+    b, i, j = at(tile, a)
+    r, c = i + tl.arange(0, BM)[:, None], j + tl.arange(0, BN)[None, :]
     rows, cols = r < M, c < N
     k = tl.arange(0, BK)
     x = a[0] + (a_at(b, r, 0, a) + k[None, :] * AK)
@@ -61,4 +82,36 @@ def KERNEL(a):
         acc = tl.dot(left, right, acc, input_precision=MODE)
         x += BK * AK
         w += BK * BK_STEP
-    finish(acc, b, r, c, rows, cols, a)
+    write(acc, b, i, j, a)
+
+
+@triton.jit
+def described(tile, x, w, a):
+    b, i, j = at(tile, a)
+    acc = tl.zeros((BM, BN), tl.float32)
+    for start in range(0, K, BK):
+        left = x.load([i.to(tl.int32), start])
+        if TURNED:
+            right = w.load([j.to(tl.int32), start]).T
+        else:
+            right = w.load([start, j.to(tl.int32)])
+        acc = tl.dot(left, right, acc, input_precision=MODE)
+    write(acc, b, i, j, a)
+
+
+@triton.jit
+def KERNEL(a):
+    first = tl.program_id(0).to(INDEX)
+    if DESCRIBED:                                                              # of a batch of one
+        x = tl.make_tensor_descriptor(a[0], [M, K], [ROW_A, 1], [BM, BK])
+        if TURNED:
+            w = tl.make_tensor_descriptor(a[1], [N, K], [ROW_B, 1], [BN, BK])
+        else:
+            w = tl.make_tensor_descriptor(a[1], [K, N], [ROW_B, 1], [BK, BN])
+        for tile in tl.range(first, tl.cdiv(M, BM) * tl.cdiv(N, BN), tl.num_programs(0)):
+            described(tile, x, w, a)
+    elif PERSISTENT:
+        for tile in tl.range(first, tl.cdiv(M, BM) * tl.cdiv(N, BN), tl.num_programs(0)):
+            pointed(tile, a)
+    else:
+        pointed(first, a)

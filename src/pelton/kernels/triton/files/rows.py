@@ -1,4 +1,4 @@
-"""Rows that are reduced to a number each, or normalised: reductions, softmax, layer and RMS norm."""
+"""Rows that are reduced to a number each, or normalised: reductions, places of extremes, softmax, layer and RMS norm."""
 import triton
 import triton.language as tl
 from triton.language.extra.cuda import libdevice
@@ -14,6 +14,7 @@ from scalars import *
 # <region>
 ROWS, COLS, ONE = tl.constexpr(64), tl.constexpr(200), tl.constexpr(True)
 WHAT, EPSILON, NEUTRAL, KIND = tl.constexpr("softmax"), tl.constexpr(1e-5), tl.constexpr(float("-inf")), tl.constexpr(tl.float32)
+LEAST, LAST = tl.constexpr(False), tl.constexpr(False)                       # which extreme is looked for, and which of equals
 
 
 @triton.jit
@@ -38,6 +39,22 @@ def load(r, c, rows, a):
 
 
 @triton.jit
+def extreme(r, c, rows, a):
+    """The extreme of some columns, whether there is NaN among them, which comes before numbers as in numpy, and where it lies."""
+    x = load(r, c, rows, a)
+    if LEAST:
+        found = tl.min(x, 1, keep_dims=True).to(KIND)
+    else:
+        found = tl.max(x, 1, keep_dims=True).to(KIND)
+    strange = tl.max((x != x).to(tl.int32), 1, keep_dims=True) > 0
+    counts = (c < COLS) & tl.where(strange, x != x, x == found)
+    if LAST:
+        return found, strange, tl.max(tl.where(counts, c, -1), 1, keep_dims=True)
+    else:
+        return found, strange, tl.min(tl.where(counts, c, 2147483647), 1, keep_dims=True)
+
+
+@triton.jit
 def KERNEL(a):
     r = tl.program_id(0).to(INDEX) * RB + tl.arange(0, RB)[:, None]
     rows, c = r < ROWS, tl.arange(0, CB)[None, :]
@@ -48,6 +65,16 @@ def KERNEL(a):
         if EPSILON != 0:
             found = found / COLS
         finish(found, 0, r, tl.zeros((1, 1), tl.int32), rows, tl.full((1, 1), 1, tl.int1), a)
+    elif WHAT == "arg":
+        top, strange, place = tl.full((RB, 1), NEUTRAL, KIND), tl.zeros((RB, 1), tl.int1), tl.zeros((RB, 1), tl.int32)
+        for start in range(0, COLS, CB):
+            x, odd, there = extreme(r, start + c, rows, a)
+            further = (x < top) if LEAST else (x > top)
+            if LAST:
+                further = further | (x == top)
+            further = tl.where(strange | odd, odd & (strange == 0) | odd & LAST, further)
+            top, strange, place = tl.where(further, x, top), strange | odd, tl.where(further, there, place)
+        finish(place.to(tl.int64), 0, r, tl.zeros((1, 1), tl.int32), rows, tl.full((1, 1), 1, tl.int1), a)
     elif ONE:
         x = load(r, c, rows, a)
         if WHAT == "softmax" or WHAT == "log_softmax":

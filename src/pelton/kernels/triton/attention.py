@@ -1,0 +1,74 @@
+"""Attention as one kernel, heads read and written where they lie."""
+from __future__ import annotations
+
+from pelton.ir.graph import Value
+from pelton.ir.types import BF16, F16, F32
+from pelton.kernels import attention
+from pelton.kernels.attention import Heads
+from pelton.kernels.emit import Grid
+from pelton.kernels.grid import divide
+from pelton.kernels.template import Kernel, Layouts, Tactic, Target, gpu_template
+from pelton.plan.layout import broadcast
+from pelton.plan.region import Region
+
+from .emit import address, kernel, place, tail, there, unreadable
+from .pointwise import power_of_two
+
+TILES = ((128, 128, 8, 2), (128, 64, 8, 3), (128, 64, 4, 3), (128, 32, 8, 3), (64, 128, 4, 2), (64, 64, 4, 3), (64, 32, 4, 3), (64, 64, 8, 2), (64, 32, 8, 2),
+         (32, 64, 4, 3), (32, 32, 4, 3), (16, 128, 4, 3), (16, 64, 4, 3), (16, 32, 4, 2))                     # queries, keys, warps, stages
+WIDEST = 512                                   # results per query that registers hold
+
+
+@gpu_template
+class Attention(attention.Attention):
+    name = "attention"
+    types = (F32, F16, BF16)
+
+    def refuses_node(self, region: Region) -> str | None:
+        h = Heads(region)
+        return super().refuses_node(region) or unreadable(region.tail) or (
+            f"heads of more than {WIDEST}" if max(h.d, h.dv) > WIDEST // (2 if self.wide(h) else 1) else None)
+
+    def wide(self, h: Heads) -> bool:
+        return h.q.type.dtype is F32
+
+    def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
+        h, shape = Heads(region), value.type.shape
+        return value not in (h.q, h.k, h.v) or shape[-2:] == (1, 1) or 1 in [s for s, d in zip(layouts[value][-2:], shape[-2:]) if d != 1]
+
+    def form(self, tactic: Tactic) -> tuple[int, ...]:
+        return tactic["BM"], tactic["BN"]
+
+    def tactics(self, region: Region, layouts: Layouts, target: Target):
+        h = Heads(region)
+        d, dv = (power_of_two(x, 16) for x in (h.d, h.dv))
+
+        def cost(tile: tuple[int, int, int, int]) -> float:
+            """Cycles of a multiprocessor of an H100: products, what the other units do per score, loads from the L2 cache, and a wait for them."""
+            bm, bn, *_ = tile
+            products = bm * bn * (d + dv) / (2048 if bm >= 64 else 1024)
+            step = products + 0.08 * bm * bn + bn * (d + dv) / 32 + 500
+            return divide(h.batch * divide(h.sq, bm), target.threads) * divide(h.sk, bn) * step
+        for bm, bn, warps, stages in sorted(TILES, key=cost):
+            held, each, most = (32 * warps, 4, 100) if self.wide(h) else (32 * warps, 2, 200)
+            if bm > power_of_two(h.sq, 16) or bn > power_of_two(h.sk, 32) or self.wide(h) and warps == 8 and bm < 128:
+                continue
+            if bm * (dv + bn + (bn + d) * each // 4) > held * most or (bn * stages * (d + dv) + bm * d) * each > 160 << 10:
+                continue                                                   # past registers (as found by compiling for both generations), or shared memory
+            for precision in (1, 0) if self.wide(h) else (0,):
+                yield Tactic(self.name, target.isa, (("BM", bm), ("BN", bn), ("WARPS", warps), ("STAGES", stages), ("PRECISION", precision)))
+
+    def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
+        h = Heads(region)
+        block = f"SCALE, CAUSAL, MASKED = tl.constexpr({h.node.attrs['scale']!r}), tl.constexpr({h.node.attrs['causal']}), tl.constexpr({h.masked})\n\n\n"
+        for name, v in (("q_at", h.q), ("k_at", h.k), ("v_at", h.v)):
+            shape = (*h.lead, *v.type.shape[-2:])
+            block += place(name, Grid(shape, h.grid.b, h.grid.r, h.grid.c), broadcast(v.type.shape, layouts[v], shape))
+        if h.masked:
+            where = address(h.scores, broadcast(h.mask.type.shape, layouts[h.mask], h.scores.shape))
+            known = f", mask={there(where)}, other=0" if there(where) else ""
+            block += f"@triton.jit\ndef mask_at(b, r, c, rows, cols, a):\n    return tl.load(a[3] + ({where}){known}).to(tl.float32)\n\n\n"
+        operands = self.operands(h)
+        end = tail(region, layouts, h.grid, (h.node.output,), first=len(operands))
+        sizes = dict(SQ=h.sq, SK=h.sk, D=h.d, DV=h.dv, WIDE=power_of_two(h.d, 16), WIDE_V=power_of_two(h.dv, 16))
+        return kernel("attention.py", region, tactic, sizes, block + end.text, (*operands, *end.operands), h.batch * divide(h.sq, tactic["BM"]), layouts)
