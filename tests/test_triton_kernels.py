@@ -126,6 +126,8 @@ CASES: dict[str, list[Case]] = {
           for t, x, k, p, size in (("f16", [2, 3, 14, 18], 2, 3, 7), ("f32", [1, 3, 11, 12], 4, 0, 3), ("bf16", [1, 1, 9, 8], 1, 2, 5))),
         one("fed", ("y", "convolution", "x w b", dict(strides=(2, 1), pads=(1, 1, 0, 1), dilations=(1, 1), group=2)), x="f16[2, 12, 7, 8]",
             w="f16[10, 6, 3, 2]", b="f16[10]", orders={"x": nhwc(4)}),
+        one("wide", ("y", "convolution_wide", "x w b", dict(strides=(1, 1), pads=(1,) * 4, dilations=(1, 1), group=2)), x="f16[1, 32, 4, 5]",
+            w=constant("f16", 12, 16, 3, 3), b=constant("f16", 12), orders={"x": nhwc(4)}),
         up("f16", (2, 16, 5, 4), 20, (2, 2), tail=RELU),
         up("f32", (1, 6, 4, 5), 7, (3, 3), pads=1, extra=1),
         up("bf16", (1, 8, 5, 6), 6, (4, 3), strides=3, pads=1, dilations=2, group=2),

@@ -168,7 +168,7 @@ def _for_gpu(graph: Graph, options: Options) -> Planned:
     from pelton.kernels.triton import emit
     from pelton.kernels.triton import library as gpu_library  # noqa: F401  (declares the templates)
     from pelton.kernels.triton.compile import Compiler as Cubins
-    from pelton.kernels.triton.product import parts
+    from pelton.kernels.triton.conv import parts
 
     archs, progress, cache_dir = options.architectures or _architectures_here(), _progress(options), cache_directory(options)
     target = gpu_target(archs)

@@ -8,17 +8,19 @@ from functools import cached_property
 import numpy as np
 
 from pelton.ir.dims import Size, bounds, is_known
-from pelton.ir.graph import Value
+from pelton.ir.graph import Graph, Node, Value
 from pelton.ir.types import F32
-from pelton.kernels.conv import window
+from pelton.kernels.conv import Window, window
+from pelton.kernels.gemm import is_product
 from pelton.kernels.grid import constant, divide
-from pelton.kernels.template import Kernel, Layouts, Packed, Tactic, Target, gpu_template
+from pelton.kernels.template import GPU_TEMPLATES, Kernel, Layouts, Packed, Tactic, Target, gpu_template
 from pelton.plan.layout import Order, channels_last, dense
-from pelton.plan.region import Region
+from pelton.plan.region import Region, cut
 
+from . import product
 from .emit import ALIGNED, kernel, tail
 from .product import Products, pixels, tiles
-from .roofline import cycles
+from .roofline import BEGIN, BYTES, cycles
 
 MANY = 64                                      # pictures: rows that the tensor cores of an H100 take at once
 WASTE = 1.25                                   # what the channels of a tap may be padded by, for steps that lie within one tap
@@ -101,7 +103,7 @@ class Convolution(Products):
     """
 
     name = "conv"
-    anchors = ("convolution", "conv_transpose")
+    anchors = ("convolution", "convolution_wide", "conv_transpose")
 
     def refuses_sizes(self, region: Region) -> str | None:
         node = region.anchor
@@ -112,7 +114,7 @@ class Convolution(Products):
             return "the sizes of the filters vary"
         if node.op.name == "conv_transpose":
             return None if constant(region, w) else "the filters are not constant"
-        each = w.type.shape[1] == 1 and node.attrs["group"] > 1
+        each = node.op.name == "convolution" and w.type.shape[1] == 1 and node.attrs["group"] > 1
         return "a product of one channel, for which there are windows" if each and constant(region, w) else None
 
     def wanted(self, region: Region, value: Value, layouts: Layouts) -> Order:
@@ -125,19 +127,10 @@ class Convolution(Products):
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         s, node = window(region), region.anchor
-        phases, group, f32 = s.sh * s.sw if node.op.name == "conv_transpose" else 1, node.attrs["group"], node.output.type.dtype is F32
-        pixels, c, out = divide(s.oh * s.ow, phases), s.c // group, s.oc // group
-        taps = divide(s.kh * s.kw, phases)
-        found = []
-        for pictures in (1, 0) if described(region, layouts, target) and s.n >= MANY else (0,):
-            rows, times = (s.n, phases * group * pixels) if pictures else (s.n * pixels, phases * group)
-            for t in tiles(self.name, rows, out, taps * c, times, c, f32, target):
-                if pictures and (t["BM"] < MANY or group > 1 and c % t["BK"]):
-                    continue
-                count, deep = times * divide(rows, t["BM"]) * divide(out, t["BN"]), divide(c, t["BK"]) * t["BK"]
-                k = taps * deep if pictures or deep <= WASTE * c else divide(taps * c, t["BK"]) * t["BK"]
-                found.append((cycles(t, count, k, f32, bool(pictures), target), Tactic(t.template, t.isa, (*t.params, ("PICTURES", pictures)))))
-        yield from (t for _, t in sorted(found, key=lambda pair: pair[0]))
+        group, f32 = node.attrs["group"], node.inputs[0].type.dtype is F32
+        phases = s.sh * s.sw if node.op.name == "conv_transpose" else 1
+        boxes = described(region, layouts, target) and s.n >= MANY
+        yield from (t for _, t in sorted(guesses(s, s.oc // group, group, phases, f32, boxes, target), key=lambda pair: pair[0]))
 
     def form(self, tactic: Tactic) -> tuple[int, ...]:
         return (*super().form(tactic), tactic["PICTURES"])
@@ -155,6 +148,38 @@ class Convolution(Products):
         high = rows * columns * divide(s.n, tactic["BM"]) if tactic["PICTURES"] else divide(s.n * rows * columns, tactic["BM"])
         count = f.phases * f.group * high * divide(f.out, tactic["BN"])
         return kernel("conv.py", region, tactic, sizes, end.text, (x, f.operand, *end.operands), count, layouts)
+
+
+def guesses(s: Window, out: int, group: int, phases: int, f32: bool, boxes: bool, target: Target) -> list[tuple[float, Tactic]]:
+    """Tactics for so many outputs of a group with the cycles that they may take. boxes: whether the pictures can be fetched as such."""
+    taps, c, pixels, found = divide(s.kh * s.kw, phases), s.c // group, divide(s.oh * s.ow, phases), []
+    for pictures in (1, 0) if boxes else (0,):
+        rows, times = (s.n, phases * group * pixels) if pictures else (s.n * pixels, phases * group)
+        for t in tiles("conv", rows, out, taps * c, times, c, f32, target):
+            if pictures and (t["BM"] < MANY or group > 1 and c % t["BK"]):
+                continue
+            count, deep = times * divide(rows, t["BM"]) * divide(out, t["BN"]), divide(c, t["BK"]) * t["BK"]
+            k = taps * deep if pictures or deep <= WASTE * c else divide(taps * c, t["BK"]) * t["BK"]
+            found.append((cycles(t, count, k, f32, bool(pictures), target), Tactic(t.template, t.isa, (*t.params, ("PICTURES", pictures)))))
+    return found
+
+
+def parts(graph: Graph, node: Node, target: Target) -> int:
+    """In how many parts the sums of a product or convolution should be made, which another kernel adds."""
+    if node.op.name != "convolution" or is_product(node):
+        return product.parts(graph, node, target)
+    region = cut(graph, (node,), (node,))
+    if GPU_TEMPLATES["conv"].refuses(region) is not None or node.attrs["group"] != 1 or any(v not in graph.constants for v in node.inputs[1:]):
+        return 1
+    s, f32 = window(region), node.inputs[0].type.dtype is F32
+    if not is_known(s.n, s.c, s.oh, s.ow):
+        return 1
+
+    def time(parts: int) -> float:
+        adds = 0.0 if parts == 1 else BEGIN + parts * node.output.type.size * 8 / (BYTES * target.threads)         # another launch; sums written and read
+        return adds + min(c for c, _ in guesses(s, s.oc, parts, 1, f32, False, target))
+    best = min((n for n in product.PARTS if n == 1 or s.c % (32 * n) == 0), key=time)
+    return best if time(best) < 0.75 * time(1) else 1
 
 
 def described(region: Region, layouts: Layouts, target: Target) -> bool:
