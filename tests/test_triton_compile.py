@@ -8,15 +8,19 @@ import pytest
 pytest.importorskip("triton", reason="Triton is not installed (make test-gpu)")
 
 from kernel_harness import Case, laid, program, region_of, symbolic  # noqa: E402
-from test_triton_kernels import CASES, HALF, SCALARS, attention, conv, one  # noqa: E402
+from test_triton_kernels import CASES, HALF, SCALARS, attention, constant, conv, one  # noqa: E402
 
 from pelton.backends.cuda.bundle import pack, unpack  # noqa: E402
 from pelton.errors import BuildError  # noqa: E402
 from pelton.kernels.template import GPU_TEMPLATES, Kernel, Target  # noqa: E402
 from pelton.kernels.triton.compile import Compiler, compiled  # noqa: E402
+from pelton.kernels.triton.emit import lying  # noqa: E402
 
 TARGET = Target(isa="sm_90", lanes=32, threads=132)
 SPILLED = 64                                             # bytes per thread that a first guess may spill
+
+
+DESCRIPTOR = 128                                         # bytes of scratch that a program takes for each box of memory that it has the GPU fetch
 
 
 def kernels(name: str, case: Case, target: Target = TARGET, most: int = 1) -> list[tuple[str, Kernel]]:
@@ -36,7 +40,7 @@ def test_every_template_compiles_for_both_architectures(name, compiler):
     done = compiler.cubins({k.symbol: k.source for k in made})
     assert set(done) == {(k.symbol, arch) for k in made for arch in (80, 90)}
     for m in done.values():
-        assert m.registers > 0 and m.spilled <= SPILLED and m.cubin.scratch == 0, m
+        assert m.registers > 0 and m.spilled <= SPILLED and m.cubin.scratch % DESCRIPTOR == 0, m
     bundle = unpack(pack([m.cubin for m in done.values()]))
     assert {arch: set(of) for arch, of in bundle.items()} == {arch: {k.symbol for k in made} for arch in (80, 90)}
 
@@ -60,16 +64,43 @@ def test_every_pointwise_op_compiles(compiler):
     assert len(done) == len({k.symbol for k in made}) > 50
 
 
+def many_pictures(dtype: str) -> Case:
+    return conv(dtype, (128, 128, 28, 28), 128, (3, 3), strides=2, pads=1, tail=(("z", "relu", "y"),))
+
+
+def stem(dtype: str) -> Case:
+    return one(f"stem-{dtype}", ("y", "convolution", "x w b", dict(strides=(2, 2), pads=(3,) * 4, dilations=(1, 1), group=1)), ("z", "relu", "y"),
+               x=f"{dtype}[8, 3, 224, 224]", w=constant(dtype, 64, 3, 7, 7), b=constant(dtype, 64))
+
+
 @pytest.mark.parametrize("dtype", HALF)
-@pytest.mark.parametrize("name, case", [("gemm", large_gemm), ("conv", large_conv), ("attention", large_attention)],
-                         ids=["gemm", "conv", "attention"])
+@pytest.mark.parametrize("name, case", [("gemm", large_gemm), ("conv", large_conv), ("conv", many_pictures), ("conv", stem), ("attention", large_attention)],
+                         ids=["gemm", "conv", "many-pictures", "stem", "attention"])
 def test_matrix_kernels_use_the_tensor_cores_and_hold_their_sums(name, case, dtype, compiler):
     for arch, instruction in ((80, "mma.sync"), (90, "wgmma.mma_async")):
         (about, kernel), = kernels(name, case(dtype), Target(isa=f"sm_{arch}", lanes=32, threads=132))
         asm = compiled(kernel.symbol, kernel.source, arch).asm["ptx"]
-        assert instruction in asm and ("cp.async.bulk.tensor" in asm) == ("DESCRIBED=1" in about) == (arch == 90 and name == "gemm" and dtype != "f32"), about
+        assert instruction in asm and ("cp.async.bulk.tensor" in asm) == ("DESCRIBED=1" in about or "PICTURES=1" in about), about
+        assert name != "gemm" or ("DESCRIBED=1" in about) == (arch == 90 and dtype != "f32"), about
         made = Compiler((arch,), jobs=1).cubins({kernel.symbol: kernel.source})[kernel.symbol, arch]
         assert made.spilled <= SPILLED, f"{about} spills {made.spilled} bytes"
+
+
+def test_pixels_of_many_pictures_are_fetched_as_boxes_and_go_to_the_tensor_cores_as_they_are():
+    about, kernel = next((t, k) for t, k in kernels("conv", many_pictures("f16"), most=1000) if "PICTURES=1" in t)
+    made = compiled(kernel.symbol, kernel.source, 90)
+    loop = made.asm["ttgir"].partition("scf.for")[2]
+    assert "cp.async.bulk.tensor.4d" in made.asm["ptx"] and "cp.async.bulk.tensor.2d" in made.asm["ptx"], about
+    assert "ttg.local_load" not in loop, f"{about} takes its operands through registers"
+    again = lying(kernel, [False] + [True] * (len(kernel.operands) - 1))
+    assert "cp.async.bulk.tensor" not in compiled(again.symbol, again.source, 90).asm["ptx"]
+
+
+@pytest.mark.parametrize("case", [stem("f16"), conv("f16", (2, 12, 32, 32), 64, (3, 3), pads=1)], ids=["planes", "few-channels"])
+def test_few_channels_are_fetched_in_the_widest_pieces_that_lie_together(case):
+    (about, kernel), = kernels("conv", case)
+    loop = compiled(kernel.symbol, kernel.source, 90).asm["ttgir"].partition("scf.for")[2].partition("scf.yield")[0]
+    assert loop.count("ttg.async_copy_global_to_local") == 2 and "tt.load" not in loop, about
 
 
 def test_operands_are_read_in_pieces_of_sixteen_bytes():

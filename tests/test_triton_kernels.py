@@ -34,6 +34,15 @@ def conv(dtype: str, x: tuple, o: int, kernel: tuple, strides=1, pads=0, dilatio
     return Case(named(dtype, x, o, kernel, strides, pads, dilations, group, "tail" if tail else ""), graph, {"x": nhwc(len(x))})
 
 
+def up(dtype: str, x: tuple, o: int, kernel: tuple, strides=2, pads=0, dilations=1, group=1, extra=0, tail=()) -> Case:
+    s = len(kernel)
+    filters = (x[1], o // group, *kernel)
+    graph = program(("y", "conv_transpose", "x w b", dict(strides=(strides,) * s, pads=(pads,) * 2 * s, dilations=(dilations,) * s, group=group,
+                                                          output_padding=(extra,) * s)), *tail,
+                    x=f"{dtype}{list(x)}", w=constant(dtype, *filters), b=constant(dtype, o))
+    return Case(named("up", dtype, x, o, kernel, strides, pads, dilations, group), graph, {"x": nhwc(len(x))})
+
+
 def pool(op: str, dtype: str, x: tuple, kernel: tuple, strides: tuple, pads: tuple, **more) -> Case:
     graph = program(("y", op, "x", dict(kernel=kernel, strides=strides, pads=pads, dilations=(1,) * len(kernel), **more)), x=f"{dtype}{list(x)}")
     return Case(named(op, dtype, x, kernel, *more), graph, {"x": nhwc(len(x))})
@@ -109,6 +118,22 @@ CASES: dict[str, list[Case]] = {
         conv("f32", (2, 12, 11, 9), 18, (3, 3), dilations=2, group=3),
         conv("f16", (1, 5, 23), 7, (4,), strides=3, pads=2),
         conv("f16", (1, 16, 9, 9), 40, (1, 1), strides=2),
+        *(conv(t, (70, 24, 4, 3), 20, (3, 3), strides=s, pads=1, tail=RELU) for t, s in (("f16", 1), ("bf16", 2))),
+        conv("f16", (65, 64, 3, 3), 36, (3, 3), dilations=2, pads=2, group=2),
+        conv("f16", (66, 32, 5), 9, (3,), pads=1),
+        *(one(f"planes-{t}", ("y", "convolution", "x w b", dict(strides=(k, k), pads=(p,) * 4, dilations=(1, 1), group=1)), *RELU, x=f"{t}{x}",
+              w=constant(t, 9, x[1], size, size), b=constant(t, 9))
+          for t, x, k, p, size in (("f16", [2, 3, 14, 18], 2, 3, 7), ("f32", [1, 3, 11, 12], 4, 0, 3), ("bf16", [1, 1, 9, 8], 1, 2, 5))),
+        one("fed", ("y", "convolution", "x w b", dict(strides=(2, 1), pads=(1, 1, 0, 1), dilations=(1, 1), group=2)), x="f16[2, 12, 7, 8]",
+            w="f16[10, 6, 3, 2]", b="f16[10]", orders={"x": nhwc(4)}),
+        one("wide", ("y", "convolution_wide", "x w b", dict(strides=(1, 1), pads=(1,) * 4, dilations=(1, 1), group=2)), x="f16[1, 32, 4, 5]",
+            w=constant("f16", 12, 16, 3, 3), b=constant("f16", 12), orders={"x": nhwc(4)}),
+        up("f16", (2, 16, 5, 4), 20, (2, 2), tail=RELU),
+        up("f32", (1, 6, 4, 5), 7, (3, 3), pads=1, extra=1),
+        up("bf16", (1, 8, 5, 6), 6, (4, 3), strides=3, pads=1, dilations=2, group=2),
+        up("f16", (66, 16, 3, 2), 8, (3, 3), pads=1),
+        up("f16", (1, 5, 7), 3, (4,), strides=4, dilations=6),
+        up("f32", (1, 4, 5, 5), 4, (3, 3), strides=1, group=4),
     ],
     "window": [
         *(conv(t, (2, 37, 9, 7), 37, (3, 3), pads=1, group=37, tail=RELU) for t in HALF),

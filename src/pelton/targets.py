@@ -70,7 +70,7 @@ def kept(graph: Graph, options: Options, target: Target) -> Graph:
     """The program with its values as the precision keeps them, for GPUs with the sums of few and long products in parts."""
     if options.target == "cpu":
         return graph
-    from pelton.kernels.triton.product import parts
+    from pelton.kernels.triton.conv import parts
 
     graph = keep(graph, DType(KEPT[options.precision])) if options.precision in KEPT else graph
     return split(graph, lambda node: parts(graph, node, target))

@@ -6,7 +6,8 @@ import math
 import numpy as np
 
 from pelton.ir.dims import bounds
-from pelton.ir.graph import Node, Value
+from pelton.ir.graph import Value
+from pelton.ops.conv import is_product
 from pelton.plan.layout import Order, broadcast, channels_last, last_of, row_major
 from pelton.plan.region import Region
 
@@ -23,12 +24,6 @@ def pack_panels(b: np.ndarray, out: np.ndarray) -> None:
     for p in range(out.shape[-3]):
         part = b[..., p * out.shape[-1]:(p + 1) * out.shape[-1]]
         out[..., p, :, :part.shape[-1]] = part
-
-
-def is_product(node: Node) -> bool:
-    """Whether a convolution is one product over all pixels."""
-    a = node.attrs
-    return all(d == 1 for d in node.inputs[1].type.shape[2:]) and a["group"] == 1 and all(s == 1 for s in a["strides"]) and not any(a["pads"])
 
 
 @template

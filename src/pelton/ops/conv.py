@@ -6,12 +6,12 @@ import math
 import numpy as np
 
 from pelton.ir.dims import minimum
-from pelton.ir.graph import Value
+from pelton.ir.graph import Node, Value
 from pelton.ir.types import F32, TensorType
 
 from .linear import matmul
-from .math import add
-from .op import Thing, expect, expect_equal, structured
+from .math import add, cast
+from .op import Thing, composite, expect, expect_equal, structured
 from .shape import along, concat, pad, reshape, slice_, transpose
 from .shape import expand as spread
 
@@ -42,6 +42,12 @@ def window_sizes(space: Ints, kernel: Ints, strides: Ints, pads: Ints, dilations
                f"{n} + {pads[i]} + {pads[i + len(space)]} along spatial axis {i}")
         sizes.append(count)
     return tuple(sizes)
+
+
+def is_product(node: Node) -> bool:
+    """Whether a convolution is one product over all pixels."""
+    a = node.attrs
+    return all(d == 1 for d in node.inputs[1].type.shape[2:]) and a["group"] == 1 and all(s == 1 for s in a["strides"]) and not any(a["pads"])
 
 
 def taps(kernel: Ints, strides: Ints, dilations: Ints, sizes: Ints):
@@ -180,6 +186,26 @@ class convolution:
         return 2 * out.size * math.prod(w.shape[1:])
 
 
+@composite(examples=(
+    ("f16[1, 6, 5, 6]", "f16[4, 3, 3, 2]", "f16[4]", dict(strides=(1, 2), pads=(1, 0, 1, 1), dilations=(1, 1), group=2)),
+    ("f32[1, 3, 9]", "f32[4, 3, 3]", "f32[4]", dict(strides=(1,), pads=(1, 0), dilations=(1,)))))
+class convolution_wide:
+    """The convolution of narrow floats in f32: what is summed on."""
+
+    def infer(x: TensorType, w: TensorType, b: TensorType, *, strides: Ints, pads: Ints, dilations: Ints, group: int = 1) -> TensorType:
+        expect(x.dtype.is_float and x.dtype.bits <= 32, "needs floating point of 32 bits at most")
+        return convolution.infer(x, w, b, strides=strides, pads=pads, dilations=dilations, group=group).with_dtype(F32)
+
+    def expand(x: Value, w: Value, b: Value, **attrs) -> Thing:
+        return convolution(*(cast(v, to=F32) for v in (x, w, b)), **attrs)
+
+    def reference(x, w, b, **attrs):
+        return convolution.reference(*(v.astype(np.promote_types(v.dtype, np.float32)) for v in (x, w, b)), **attrs)
+
+    def flops(x: TensorType, w: TensorType, b: TensorType, **attrs) -> int:
+        return convolution.flops(x, w, b, **attrs)
+
+
 def _by_phases(x: Value, w: Value, b: Value, *, strides: Ints, pads: Ints, dilations: Ints, group: int, output_padding: Ints) -> Thing:
     """Along the first spatial axis, what is congruent modulo the stride is reached by the same places of the kernel: each such phase is a sum of
     transposed convolutions of one axis less, and the output takes from the phases in turn."""
@@ -265,7 +291,7 @@ class conv_transpose:
     def expand(x: Value, w: Value, b: Value, **attrs) -> Thing:
         if x.type.rank > 4:
             return _by_phases(x, w, b, **attrs) if w.type.shape[2] + attrs["strides"][0] <= PARTS else None
-        return None if x.type.dtype is F32 else _by_convolution(x, w, b, **attrs)
+        return _by_convolution(x, w, b, **attrs)
 
     def flops(x: TensorType, w: TensorType, b: TensorType, *, strides: Ints, pads: Ints, dilations: Ints, group: int = 1,
               output_padding: Ints) -> int:

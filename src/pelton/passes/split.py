@@ -3,21 +3,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from pelton.ir.graph import Graph, Node
+from pelton.ops.conv import is_product
 from pelton.ops.op import Term
 
 from .draft import Draft
-from .words import add, cast, matmul_wide, reduce_sum, reshape, transpose
+from .words import add, cast, convolution_wide, matmul_wide, reduce_sum, reshape, transpose
 
 
 def split(graph: Graph, parts: Callable[[Node], int]) -> Graph:
-    """The graph with the products for which `parts` says more than one in as many parts, whose sums are f32 until all are added. A convolution is one of all
-    its pixels with filters of one element."""
+    """The graph with the products for which `parts` says more than one in as many parts, whose sums are f32 until all are added. A convolution with filters of
+    one element is a product of all its pixels; for others the parts are groups of channels."""
     draft = Draft(graph)
     for node in draft.nodes:
         count = parts(node)
         if count > 1:
-            draft.replace(node, (_pixels if node.op.name == "convolution" else _rows)(node, count), node.name)
+            draft.replace(node, _rows(node, count) if node.op.name == "matmul" else _pixels(node, count) if is_product(node) else
+                          _windows(node, count, *(graph.constants[v] for v in node.inputs[1:])), node.name)
     return draft.graph()
 
 
@@ -40,3 +44,13 @@ def _pixels(node: Node, count: int) -> Term:
     made = transpose(reshape(matmul_wide(left, right), shape=(count, batch, *space, n)), perm=(0, 1, rank + 2, *range(2, rank + 2)))
     y = cast(reduce_sum(made, axes=(0,), keepdims=False), to=node.output.type.dtype)
     return add(y, reshape(bias, shape=(n, *[1] * rank)))
+
+
+def _windows(node: Node, count: int, filters: np.ndarray, bias: np.ndarray) -> Term:
+    """Filters and bias are constants; the first part has the bias."""
+    x, y = node.inputs[0], node.output.type
+    o, c, *kernel = filters.shape
+    each = np.ascontiguousarray(filters.reshape(o, count, c // count, *kernel).swapaxes(0, 1)).reshape(count * o, c // count, *kernel)
+    made = convolution_wide(x, each, np.concatenate([bias, np.zeros((count - 1) * o, bias.dtype)]), **{**node.attrs, "group": count})
+    sums = reshape(made, shape=(y.shape[0], count, o, *y.shape[2:]))
+    return cast(reduce_sum(sums, axes=(1,), keepdims=False), to=y.dtype)

@@ -250,7 +250,7 @@ def _named(kernel: Kernel) -> Kernel:
 
 def lying(kernel: Kernel, aligned: Sequence[bool]) -> Kernel:
     """The kernel for operands of which some do not begin at a multiple of `ALIGNED` bytes, such as slices: of these it loads one element after the other,
-    and describes none."""
+    and describes none to the units that fetch boxes of memory."""
     if all(aligned):
         return kernel
     whole = (*aligned, *(d // ALIGNED * ALIGNED == d for d in kernel.dims))

@@ -1,7 +1,6 @@
-"""Matrix products on tensor cores: matmul, 1×1 convolutions, and all other convolutions as products over taps and channels."""
+"""Matrix products on tensor cores: matmul and 1×1 convolutions, and what other convolutions share with them."""
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 
 import numpy as np
@@ -9,7 +8,6 @@ import numpy as np
 from pelton.ir.dims import Size, bounds, is_known, minimum
 from pelton.ir.graph import Graph, Node, Value
 from pelton.ir.types import BF16, F16, F32
-from pelton.kernels.conv import window
 from pelton.kernels.emit import Grid
 from pelton.kernels.gemm import is_product
 from pelton.kernels.grid import constant, divide, tail_refusal
@@ -53,6 +51,10 @@ def tiles(name: str, m: int, n: int, k: int, batch: int, whole: int, f32: bool, 
             yield Tactic(name, target.isa, (("BM", bm), ("BN", bn), ("BK", bk), ("TALL", 8), ("WARPS", warps), ("STAGES", stages), ("PRECISION", precision)))
 
 
+def convolves(node: Node) -> bool:
+    return node.op.name.startswith("conv")
+
+
 class Products(Template):
     """What they share: element types, and that any operand may lie anywhere."""
 
@@ -63,7 +65,7 @@ class Products(Template):
         kinds = {v.type.dtype for v in node.inputs}
         if len(kinds) != 1 or not kinds <= {F32, F16, BF16}:
             return "not in one of f32, f16 and bf16"
-        conv = node.op.name == "convolution"
+        conv = convolves(node)
         if conv and node.inputs[0] in node.inputs[1:]:
             return "the picture is its own filter"
         return self.refuses_sizes(region) or tail_refusal(region, node.output.type.shape, 1 if conv else node.output.type.rank - 1) or unreadable(region.tail)
@@ -73,17 +75,17 @@ class Products(Template):
 
     def order(self, region: Region, value: Value, layouts: Layouts) -> Order:
         rank = value.type.rank
-        return channels_last(rank) if region.anchor.op.name == "convolution" else row_major(rank)
+        return channels_last(rank) if convolves(region.anchor) else row_major(rank)
 
     def wanted(self, region: Region, value: Value, layouts: Layouts) -> Order:
         rank = value.type.rank
-        if region.anchor.op.name != "convolution" or value in region.anchor.inputs[1:] and not any(value in n.inputs for n in region.tail):
+        if not convolves(region.anchor) or value in region.anchor.inputs[1:] and not any(value in n.inputs for n in region.tail):
             return row_major(rank)
         return last_of(channels_last(region.anchor.output.type.rank), rank)
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
         node, shape, strides = region.anchor, value.type.shape, layouts[value]
-        if node.op.name == "convolution":
+        if convolves(node):
             if value in node.inputs[2:] and value.type.size != 1 and strides != (1,):
                 return False
             return value is not node.inputs[0] or strides[1] == 1 or is_known(shape[1]) and shape[1] < 8      # few channels gain nothing by lying together
@@ -250,43 +252,3 @@ class Gemm(Plain):
         count = batch * divide(m, tactic["BM"]) * divide(p.n, tactic["BN"])
         return kernel("gemm.py", region, tactic, sizes, left + right + end.text, (p.a, p.b, *end.operands),
                       minimum(count, target.threads) if tactic["PERSISTENT"] else count, layouts)
-
-
-def taps_first(w: np.ndarray, out: np.ndarray) -> None:
-    """Filters [O, C, space…] as [O, taps · C], channels fastest; what is past them stays as it is."""
-    flat = np.moveaxis(w, 1, -1).reshape(w.shape[0], -1)
-    out[:, :flat.shape[1]] = flat
-
-
-@gpu_template
-class Convolution(Products):
-    """Any stride, dilation, padding and number of groups."""
-
-    name = "conv"
-    anchors = ("convolution",)
-
-    def refuses_sizes(self, region: Region) -> str | None:
-        x, w, _ = region.anchor.inputs
-        if x.type.rank not in (3, 4):
-            return "not one or two spatial axes"
-        if w.type.shape[1] == 1 and region.anchor.attrs["group"] > 1:
-            return "a product of one channel, for which there are windows"
-        return None if constant(region, w) else "the filters are not constant"
-
-    def tactics(self, region: Region, layouts: Layouts, target: Target):
-        s, (o, c, *kernel_size) = window(region), region.anchor.inputs[1].type.shape
-        group = region.anchor.attrs["group"]
-        yield from tiles(self.name, s.n * s.oh * s.ow, o // group, c * math.prod(kernel_size), group, c, region.anchor.output.type.dtype is F32, target)
-
-    def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
-        node, s = region.anchor, window(region)
-        x, w, bias = node.inputs
-        o, c = w.type.shape[:2]
-        group, k = node.attrs["group"], c * s.kh * s.kw
-        step = divide(k, 8) * 8                                            # rows begin at multiples of 16 bytes
-        array = region.body.constants[w]
-        weights = Packed((w,), f"taps{step}", (o, step), lambda out: taps_first(array, out), w.type.dtype)
-        end = tail(region, layouts, pixels(node.output.type.shape), (node.output,), first=2, add=bias)
-        sizes = dict(GROUPS=group, C=c, OUT=o // group, K_STEP=step, XC=layouts[x][1], WHOLE=c % tactic["BK"] == 0, **s.sizes(layouts[x]))
-        count = group * divide(s.n * s.oh * s.ow, tactic["BM"]) * divide(o // group, tactic["BN"])
-        return kernel("conv.py", region, tactic, sizes, end.text, (x, weights, *end.operands), count, layouts)

@@ -17,6 +17,9 @@ from .emit import computable, computed, kernel, place, tail, unreadable
 from .pointwise import power_of_two
 from .product import pixels
 
+SMALL = 4096                                   # elements that could be moved in the time that a program takes for anything else
+UNROLLED = 9                                   # places of a window that are written out; of 25, kernels spilled 232 bytes per thread
+
 
 def number(x: float) -> str:
     """A constant that may be infinite."""
@@ -72,10 +75,16 @@ class Window(Pictures):
         return value is not node.inputs[0] or value.type.shape[1] == 1 or layouts[value][1] == 1
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
-        s = window(region)
-        for size, warps in ((1024, 4), (512, 4), (256, 2), (2048, 4)):
+        """By what the L2 cache gives: patches of pixels read what lies under all of their windows. Threads hold sixteen bytes of half floats each."""
+        s, found = window(region), []
+        for size, warps in ((1024, 4), (512, 2), (2048, 8)):
             bn = power_of_two(s.oc, 1, 64)
-            yield Tactic(self.name, target.isa, (("BM", max(1, size // bn)), ("BN", bn), ("WARPS", warps)))
+            for wide in (1 << k for k in range((size // bn).bit_length())):
+                high = size // bn // wide
+                each = divide(s.n * divide(s.oh, high) * divide(s.ow, wide) * divide(s.oc, bn), target.threads)
+                under = ((high - 1) * s.sh + (s.kh - 1) * s.dh + 1) * ((wide - 1) * s.sw + (s.kw - 1) * s.dw + 1)
+                found.append((each * (under * bn + size + SMALL), (("HIGH", high), ("WIDE", wide), ("BN", bn), ("WARPS", warps))))
+        yield from (Tactic(self.name, target.isa, params) for _, params in sorted(found, key=lambda pair: pair[0]))
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node, s = region.anchor, window(region)
@@ -93,11 +102,12 @@ class Window(Pictures):
         block = f"NEUTRAL = tl.constexpr({number(x.type.dtype.least) if kind == 'max_pool' else '0.0'})\n"
         block += f"KIND = tl.constexpr({'tl.uint8' if x.type.dtype is BOOL else computed(x.type.dtype)})\n\n\n"
         block += joining("maximum(x, y)" if kind == "max_pool" else "x + y")
-        sizes = dict(CHANNELS=s.oc, EACH=s.oc // s.c, W_STEP=s.oc, XC=layouts[x][1], FIRST_ROW=-counted[0], FIRST_COLUMN=-counted[1],
+        unrolled = s.kh * s.kw <= UNROLLED
+        sizes = dict(UNROLLED=unrolled, CHANNELS=s.oc, EACH=s.oc // s.c, W_STEP=s.oc, XC=layouts[x][1], FIRST_ROW=-counted[0], FIRST_COLUMN=-counted[1],
                      END_ROW=s.h + counted[2], END_COLUMN=s.w + counted[3], MEANS=kind == "average_pool", FILTERED=kind == "convolution", **s.sizes(layouts[x]))
         end = tail(region, layouts, pixels(node.output.type.shape), (node.output,), first=1 + len(weights), add=bias)
         return kernel("window.py", region, tactic, sizes, block + end.text, (x, *weights, *end.operands),
-                      divide(s.n * s.oh * s.ow, tactic["BM"]) * divide(s.oc, tactic["BN"]), layouts)
+                      s.n * divide(s.oh, tactic["HIGH"]) * divide(s.ow, tactic["WIDE"]) * divide(s.oc, tactic["BN"]), layouts)
 
 
 @gpu_template

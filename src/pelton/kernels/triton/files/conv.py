@@ -1,4 +1,5 @@
-"""Convolutions, channels-last, as matrix products whose rows are pixels and whose sums run over taps and channels: (kh, kw, c), c fastest."""
+"""Convolutions as matrix products: rows are pixels, sums run over the taps of a filter and channels. So are transposed ones, by phases: pixels that are
+congruent modulo the strides are reached by the same taps."""
 import triton
 import triton.language as tl
 from triton.language.extra.cuda import libdevice
@@ -9,6 +10,7 @@ BN = tl.constexpr(64)
 BK = tl.constexpr(32)
 TALL = tl.constexpr(8)
 PRECISION = tl.constexpr(0)
+PICTURES = tl.constexpr(0)
 # </tactic>
 INDEX = tl.constexpr(tl.int32)
 MODE = tl.constexpr(("ieee", "tf32x3", "tf32")[PRECISION.value])
@@ -16,11 +18,12 @@ MODE = tl.constexpr(("ieee", "tf32x3", "tf32")[PRECISION.value])
 
 from scalars import *
 # <region>
-BATCH, GROUPS, C, OUT, K_STEP = tl.constexpr(1), tl.constexpr(1), tl.constexpr(64), tl.constexpr(64), tl.constexpr(576)
-H, W, OH, OW = tl.constexpr(14), tl.constexpr(14), tl.constexpr(14), tl.constexpr(14)
+BATCH, GROUPS, C, OUT, DEEP, K_STEP = (tl.constexpr(x) for x in (1, 1, 64, 64, 64, 576))
+H, W, OH, OW, ROWS, COLUMNS = (tl.constexpr(x) for x in (14, 14, 14, 14, 14, 14))
 KH, KW, SH, SW, DH, DW, PT, PL = (tl.constexpr(x) for x in (3, 3, 1, 1, 1, 1, 1, 1))
 XN, XH, XW, XC = tl.constexpr(12544), tl.constexpr(896), tl.constexpr(64), tl.constexpr(1)
-WHOLE = tl.constexpr(True)
+TRANSPOSED, DOWN, RIGHT, COMMON_H, COMMON_W, TURN_H, TURN_W = (tl.constexpr(x) for x in (False, 3, 3, 1, 1, 0, 0))
+WHOLE, PLANES, DESCRIBED = tl.constexpr(True), tl.constexpr(False), tl.constexpr(False)
 
 
 @triton.jit
@@ -30,32 +33,83 @@ def finish(x0, b, r, c, rows, cols, a):
 
 
 @triton.jit
+def reached(at, tap, size, taps, stride, dilation, common, turn):
+    """Along one axis, what pixels of a transposed convolution meet that lie at `at` modulo the stride, padding counted: the element that the first of them
+    meets by the first tap that reaches it, and how far from that it is by a later tap; past the picture where there is none."""
+    apart = stride // common                    # taps that reach the same pixels; `turn` times the dilation is one modulo that
+    first = at // common * turn % apart
+    there = (at % common == 0) & (first + tap * apart < taps)
+    return (at - first * dilation) // stride, tl.where(there, -tap * (dilation // common), size + taps * dilation)
+
+
+@triton.jit
 def KERNEL(a):
     tile = tl.program_id(0).to(INDEX)
-    down, across = tl.cdiv(BATCH * OH * OW, BM), tl.cdiv(OUT, BN)
-    group, tile = tile // (down * across), tile % (down * across)
+    picture, across = ROWS * COLUMNS, tl.cdiv(OUT, BN)
+    down = picture * tl.cdiv(BATCH, BM) if PICTURES else tl.cdiv(BATCH * picture, BM)
+    part, tile = tile // (down * across), tile % (down * across)
+    phase, group = part // GROUPS, part % GROUPS
     i, j = grouped(tile, down, across, TALL)
-    r, o = i * BM + tl.arange(0, BM), j * BN + tl.arange(0, BN)[None, :]
-    rows, cols = r < BATCH * OH * OW, o < OUT
-    top, left = r // OW % OH * SH - PT, r % OW * SW - PL
-    x = a[0] + (r // (OH * OW) * XN + top * XH + left * XW + group * C * XC)[:, None]
-    w = a[1] + (group * OUT + o) * K_STEP
+    if PICTURES:                                # the same pixel of many pictures
+        begin = i // picture * BM
+        n, p, q = begin + tl.arange(0, BM), i % picture // COLUMNS, i % COLUMNS
+    else:
+        begin = i * BM
+        r = begin + tl.arange(0, BM)
+        n, p, q = r // picture, r % picture // COLUMNS, r % COLUMNS
+    if TRANSPOSED:
+        above, before = phase // SW, phase % SW
+        top, left = p + reached(above + PT, 0, H, KH, SH, DH, COMMON_H, TURN_H)[0], q + reached(before + PL, 0, W, KW, SW, DW, COMMON_W, TURN_W)[0]
+        p, q = p * SH + above, q * SW + before
+        rows = n < tl.where((p < OH) & (q < OW), BATCH, 0)
+    else:
+        top, left = p * SH - PT, q * SW - PL
+        rows = n < BATCH
+    o = j * BN + tl.arange(0, BN)[None, :]
+    cols = o < OUT
+    x = a[0] + (n * XN + top * XH + left * XW + group * C * XC)[:, None]
+    w = a[1] + (part * OUT + o) * K_STEP
+    if DESCRIBED:
+        lying = tl.make_tensor_descriptor(a[0], [H, W, BATCH, GROUPS * C], [XH, XW, XN, 1], [1, 1, BM, BK])
+        filters = tl.make_tensor_descriptor(a[1], [SH * SW * GROUPS * OUT if TRANSPOSED else GROUPS * OUT, K_STEP], [K_STEP, 1], [BN, BK])
     k = tl.arange(0, BK)
     acc = tl.zeros((BM, BN), tl.float32)
-    for start in range(0, KH * KW * C, BK):
+    for start in range(0, DOWN * RIGHT * DEEP, BK):
+        place = start + k                       # u taps down and v across; each division is by itself, so that Triton sees which places lie together
         if WHOLE:                               # a step stays within one tap
-            tap = start // C
-            down_by, right_by = tap // KW * DH, tap % KW * DW
-            there = rows & (top + down_by >= 0) & (top + down_by < H) & (left + right_by >= 0) & (left + right_by < W)
-            pixels = tl.load(x + (down_by * XH + right_by * XW + (start % C + k[None, :]) * XC), mask=there[:, None], other=0)
-            taps = tl.load(w + (start + k[:, None]), mask=cols, other=0)
+            u, v, c = start // DEEP // RIGHT, start // DEEP % RIGHT, start % DEEP
+        elif PLANES:
+            u, v, c = place // RIGHT % DOWN, place % RIGHT, place // (RIGHT * DOWN)
         else:
-            place = start + k
-            tap, known = place // C, place < KH * KW * C
-            down_by, right_by = tap // KW * DH, tap % KW * DW
+            u, v, c = place // (DEEP * RIGHT), place // DEEP % RIGHT, place % DEEP
+        if TRANSPOSED:
+            down_by = reached(above + PT, u, H, KH, SH, DH, COMMON_H, TURN_H)[1]
+            right_by = reached(before + PL, v, W, KW, SW, DW, COMMON_W, TURN_W)[1]
+        else:
+            down_by, right_by = u * DH, v * DW
+        if DESCRIBED:                           # what lies outside of the pictures reads as zero
+            pixels = lying.load([(top + down_by).to(tl.int32), (left + right_by).to(tl.int32), begin.to(tl.int32), (group * C + c).to(tl.int32)])
+            pixels = pixels.reshape(BM, BK)
+            taps = filters.load([(part * OUT + j * BN).to(tl.int32), start]).T
+        elif WHOLE:
+            there = rows & (top + down_by >= 0) & (top + down_by < H) & (left + right_by >= 0) & (left + right_by < W)
+            there = there[:, None]
+            if DEEP != C:
+                there = there & (c + k[None, :] < C)
+            pixels = tl.load(x + (down_by * XH + right_by * XW + (c + k[None, :]) * XC), mask=there, other=0)
+            taps = tl.load(w + place[:, None], mask=cols, other=0)
+        else:
+            known = place < DOWN * RIGHT * DEEP
             y, z = top[:, None] + down_by[None, :], left[:, None] + right_by[None, :]
             there = rows[:, None] & known[None, :] & (y >= 0) & (y < H) & (z >= 0) & (z < W)
-            pixels = tl.load(x + (down_by * XH + right_by * XW + place % C * XC)[None, :], mask=there, other=0)
+            pixels = tl.load(x + (down_by * XH + right_by * XW + c * XC)[None, :], mask=there, other=0)
             taps = tl.load(w + place[:, None], mask=cols & known[:, None], other=0)
         acc = tl.dot(pixels, taps, acc, input_precision=MODE)
-    finish(acc, 0, r[:, None], group * OUT + o, rows[:, None], cols, a)
+    r = ((n * OH + p) * OW + q)[:, None]
+    if BN >= 128:                               # by halves: what comes after the sums takes registers beside them
+        low, high = halves(acc, BM, BN)
+        o = j * BN + tl.arange(0, BN // 2)[None, :]
+        finish(low, 0, r, group * OUT + o, rows[:, None], o < OUT, a)
+        finish(high, 0, r, group * OUT + BN // 2 + o, rows[:, None], o < OUT - BN // 2, a)
+    else:
+        finish(acc, 0, r, group * OUT + o, rows[:, None], cols, a)

@@ -56,7 +56,7 @@ def at(tile, a):
 def write(acc, b, i, j, a):
     r = i + tl.arange(0, BM)[:, None]
     if BN >= 128:                                                              # by halves: what comes after the sums takes registers beside them
-        left, right = tl.split(tl.permute(tl.reshape(acc, (BM, 2, BN // 2)), (0, 2, 1)))
+        left, right = halves(acc, BM, BN)
         c = j + tl.arange(0, BN // 2)[None, :]
         finish(left, b, r, c, r < M, c < N, a)
         finish(right, b, r, c + BN // 2, r < M, c + BN // 2 < N, a)

@@ -20,6 +20,12 @@ def grouped(tile, down, across, tall: tl.constexpr):
 
 
 @triton.jit
+def halves(sums, rows: tl.constexpr, columns: tl.constexpr):
+    """The left and the right half of a tile."""
+    return tl.split(tl.permute(tl.reshape(sums, (rows, 2, columns // 2)), (0, 2, 1)))
+
+
+@triton.jit
 def minimum(x, y):
     return tl.minimum(x, y, propagate_nan=tl.PropagateNan.ALL)
 

@@ -4,7 +4,8 @@ import triton.language as tl
 from triton.language.extra.cuda import libdevice
 
 # <tactic>
-BM = tl.constexpr(32)
+HIGH = tl.constexpr(4)
+WIDE = tl.constexpr(8)
 BN = tl.constexpr(64)
 # </tactic>
 INDEX = tl.constexpr(tl.int32)
@@ -17,7 +18,7 @@ H, W, OH, OW = tl.constexpr(14), tl.constexpr(14), tl.constexpr(14), tl.constexp
 KH, KW, SH, SW, DH, DW, PT, PL = (tl.constexpr(x) for x in (3, 3, 1, 1, 1, 1, 1, 1))
 XN, XH, XW, XC = tl.constexpr(12544), tl.constexpr(896), tl.constexpr(64), tl.constexpr(1)
 FIRST_ROW, FIRST_COLUMN, END_ROW, END_COLUMN = tl.constexpr(0), tl.constexpr(0), tl.constexpr(14), tl.constexpr(14)
-MEANS, FILTERED, NEUTRAL, KIND = tl.constexpr(False), tl.constexpr(False), tl.constexpr(float("-inf")), tl.constexpr(tl.float32)
+MEANS, FILTERED, UNROLLED, NEUTRAL, KIND = (tl.constexpr(x) for x in (False, False, True, float("-inf"), tl.float32))
 
 
 @triton.jit
@@ -32,22 +33,37 @@ def finish(x0, b, r, c, rows, cols, a):
 
 
 @triton.jit
+def with_tap(u, v, acc, count, x, top, left, c, inside, a):
+    """What is joined so far, joined with what lies under one place of the window; and how many places count."""
+    y, z = top + u * DH, left + v * DW
+    there = inside & (y >= 0) & (y < H) & (z >= 0) & (z < W)
+    here = tl.load(x + (u * DH * XH + v * DW * XW), mask=there, other=NEUTRAL).to(KIND)
+    if FILTERED:
+        here = here * tl.load(a[1] + ((u * KW + v) * W_STEP + c), mask=c < CHANNELS, other=0).to(KIND)
+    if MEANS:
+        count += ((y >= FIRST_ROW) & (y < END_ROW) & (z >= FIRST_COLUMN) & (z < END_COLUMN)).to(tl.int32)
+    return join(acc, here), count
+
+
+@triton.jit
 def KERNEL(a):
-    r, c = block(tl.program_id(0).to(INDEX), CHANNELS, BM, BN)
-    rows, cols = r < BATCH * OH * OW, c < CHANNELS
-    top, left = r // OW % OH * SH - PT, r % OW * SW - PL
-    x = a[0] + (r // (OH * OW) * XN + top * XH + left * XW + c // EACH * XC)
-    acc = tl.full((BM, BN), NEUTRAL, KIND)
-    count = tl.zeros((BM, 1), tl.int32)
-    for tap in range(KH * KW):
-        y, z = top + tap // KW * DH, left + tap % KW * DW
-        there = rows & (y >= 0) & (y < H) & (z >= 0) & (z < W)
-        here = tl.load(x + (tap // KW * DH * XH + tap % KW * DW * XW), mask=there & cols, other=NEUTRAL).to(KIND)
-        if FILTERED:
-            here = here * tl.load(a[1] + (tap * W_STEP + c), mask=cols, other=0).to(KIND)
-        acc = join(acc, here)
-        if MEANS:
-            count += ((y >= FIRST_ROW) & (y < END_ROW) & (z >= FIRST_COLUMN) & (z < END_COLUMN)).to(tl.int32)
+    tile = tl.program_id(0).to(INDEX)
+    deep, across, down = tl.cdiv(CHANNELS, BN), tl.cdiv(OW, WIDE), tl.cdiv(OH, HIGH)
+    n, i, j = tile // (deep * across * down), tile // (deep * across) % down, tile // deep % across
+    pixel = tl.arange(0, HIGH * WIDE)[:, None]
+    p, q = i * HIGH + pixel // WIDE, j * WIDE + pixel % WIDE               # windows beside and below each other, which have most of what they read in common
+    c = tile % deep * BN + tl.arange(0, BN)[None, :]
+    rows, cols = (p < OH) & (q < OW), c < CHANNELS
+    top, left = p * SH - PT, q * SW - PL
+    x = a[0] + (n * XN + top * XH + left * XW + c // EACH * XC)
+    acc = tl.full((HIGH * WIDE, BN), NEUTRAL, KIND)
+    count = tl.zeros((HIGH * WIDE, 1), tl.int32)
+    if UNROLLED:                                                           # all is asked for before the first comes
+        for tap in tl.static_range(KH * KW):
+            acc, count = with_tap(tap // KW, tap % KW, acc, count, x, top, left, c, rows & cols, a)
+    else:
+        for tap in range(KH * KW):
+            acc, count = with_tap(tap // KW, tap % KW, acc, count, x, top, left, c, rows & cols, a)
     if MEANS:
         acc = acc / tl.maximum(count, 1).to(KIND)
-    finish(acc, 0, r, c, rows, cols, a)
+    finish(acc, 0, (n * OH + p) * OW + q, c, rows, cols, a)

@@ -1,0 +1,191 @@
+"""Convolutions and transposed ones on tensor cores, as products over taps and channels."""
+from __future__ import annotations
+
+import itertools
+import math
+from functools import cached_property
+
+import numpy as np
+
+from pelton.ir.dims import Size, bounds, is_known
+from pelton.ir.graph import Graph, Node, Value
+from pelton.ir.types import F32
+from pelton.kernels.conv import Window, window
+from pelton.kernels.gemm import is_product
+from pelton.kernels.grid import constant, divide
+from pelton.kernels.template import GPU_TEMPLATES, Kernel, Layouts, Packed, Tactic, Target, gpu_template
+from pelton.plan.layout import Order, channels_last, dense
+from pelton.plan.region import Region, cut
+
+from . import product
+from .emit import ALIGNED, kernel, tail
+from .product import Products, pixels, tiles
+from .roofline import BEGIN, BYTES, cycles
+
+MANY = 64                                      # pictures: rows that the tensor cores of an H100 take at once
+WASTE = 1.25                                   # what the channels of a tap may be padded by, for steps that lie within one tap
+
+
+def taps_of(size: int, stride: int, pad: int, dilation: int) -> list[list[int]]:
+    """Along one axis of a transposed convolution: the taps that reach pixels congruent to 0, 1, … modulo the stride."""
+    return [[k for k in range(size) if (at + pad - k * dilation) % stride == 0] for at in range(stride)]
+
+
+class Filters:
+    """The filters of a region as a tactic reads them: for each part (phase, then group) and output a row over taps, down and right, and channels, of which
+    there are `deep`; where pictures lie as planes, over channels and then taps. What pads them is zero."""
+
+    def __init__(self, region: Region, layouts: Layouts, tactic: Tactic):
+        node, s, bk = region.anchor, window(region), tactic["BK"]
+        x, self.w, _ = node.inputs
+        self.s, self.array, self.group = s, region.body.constants.get(self.w), node.attrs["group"]
+        self.transposed = node.op.name == "conv_transpose"
+        self.out, self.c = s.oc // self.group, s.c // self.group
+        self.phases = s.sh * s.sw if self.transposed else 1
+        strides, room = layouts[x], divide(self.c, bk) * bk
+        self.whole = room == self.c or self.array is not None and (room <= WASTE * self.c or bool(tactic["PICTURES"]))
+        self.deep = room if self.whole else self.c
+        self.planes = not self.whole and strides[1] != 1 and strides[-1] == 1 and self.array is not None and not self.transposed
+        self.before, self.down, self.right = 0, s.kh, s.kw
+        if self.transposed:
+            self.down, self.right = (max(1, *map(len, taps)) for taps in self.taps)
+        elif self.planes and s.dw == 1 and is_known(s.pl):
+            # taps of no weight make the rows of a window begin and end at multiples of so many elements, which are then loaded as one
+            step = math.gcd(s.sw, ALIGNED // x.type.dtype.size, *(d if is_known(d) else 1 for d in (s.w, *strides[:-1])))
+            self.before = -s.pl % step
+            self.right = divide(self.before + s.kw, step) * step
+        self.k = self.down * self.right * self.deep
+        self.step = self.k if self.array is None else divide(self.k, 8) * 8                # rows begin at multiples of 16 bytes
+
+    @cached_property
+    def taps(self) -> tuple[list[list[int]], list[list[int]]]:
+        s = self.s
+        return taps_of(s.kh, s.sh, s.pt, s.dh), taps_of(s.kw, s.sw, s.pl, s.dw)
+
+    @property
+    def operand(self) -> Value | Packed:
+        if self.array is None:
+            return self.w
+        about = [self.group, self.before, self.right, self.deep, self.step, int(self.planes)]
+        if self.transposed:
+            about += [len(self.w.type.shape), *(k for axis in self.taps for phase in axis for k in (*phase, -1))]
+        return Packed((self.w,), f"taps{about}", (self.phases * self.group * self.out, self.step), self.fill, self.w.type.dtype)
+
+    def fill(self, out: np.ndarray) -> None:
+        s, array = self.s, self.array
+        assert array is not None
+        made = np.zeros((self.phases, self.group * self.out, self.down, self.right, self.deep), array.dtype)
+        if self.transposed:
+            w = array.reshape(self.group, self.c, self.out, s.kh, s.kw).transpose(0, 2, 3, 4, 1).reshape(-1, s.kh, s.kw, self.c)
+            for part, (rows, columns) in zip(made, itertools.product(*self.taps)):
+                part[:, :len(rows), :len(columns), :self.c] = w[:, rows][:, :, columns]
+        else:
+            made[0, :, :, self.before:self.before + s.kw, :self.c] = array.reshape(-1, self.c, s.kh, s.kw).transpose(0, 2, 3, 1)
+        out[:, :self.k] = (made.transpose(0, 1, 4, 2, 3) if self.planes else made).reshape(len(out), self.k)
+
+    def sizes(self) -> dict[str, Size]:
+        """What the kernel has to know of them."""
+        s = self.s
+        common = math.gcd(s.sh, s.dh), math.gcd(s.sw, s.dw)
+        turn = (pow(d // g, -1, step // g) if step != g else 0 for d, step, g in zip((s.dh, s.dw), (s.sh, s.sw), common))
+        return dict(GROUPS=self.group, C=self.c, OUT=self.out, DEEP=self.deep, K_STEP=self.step, DOWN=self.down, RIGHT=self.right, WHOLE=self.whole,
+                    PLANES=self.planes, TRANSPOSED=self.transposed, **dict(zip(("COMMON_H", "COMMON_W", "TURN_H", "TURN_W"), (*common, *turn))))
+
+
+@gpu_template
+class Convolution(Products):
+    """Any stride, dilation, padding and number of groups.
+
+    Where there are many pictures, the rows of a tile are one pixel of all of them: then each tap is one box of memory, which an H100 fetches by itself, zeros
+    outside of the pictures included, for any stride, padding and dilation, and hands to the tensor cores as it is. Other ways to have such boxes were left:
+    pictures padded in memory, whose rows are one run (all that makes or reads them would have to keep zeros around them, or step over them: 15 % more rows at
+    14×14, 31 % at 7×7), and boxes of several rows and columns (whose tiles do not fit 7, 14 and 28, and which Triton 3.6 and 3.9 take through registers).
+    """
+
+    name = "conv"
+    anchors = ("convolution", "convolution_wide", "conv_transpose")
+
+    def refuses_sizes(self, region: Region) -> str | None:
+        node = region.anchor
+        x, w, _ = node.inputs
+        if x.type.rank not in (3, 4):
+            return "not one or two spatial axes"
+        if not is_known(*w.type.shape):
+            return "the sizes of the filters vary"
+        if node.op.name == "conv_transpose":
+            return None if constant(region, w) else "the filters are not constant"
+        each = node.op.name == "convolution" and w.type.shape[1] == 1 and node.attrs["group"] > 1
+        return "a product of one channel, for which there are windows" if each and constant(region, w) else None
+
+    def wanted(self, region: Region, value: Value, layouts: Layouts) -> Order:
+        return channels_last(value.type.rank) if value is region.anchor.inputs[1] else super().wanted(region, value, layouts)
+
+    def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
+        if value is region.anchor.inputs[1] and not constant(region, value) and layouts[value] != dense(value.type.shape, channels_last(value.type.rank)):
+            return False
+        return super().fits(region, value, layouts)
+
+    def tactics(self, region: Region, layouts: Layouts, target: Target):
+        s, node = window(region), region.anchor
+        group, f32 = node.attrs["group"], node.inputs[0].type.dtype is F32
+        phases = s.sh * s.sw if node.op.name == "conv_transpose" else 1
+        boxes = described(region, layouts, target) and s.n >= MANY
+        yield from (t for _, t in sorted(guesses(s, s.oc // group, group, phases, f32, boxes, target), key=lambda pair: pair[0]))
+
+    def form(self, tactic: Tactic) -> tuple[int, ...]:
+        return (*super().form(tactic), tactic["PICTURES"])
+
+    def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
+        node, s, f = region.anchor, window(region), Filters(region, layouts, tactic)
+        x, _, bias = node.inputs
+        rows, columns = (divide(s.oh, s.sh), divide(s.ow, s.sw)) if f.transposed else (s.oh, s.ow)
+        end = tail(region, layouts, pixels(node.output.type.shape), (node.output,), first=2, add=bias)
+        boxes = bool(tactic["PICTURES"]) and described(region, layouts, target)
+        sizes = dict(ROWS=rows, COLUMNS=columns, XC=layouts[x][1], DESCRIBED=boxes, **f.sizes(), **s.sizes(layouts[x]))
+        sizes["PL"] += f.before
+        if x.type.rank == 3:
+            sizes["XH"] = sizes["XN"]                                      # there is but one row, whose stride may be any but 0
+        high = rows * columns * divide(s.n, tactic["BM"]) if tactic["PICTURES"] else divide(s.n * rows * columns, tactic["BM"])
+        count = f.phases * f.group * high * divide(f.out, tactic["BN"])
+        return kernel("conv.py", region, tactic, sizes, end.text, (x, f.operand, *end.operands), count, layouts)
+
+
+def guesses(s: Window, out: int, group: int, phases: int, f32: bool, boxes: bool, target: Target) -> list[tuple[float, Tactic]]:
+    """Tactics for so many outputs of a group with the cycles that they may take. boxes: whether the pictures can be fetched as such."""
+    taps, c, pixels, found = divide(s.kh * s.kw, phases), s.c // group, divide(s.oh * s.ow, phases), []
+    for pictures in (1, 0) if boxes else (0,):
+        rows, times = (s.n, phases * group * pixels) if pictures else (s.n * pixels, phases * group)
+        for t in tiles("conv", rows, out, taps * c, times, c, f32, target):
+            if pictures and (t["BM"] < MANY or group > 1 and c % t["BK"]):
+                continue
+            count, deep = times * divide(rows, t["BM"]) * divide(out, t["BN"]), divide(c, t["BK"]) * t["BK"]
+            k = taps * deep if pictures or deep <= WASTE * c else divide(taps * c, t["BK"]) * t["BK"]
+            found.append((cycles(t, count, k, f32, bool(pictures), target), Tactic(t.template, t.isa, (*t.params, ("PICTURES", pictures)))))
+    return found
+
+
+def parts(graph: Graph, node: Node, target: Target) -> int:
+    """In how many parts the sums of a product or convolution should be made, which another kernel adds."""
+    if node.op.name != "convolution" or is_product(node):
+        return product.parts(graph, node, target)
+    region = cut(graph, (node,), (node,))
+    if GPU_TEMPLATES["conv"].refuses(region) is not None or node.attrs["group"] != 1 or any(v not in graph.constants for v in node.inputs[1:]):
+        return 1
+    s, f32 = window(region), node.inputs[0].type.dtype is F32
+    if not is_known(s.n, s.c, s.oh, s.ow):
+        return 1
+
+    def time(parts: int) -> float:
+        adds = 0.0 if parts == 1 else BEGIN + parts * node.output.type.size * 8 / (BYTES * target.threads)         # another launch; sums written and read
+        return adds + min(c for c, _ in guesses(s, s.oc, parts, 1, f32, False, target))
+    best = min((n for n in product.PARTS if n == 1 or s.c % (32 * n) == 0), key=time)
+    return best if time(best) < 0.75 * time(1) else 1
+
+
+def described(region: Region, layouts: Layouts, target: Target) -> bool:
+    """Whether the units of the GPU that fetch boxes of memory can do so with the pictures: the last axis without gaps, the others at multiples of 16 bytes."""
+    x = region.anchor.inputs[0]
+    n, c, *space = layouts[x]
+    step = ALIGNED // x.type.dtype.size
+    return (all(int(isa[3:]) >= 90 for isa in target.isa.split(",")) and x.type.dtype.size == 2 and c == 1
+            and all(d // step * step == d and bounds(d)[0] > 0 for d in (n, *space)))
