@@ -60,7 +60,7 @@ class Attention(Template):
     def refuses_node(self, region: Region) -> str | None:
         node = region.anchor
         if node.output.type.dtype not in self.types:
-            return f"in {node.output.type.dtype.value}"
+            return f"not {' or '.join(t.value for t in self.types)}"
         if not is_known(node.inputs[0].type.shape[-1], node.output.type.shape[-1]):
             return "the width of a head varies"
         if not abs(node.attrs["scale"]) <= float(np.finfo(np.float32).max):

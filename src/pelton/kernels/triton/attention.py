@@ -39,6 +39,9 @@ class Attention(attention.Attention):
     def form(self, tactic: Tactic) -> tuple[int, ...]:
         return tactic["BM"], tactic["BN"]
 
+    def exact(self, tactic: Tactic) -> bool:
+        return tactic["PRECISION"] == 0
+
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         h = Heads(region)
         d, dv = (power_of_two(x, 16) for x in (h.d, h.dv))

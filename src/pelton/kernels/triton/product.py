@@ -94,6 +94,9 @@ class Products(Template):
     def form(self, tactic: Tactic) -> tuple[int, ...]:
         return tactic["BM"], tactic["BN"]
 
+    def exact(self, tactic: Tactic) -> bool:
+        return tactic["PRECISION"] == 0                                    # 1: three products of TF32 instead of one of f32
+
 
 def pixels(shape: tuple[int, ...]) -> Grid:
     """All pixels of all pictures × channels."""
@@ -187,6 +190,9 @@ class Few(Plain):
     def form(self, tactic: Tactic) -> tuple[int, ...]:
         return (tactic["BN"],)
 
+    def exact(self, tactic: Tactic) -> bool:
+        return True
+
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         p, grid, batch, m = product(region, layouts)
         (left, ak), (right, bk) = a_at(p, grid, layouts), b_at(p, grid, layouts)
@@ -239,7 +245,10 @@ class Gemm(Plain):
         (left, ak), (right, bk) = a_at(p, grid, layouts), b_at(p, grid, layouts)
         end = tail(region, layouts, grid, (p.node.output,), first=2, add=p.bias)
         even = is_known(p.k) and p.k % tactic["BK"] == 0
-        described = (self.described(region, layouts) if tactic["DESCRIBED"] else None) or dict(ROW_A=0, ROW_B=0, TURNED=False)
+        steps = self.described(region, layouts) if tactic["DESCRIBED"] else None
+        if steps is None:                                                  # sizes that a run decides may lie otherwise than the usual ones
+            tactic = Tactic(tactic.template, tactic.isa, tuple({**dict(tactic.params), "DESCRIBED": 0}.items()))
+        sizes = dict(BATCH=batch, M=m, N=p.n, K=p.k, AK=ak, BK_STEP=bk, EVEN=even, **(steps or dict(ROW_A=0, ROW_B=0, TURNED=False)))
         count = batch * divide(m, tactic["BM"]) * divide(p.n, tactic["BN"])
-        return kernel("gemm.py", region, tactic, dict(M=m, N=p.n, K=p.k, AK=ak, BK_STEP=bk, EVEN=even, **described), left + right + end.text,
-                      (p.a, p.b, *end.operands), minimum(count, target.threads) if tactic["PERSISTENT"] else count, layouts)
+        return kernel("gemm.py", region, tactic, sizes, left + right + end.text, (p.a, p.b, *end.operands),
+                      minimum(count, target.threads) if tactic["PERSISTENT"] else count, layouts)

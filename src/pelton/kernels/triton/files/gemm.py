@@ -18,6 +18,7 @@ MODE = tl.constexpr(("ieee", "tf32x3", "tf32")[PRECISION.value])
 
 from scalars import *
 # <region>
+BATCH = tl.constexpr(1)
 M = tl.constexpr(256)
 N = tl.constexpr(256)
 K = tl.constexpr(256)
@@ -111,7 +112,7 @@ def KERNEL(a):
         for tile in tl.range(first, tl.cdiv(M, BM) * tl.cdiv(N, BN), tl.num_programs(0)):
             described(tile, x, w, a)
     elif PERSISTENT:
-        for tile in tl.range(first, tl.cdiv(M, BM) * tl.cdiv(N, BN), tl.num_programs(0)):
+        for tile in tl.range(first, BATCH * tl.cdiv(M, BM) * tl.cdiv(N, BN), tl.num_programs(0)):
             pointed(tile, a)
     else:
         pointed(first, a)
