@@ -118,9 +118,6 @@ CASES: dict[str, list[Case]] = {
         conv("f32", (2, 12, 11, 9), 18, (3, 3), dilations=2, group=3),
         conv("f16", (1, 5, 23), 7, (4,), strides=3, pads=2),
         conv("f16", (1, 16, 9, 9), 40, (1, 1), strides=2),
-        *(conv(t, (70, 24, 4, 3), 20, (3, 3), strides=s, pads=1, tail=RELU) for t, s in (("f16", 1), ("bf16", 2))),
-        conv("f16", (65, 64, 3, 3), 36, (3, 3), dilations=2, pads=2, group=2),
-        conv("f16", (66, 32, 5), 9, (3,), pads=1),
         *(one(f"planes-{t}", ("y", "convolution", "x w b", dict(strides=(k, k), pads=(p,) * 4, dilations=(1, 1), group=1)), *RELU, x=f"{t}{x}",
               w=constant(t, 9, x[1], size, size), b=constant(t, 9))
           for t, x, k, p, size in (("f16", [2, 3, 14, 18], 2, 3, 7), ("f32", [1, 3, 11, 12], 4, 0, 3), ("bf16", [1, 1, 9, 8], 1, 2, 5))),
@@ -131,7 +128,6 @@ CASES: dict[str, list[Case]] = {
         up("f16", (2, 16, 5, 4), 20, (2, 2), tail=RELU),
         up("f32", (1, 6, 4, 5), 7, (3, 3), pads=1, extra=1),
         up("bf16", (1, 8, 5, 6), 6, (4, 3), strides=3, pads=1, dilations=2, group=2),
-        up("f16", (66, 16, 3, 2), 8, (3, 3), pads=1),
         up("f16", (1, 5, 7), 3, (4,), strides=4, dilations=6),
         up("f32", (1, 4, 5, 5), 4, (3, 3), strides=1, group=4),
     ],
@@ -271,6 +267,32 @@ def test_products_by_descriptors(tactic, turned):
     for k in (kernel, lying(kernel, [True, False, True, True])):
         (got,) = interpreted(region, k, lay, inputs, way.name).values()
         assert_close(got, evaluate(case.graph, inputs, round=False)["z"].astype(np.float16))
+
+
+class Pictures(type(GPU_TEMPLATES["conv"])):                    # type: ignore[misc]
+    """Convolutions by tactics whose rows are one pixel of many pictures."""
+
+    def tactics(self, region, layouts, target):
+        found = [t for t in super().tactics(region, layouts, target) if t["PICTURES"]]
+        return found or super().tactics(region, layouts, target)
+
+
+@pytest.mark.parametrize("case", [
+    *(conv(t, (70, 24, 4, 3), 20, (3, 3), strides=s, pads=1, tail=RELU) for t, s in (("f16", 1), ("bf16", 2))),
+    conv("f16", (65, 64, 3, 3), 36, (3, 3), dilations=2, pads=2, group=2), conv("f16", (66, 32, 5), 9, (3,), pads=1),
+    up("f16", (66, 16, 3, 2), 8, (3, 3), pads=1)], ids=lambda case: case.name)
+def test_pixels_of_many_pictures_side_by_side(case):
+    dense, gapped = check(Pictures(), case)
+    assert "DESCRIBED = tl.constexpr(True)" in dense.source and "DESCRIBED = tl.constexpr(False)" in gapped.source
+
+
+def test_many_pictures_whose_number_a_run_decides():
+    b = Builder()
+    x = b.input(TensorType(DType.F16, (dims.symbol("N", 1, 70, 99), 16, 4, 3)), "x")
+    attrs = dict(strides=(1, 1), pads=(1,) * 4, dilations=(1, 1), group=1)
+    y = b.emit(get("convolution"), [x, *(b.constant(constant("f16", *shape), name) for name, shape in (("w", (20, 16, 3, 3)), ("b", (20,))))], attrs)
+    kernel = check_dynamic(Pictures(), Case("many", b.graph(y), {"x": nhwc(4)}))
+    assert kernel.dims and "DESCRIBED = tl.constexpr(True)" in kernel.source
 
 
 def test_sizes_may_have_the_names_that_kernels_use():

@@ -152,9 +152,9 @@ class Convolution(Products):
 
 def guesses(s: Window, out: int, group: int, phases: int, f32: bool, boxes: bool, target: Target) -> list[tuple[float, Tactic]]:
     """Tactics for so many outputs of a group with the cycles that they may take. boxes: whether the pictures can be fetched as such."""
-    taps, c, pixels, found = divide(s.kh * s.kw, phases), s.c // group, divide(s.oh * s.ow, phases), []
+    taps, c, area, found = divide(s.kh * s.kw, phases), s.c // group, divide(s.oh * s.ow, phases), []
     for pictures in (1, 0) if boxes else (0,):
-        rows, times = (s.n, phases * group * pixels) if pictures else (s.n * pixels, phases * group)
+        rows, times = (s.n, phases * group * area) if pictures else (s.n * area, phases * group)
         for t in tiles("conv", rows, out, taps * c, times, c, f32, target):
             if pictures and (t["BM"] < MANY or group > 1 and c % t["BK"]):
                 continue
@@ -175,11 +175,11 @@ def parts(graph: Graph, node: Node, target: Target) -> int:
     if not is_known(s.n, s.c, s.oh, s.ow):
         return 1
 
-    def time(parts: int) -> float:
-        adds = 0.0 if parts == 1 else BEGIN + parts * node.output.type.size * 8 / (BYTES * target.threads)         # another launch; sums written and read
-        return adds + min(c for c, _ in guesses(s, s.oc, parts, 1, f32, False, target))
-    best = min((n for n in product.PARTS if n == 1 or s.c % (32 * n) == 0), key=time)
-    return best if time(best) < 0.75 * time(1) else 1
+    def takes(count: int) -> float:
+        adds = 0.0 if count == 1 else BEGIN + count * node.output.type.size * 8 / (BYTES * target.threads)         # another launch; sums written and read
+        return adds + min(c for c, _ in guesses(s, s.oc, count, 1, f32, False, target))
+    best = min((n for n in product.PARTS if n == 1 or s.c % (32 * n) == 0), key=takes)
+    return best if takes(best) < 0.75 * takes(1) else 1
 
 
 def described(region: Region, layouts: Layouts, target: Target) -> bool:

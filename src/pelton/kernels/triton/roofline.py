@@ -10,7 +10,7 @@ BYTES = 40                                     # that the L2 cache gives each mu
 AWAY = 800                                     # cycles until what is asked of memory is there
 STEP = 40                                      # cycles of the tensor cores that a step of a program loses to barriers
 ADDRESSED = 1.13                               # times what products take with addresses computed by threads, rather than boxes (triton-lang/triton#5461)
-BEGIN = 2500                                   # and a program without any, from its launch to its last store
+BEGIN = 2500                                   # cycles of a program besides its steps, from its launch to its last store
 
 
 def products(bm: int, f32: bool, target: Target) -> float:

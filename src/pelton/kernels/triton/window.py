@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 
+from pelton.ir.dims import is_known
 from pelton.ir.graph import Value
 from pelton.ir.types import BF16, BOOL, F16, F32, F64
 from pelton.kernels.conv import window
@@ -18,7 +19,7 @@ from .pointwise import power_of_two
 from .product import pixels
 
 SMALL = 4096                                   # elements that could be moved in the time that a program takes for anything else
-UNROLLED = 9                                   # places of a window that are written out; of 25, kernels spilled 232 bytes per thread
+AT_ONCE = 9                                    # places of a window that may be asked for at once; with 25, kernels spilled 232 bytes per thread
 
 
 def number(x: float) -> str:
@@ -79,11 +80,13 @@ class Window(Pictures):
         s, found = window(region), []
         for size, warps in ((1024, 4), (512, 2), (2048, 8)):
             bn = power_of_two(s.oc, 1, 64)
-            for wide in (1 << k for k in range((size // bn).bit_length())):
-                high = size // bn // wide
+            many = min(size // bn, power_of_two(s.oh * s.ow))
+            for wide in (many >> k for k in range(many.bit_length())):
+                high = many // wide
                 each = divide(s.n * divide(s.oh, high) * divide(s.ow, wide) * divide(s.oc, bn), target.threads)
                 under = ((high - 1) * s.sh + (s.kh - 1) * s.dh + 1) * ((wide - 1) * s.sw + (s.kw - 1) * s.dw + 1)
-                found.append((each * (under * bn + size + SMALL), (("HIGH", high), ("WIDE", wide), ("BN", bn), ("WARPS", warps))))
+                params = (("HIGH", high), ("WIDE", wide), ("BN", bn), ("WARPS", max(1, min(warps, many * bn // 256))))
+                found.append((each * (under * bn + many * bn + SMALL), params))
         yield from (Tactic(self.name, target.isa, params) for _, params in sorted(found, key=lambda pair: pair[0]))
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
@@ -102,8 +105,8 @@ class Window(Pictures):
         block = f"NEUTRAL = tl.constexpr({number(x.type.dtype.least) if kind == 'max_pool' else '0.0'})\n"
         block += f"KIND = tl.constexpr({'tl.uint8' if x.type.dtype is BOOL else computed(x.type.dtype)})\n\n\n"
         block += joining("maximum(x, y)" if kind == "max_pool" else "x + y")
-        unrolled = s.kh * s.kw <= UNROLLED
-        sizes = dict(UNROLLED=unrolled, CHANNELS=s.oc, EACH=s.oc // s.c, W_STEP=s.oc, XC=layouts[x][1], FIRST_ROW=-counted[0], FIRST_COLUMN=-counted[1],
+        at_once = max(n for n in range(1, AT_ONCE + 1) if s.kh * s.kw % n == 0) if is_known(s.kh, s.kw) else 1
+        sizes = dict(AT_ONCE=at_once, CHANNELS=s.oc, EACH=s.oc // s.c, W_STEP=s.oc, XC=layouts[x][1], FIRST_ROW=-counted[0], FIRST_COLUMN=-counted[1],
                      END_ROW=s.h + counted[2], END_COLUMN=s.w + counted[3], MEANS=kind == "average_pool", FILTERED=kind == "convolution", **s.sizes(layouts[x]))
         end = tail(region, layouts, pixels(node.output.type.shape), (node.output,), first=1 + len(weights), add=bias)
         return kernel("window.py", region, tactic, sizes, block + end.text, (x, *weights, *end.operands),

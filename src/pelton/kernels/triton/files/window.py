@@ -18,7 +18,7 @@ H, W, OH, OW = tl.constexpr(14), tl.constexpr(14), tl.constexpr(14), tl.constexp
 KH, KW, SH, SW, DH, DW, PT, PL = (tl.constexpr(x) for x in (3, 3, 1, 1, 1, 1, 1, 1))
 XN, XH, XW, XC = tl.constexpr(12544), tl.constexpr(896), tl.constexpr(64), tl.constexpr(1)
 FIRST_ROW, FIRST_COLUMN, END_ROW, END_COLUMN = tl.constexpr(0), tl.constexpr(0), tl.constexpr(14), tl.constexpr(14)
-MEANS, FILTERED, UNROLLED, NEUTRAL, KIND = (tl.constexpr(x) for x in (False, False, True, float("-inf"), tl.float32))
+AT_ONCE, MEANS, FILTERED, NEUTRAL, KIND = (tl.constexpr(x) for x in (9, False, False, float("-inf"), tl.float32))
 
 
 @triton.jit
@@ -58,12 +58,9 @@ def KERNEL(a):
     x = a[0] + (n * XN + top * XH + left * XW + c // EACH * XC)
     acc = tl.full((HIGH * WIDE, BN), NEUTRAL, KIND)
     count = tl.zeros((HIGH * WIDE, 1), tl.int32)
-    if UNROLLED:                                                           # all is asked for before the first comes
-        for tap in tl.static_range(KH * KW):
-            acc, count = with_tap(tap // KW, tap % KW, acc, count, x, top, left, c, rows & cols, a)
-    else:
-        for tap in range(KH * KW):
-            acc, count = with_tap(tap // KW, tap % KW, acc, count, x, top, left, c, rows & cols, a)
+    for first in range(0, KH * KW, AT_ONCE):
+        for k in tl.static_range(AT_ONCE):                                 # all of these are asked for before the first comes
+            acc, count = with_tap((first + k) // KW, (first + k) % KW, acc, count, x, top, left, c, rows & cols, a)
     if MEANS:
         acc = acc / tl.maximum(count, 1).to(KIND)
     finish(acc, 0, (n * OH + p) * OW + q, c, rows, cols, a)
