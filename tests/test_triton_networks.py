@@ -92,11 +92,13 @@ def test_networks_are_right(name, precision, apart, tmp_path):
         assert off < TOLERANCE[precision], f"{port} is off by {off:.1e}"
 
 
-def test_targets_and_precisions_are_checked(tmp_path):
+def test_targets_and_precisions_are_checked(tmp_path, monkeypatch):
     for wrong in ({"target": "gpu"}, {"target": "cuda:"}, {"target": "cuda:90"}, {"target": "cuda:sm_90,"}, {"precision": "fp16"},
                   {"target": "cuda", "precision": "int8"}, {"target": "cuda", "check": True}):
         with pytest.raises(InputError):
             Options(**wrong)
+    for name in ("cuda", "cuda.bindings"):                          # cannot be imported from here on: compiling needs no driver
+        monkeypatch.setitem(sys.modules, name, None)
     made = built(small_cnn(), Options(target="cuda:sm_90,sm_80", cache_dir=tmp_path)).engine
     assert made.plain.target["arch"] == "cuda" and made.plain.target["isa"] == "sm_80,sm_90"
-    assert json.dumps(dict(made.meta)) and "cuda" not in sys.modules
+    assert json.dumps(dict(made.meta))

@@ -90,6 +90,10 @@ def prepare() -> None:
         scope.set_attr(tensor, "__bool__", lambda self: bool(self.handle.data.reshape(-1)[0]) if self.handle.data.size == 1 else True)
     interpreter._patch_lang_tensor = patched
 
+    def ones(self, kind):                          # Triton 3.6 fills arrays without a sign with -1, which numpy from 2 on refuses
+        return interpreter.TensorHandle(np.invert(np.zeros(1, interpreter._get_np_dtype(kind))), kind.scalar)
+    interpreter.InterpreterBuilder.get_all_ones_value = ones
+
     tl.constexpr.__rmod__ = lambda self, other: other % self.value          # indices of loops are Python's own numbers there
     tl.constexpr.__rfloordiv__ = lambda self, other: other // self.value
 
