@@ -27,6 +27,8 @@ from pelton.options import Options  # noqa: E402
 from pelton.runtime.cuda import CudaEngine  # noqa: E402
 
 TOLERANCE = {"fp32": 2e-3, "fp16": 2e-2, "bf16": 6e-2}          # of the largest output
+TYPES = {"fp64": "float64", "fp32": "float32", "fp16": "float16", "bf16": "bfloat16", **{f"{s}{n}": f"{'u' * (s == 'u')}int{n}" for s in "iu"
+                                                                                        for n in (8, 16, 32, 64)}}      # Triton's names
 
 
 def block(seed: int = 0, rows: int = 13, width: int = 24, heads: int = 2) -> onnx.ModelProto:
@@ -57,12 +59,9 @@ NETWORKS = {"a CNN": small_cnn, "inverted residuals": lambda: inverted_residuals
 
 def interpreted(data: bytes, sources: Mapping[str, str], feeds: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], int]:
     """In a process where all of Triton is interpreted: what the engine gives, and how many kernels it launched."""
-    names = {"fp64": "float64", "fp32": "float32", "fp16": "float16", "bf16": "bfloat16", **{f"{s}{n}": f"{'u' * (s == 'u')}int{n}" for s in "iu"
-                                                                                           for n in (8, 16, 32, 64)}}
-
     def kernel(symbol: str) -> Any:
         def run(programs: int, words: np.ndarray) -> None:
-            triton_interpreter.launch(sources[symbol], symbol, words.tolist(), names, programs)
+            triton_interpreter.launch(sources[symbol], symbol, words.tolist(), TYPES, programs)
         return run
     device = NullDevice(kernels={s: kernel(s) for s in sources})
     results = CudaEngine(file.read(data)).start(device).run(feeds)

@@ -114,6 +114,10 @@ class Network:
         x, alpha = self.at(node.inputs[0]), node.attrs["alpha"]
         return self.call(F.silu, x) if alpha == 1 else self.call(torch.mul, x, self.call(torch.sigmoid, self.call(torch.mul, x, alpha)))
 
+    def hard_sigmoid(self, node: Node) -> fx.Node:
+        at = node.attrs
+        return self.call(torch.clamp, self.call(torch.add, self.call(torch.mul, self.at(node.inputs[0]), at["alpha"]), at["beta"]), 0.0, 1.0)
+
     def cast(self, node: Node) -> fx.Node:
         to: DType = node.attrs["to"]
         return self.call(torch.Tensor.to, self.at(node.inputs[0]), self.dtype if to.is_float else getattr(torch, np.dtype(to.numpy).name))
