@@ -34,7 +34,7 @@ class Child:
                                          env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), **(environment or {})})
         self._left = b""
 
-    def ask(self, name: str, seconds: float, **given: Any) -> Any:
+    def ask(self, name: str, seconds: float, /, **given: Any) -> Any:
         """What a method gives; Failed where the process ends instead, or has not answered after that time."""
         assert self._process.stdin is not None
         try:

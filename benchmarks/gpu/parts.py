@@ -19,13 +19,15 @@ from .child import Child, Failed
 
 MOST_SECONDS = 470                             # of a part
 PASSES, ROUNDS, TRAIN = 2, 5, 0.4              # all is timed twice, in so many rounds of trains of so many seconds
+FOR_TIMING = 90                                # seconds of a part that are left for it, whatever a runtime takes to get ready
 ALONE = 200                                    # runs that are waited for one by one
 CHUNK = 40                                     # cases whose kernels are compiled together
 SANITIZED = 2                                  # cases of each template that run under the sanitizer
 TOOLS = ("memcheck", "racecheck")
 SANITIZERS = ("/usr/local/cuda/bin/compute-sanitizer", "/opt/nvidia/compute-sanitizer/compute-sanitizer")
-KINDS: dict[str, tuple[str, dict[str, Any]]] = {"torch": ("Torch", {}), "torch.compile": ("Compiled", {}), "jax": ("Jax", {})}
-# JAX takes three quarters of the GPU's memory otherwise; torch's own cache of what it compiled would make a second run another measurement
+BUDGET = 120.0                                 # seconds that Pelton may time tactics for
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {"torch": ("Torch", {}), "jax": ("Jax", {}), "torch.compile": ("Compiled", {})}
+# JAX takes three quarters of the GPU's memory otherwise
 ENVIRONMENT = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "PYTHONUNBUFFERED": "1"}
 
 
@@ -46,9 +48,9 @@ class Run:
     def cubins(self) -> str:
         return str(self.room / "cache")
 
-    def left(self) -> float:
-        """Seconds of this part; Failed where there are none."""
-        left = self.end - time.monotonic()
+    def left(self, kept: float = 0.0) -> float:
+        """Seconds of this part, without those that are kept for what comes later; Failed where there are none."""
+        left = self.end - kept - time.monotonic()
         if left <= 0:
             raise Failed(f"its {MOST_SECONDS} seconds are over")
         return left
@@ -162,14 +164,15 @@ def model(name: str, run: Run, found: dict[str, Any]) -> None:
         flops = child.ask("flops", run.left())
         child.ask("save", run.left(), file=str(outputs / "reference.npz"))
     want = loaded(outputs / "reference.npz")
-    kinds = {"pelton": ("Pelton", {"folder": str(run.room), "precision": "fp16", "budget": 120.0}), **{p: KINDS[p] for p in entry.peers}}
+    # what may take too long to get ready comes last
+    kinds = {"pelton": ("Pelton", {"folder": str(run.room), "precision": "fp16", "budget": BUDGET}), **{p: k for p, k in KINDS.items() if p in entry.peers}}
     found |= {"seed": run.seed, "flops": flops, "batch": entry.batch, "runtimes": {}, "wrong": {}}
     children: dict[str, Child] = {}
 
     def asked(name: str, what: str, **more: Any) -> Any:
         """An answer; None where that runtime fails, which ends its part in this."""
         try:
-            return children[name].ask(what, run.left(), **more)
+            return children[name].ask(what, run.left(FOR_TIMING if what in ("prepare", "save") else 0.0), **more)
         except Failed as e:
             found["runtimes"][name]["failed"] = str(e)
             found["wrong"].update({f"{entry.name}: {name}": str(e)} if name == "pelton" else {})
