@@ -35,7 +35,6 @@ def checked(kind: str, at: int, seed: int) -> dict[str, Any]:
     import triton_harness
     import triton_interpreter
     from benchmarks.gpu.checks import Templates, found_cases
-    from test_triton_networks import TYPES
 
     from pelton.backends.cuda.bundle import Cubin
     from pelton.backends.cuda.null import NullDevice
@@ -51,7 +50,7 @@ def checked(kind: str, at: int, seed: int) -> dict[str, Any]:
         def run(programs: int, words: np.ndarray) -> None:
             if kind == "lazy":
                 return
-            triton_interpreter.launch(kernels[symbol].source, symbol, words.tolist(), TYPES, programs)
+            triton_interpreter.launch(kernels[symbol].source, symbol, words.tolist(), triton_interpreter.TYPES, programs)
             if kind == "careless":                                 # behind the last operand, which is written
                 ctypes.c_uint8.from_address(int(words[-1]) + 3500).value = 7
         return run
@@ -80,14 +79,13 @@ def ran(data: bytes, sources: Mapping[str, str], feeds: Mapping[str, np.ndarray]
     """In such a process: what `checks.Networks` makes of an engine."""
     import triton_interpreter
     from benchmarks.gpu.checks import Networks
-    from test_triton_networks import TYPES
 
     from pelton.backends.cuda.null import NullDevice
     from pelton.engine import file
     from pelton.runtime.cuda import CudaEngine
 
     def kernel(symbol: str) -> Any:
-        return lambda programs, words: triton_interpreter.launch(sources[symbol], symbol, words.tolist(), TYPES, programs)
+        return lambda programs, words: triton_interpreter.launch(sources[symbol], symbol, words.tolist(), triton_interpreter.TYPES, programs)
     networks = object.__new__(Networks)
     networks.feeds = dict(feeds)
     return networks.run(CudaEngine(file.read(data)).start(NullDevice(kernels={s: kernel(s) for s in sources})))
