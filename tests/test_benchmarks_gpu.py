@@ -211,7 +211,7 @@ def no_gpu(monkeypatch):
 
 @pytest.fixture
 def run(tmp_path):
-    return parts.Run(tmp_path, 3, lambda said: None, time.monotonic() + 600)
+    return parts.Run(tmp_path, 3, lambda said: None, time.monotonic() + 600, level=0)
 
 
 def test_a_model_is_timed_beside_others(no_gpu, run, monkeypatch):
@@ -226,7 +226,8 @@ def test_a_model_is_timed_beside_others(no_gpu, run, monkeypatch):
     entry = suite.Entry("cnn", 1, ("torch", "broken"))
     monkeypatch.setattr(suite, "ENTRIES", {"cnn": entry})
     monkeypatch.setattr(suite, "generated", lambda entry, folder: entry.path(folder))
-    monkeypatch.setattr(parts, "KINDS", {"torch": ("Pelton", {"folder": str(run.room), "precision": "fp32", "budget": 1.0}), "broken": ("Broken", {})})
+    other = {"folder": str(run.room), "precision": "fp32", "level": 0, "budget": 1.0}
+    monkeypatch.setattr(parts, "KINDS", {"torch": ("Pelton", other), "broken": ("Broken", {})})
     monkeypatch.setattr(runtimes, "Broken", Broken, raising=False)
     monkeypatch.setattr(runtimes.Reference, "first", lambda self: list(evaluate(self.graph, suite.drawn(self.ports, self.seed)).values()))
     for name, value in (("TRAIN", 0.01), ("ALONE", 2)):

@@ -1,6 +1,6 @@
 """The command: checks everything on the GPU here, measures it, times Pelton beside torch and JAX, and writes it all into one file.
 
-    python -m benchmarks.gpu [--only PART …] [--again] [--output FOLDER] [--room FOLDER] [--seed N]
+    python -m benchmarks.gpu [--only PART …] [--again] [--output FOLDER] [--room FOLDER] [--level N] [--seed N]
 
 From the root of a source tree, nothing installed but Python's packages triton, cuda-bindings, onnx, onnxruntime, numpy, ml_dtypes, torch, jax and pytest (whose
 cases the checks of templates are). Results are merged into FOLDER/GPU.json part by part, with a page of tables beside it (benchmarks/results/h200.md). Parts
@@ -34,6 +34,7 @@ def main() -> int:
     ask.add_argument("--again", action="store_true")
     ask.add_argument("--output", type=Path, default=ROOT / "benchmarks" / "results")
     ask.add_argument("--room", type=Path, default=ROOT / "build" / "benchmarks-gpu")
+    ask.add_argument("--level", type=int, default=3, help="of the builds that are timed")
     ask.add_argument("--seed", type=int, help="of the inputs, which are others every time unless it is given")
     a = ask.parse_args()
     wanted = [p for given in a.only or PARTS for p in GROUPS.get(given, (given,))]
@@ -46,7 +47,7 @@ def main() -> int:
         return 2
     found = results.read(a.output, gpu["model"])
     found["machine"] = versions(gpu)
-    run = Run(a.room.absolute(), secrets.randbits(31) if a.seed is None else a.seed, lambda said: print(said, flush=True))
+    run = Run(a.room.absolute(), secrets.randbits(31) if a.seed is None else a.seed, lambda said: print(said, flush=True), level=a.level)
     for name in wanted:
         before = found["parts"].get(name)
         if before is None or a.again or "error" in before or before.get("wrong"):

@@ -33,12 +33,13 @@ ENVIRONMENT = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "PYTHONUNBUFFERED": "1"
 
 @dataclass
 class Run:
-    """What parts share: where files go, the seed of this run, and when the part at work has to be done. `told`: hears what is being done."""
+    """What parts share: where files go, the seed of this run, the level of builds, when the part at work has to be done. `told` hears what is being done."""
 
     room: Path
     seed: int
     told: Callable[[str], None] = print
     end: float = math.inf
+    level: int = 3
 
     @property
     def models(self) -> Path:
@@ -165,8 +166,9 @@ def model(name: str, run: Run, found: dict[str, Any]) -> None:
         child.ask("save", run.left(), file=str(outputs / "reference.npz"))
     want = loaded(outputs / "reference.npz")
     # what may take too long to get ready comes last
-    kinds = {"pelton": ("Pelton", {"folder": str(run.room), "precision": "fp16", "budget": BUDGET}), **{p: k for p, k in KINDS.items() if p in entry.peers}}
-    found |= {"seed": run.seed, "flops": flops, "batch": entry.batch, "runtimes": {}, "wrong": {}}
+    ours = {"folder": str(run.room), "precision": "fp16", "level": run.level, "budget": BUDGET}
+    kinds = {"pelton": ("Pelton", ours), **{p: k for p, k in KINDS.items() if p in entry.peers}}
+    found |= {"seed": run.seed, "level": run.level, "flops": flops, "batch": entry.batch, "runtimes": {}, "wrong": {}}
     children: dict[str, Child] = {}
 
     def asked(name: str, what: str, **more: Any) -> Any:

@@ -95,9 +95,9 @@ class Runtime:
 class Pelton(Runtime):
     """An engine built with an empty cache, saved and loaded; its inputs and outputs are arrays on the GPU that it reads and writes where they lie."""
 
-    def __init__(self, path: str, seed: int, folder: str, precision: str, budget: float):
+    def __init__(self, path: str, seed: int, folder: str, precision: str, level: int, budget: float):
         super().__init__(path, seed)
-        self.folder, self.precision, self.budget = Path(folder), precision, budget
+        self.folder, self.precision, self.level, self.budget = Path(folder), precision, level, budget
 
     def prepare(self) -> dict[str, Any]:
         import pelton
@@ -107,7 +107,8 @@ class Pelton(Runtime):
 
         engine_path = self.folder / f"{Path(self.path).stem}.{self.precision}.pelton"
         begun = time.perf_counter()
-        built = pelton.build(self.path, target="cuda", precision=self.precision, budget=self.budget, cache_dir=self.folder / f"cache-{os.getpid()}")
+        built = pelton.build(self.path, target="cuda", precision=self.precision, level=self.level, budget=self.budget,
+                             cache_dir=self.folder / f"cache-{os.getpid()}")
         built.save(engine_path)
         build_s = time.perf_counter() - begun
         del built
