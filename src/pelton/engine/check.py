@@ -7,6 +7,7 @@ from typing import NoReturn
 
 from pelton.errors import EngineError
 
+from .constants import bytes_of, length
 from .engine import KINDS, SIZES, Buffer, Engine, Port, Slice, Step, Tensor, strings_in
 from .sizes import at, well_formed
 from .sizes import usual as usual_sizes
@@ -145,7 +146,7 @@ def _told(b: Buffer, refuse: _Refusal, where: str) -> None:
 
 
 def _stored(engine: Engine, b: Buffer, refuse: _Refusal, where: str) -> None:
-    limit, room = (engine.arena, "the arena") if b.kind == "arena" else (memoryview(engine.constants).nbytes, "the constants")
+    limit, room = (engine.arena, "the arena") if b.kind == "arena" else (length(engine.constants), "the constants")
     if b.offset + b.size > limit:
         refuse(f"{where} ends at byte {b.offset + b.size}, {room} at byte {limit}")
     if b.offset % ALIGN:
@@ -154,7 +155,7 @@ def _stored(engine: Engine, b: Buffer, refuse: _Refusal, where: str) -> None:
 
 def _strings(engine: Engine, b: Buffer, refuse: _Refusal, where: str) -> int:
     try:
-        return strings_in(memoryview(engine.constants).cast("B")[b.offset:b.offset + b.size]).size
+        return strings_in(bytes_of(engine.constants)[b.offset:b.offset + b.size]).size
     except (ValueError, RecursionError) as e:
         refuse(f"{where} should be a list of strings ({e})")
 

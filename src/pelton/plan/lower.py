@@ -4,7 +4,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -12,8 +12,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from pelton.engine import sizes
+from pelton.engine.constants import ALIGN, Unmade
 from pelton.engine.engine import Buffer, Engine, Number, Port, Slice, Step, Symbol, Tensor
-from pelton.engine.memory import ALIGN, Lifetime, assign
+from pelton.engine.memory import Lifetime, assign
 from pelton.ir.dims import Dim, Size, maximum, tree
 from pelton.ir.text import node_text
 from pelton.ir.graph import Value, symbols
@@ -72,19 +73,18 @@ class Blob:
             self.size += -(-nbytes // ALIGN) * ALIGN
         return self.index[key]
 
-    def bytes(self) -> np.ndarray:
-        """All of it, at a multiple of 64 bytes in memory, so that the engine can use it as it lies. Made on all cores, the largest pieces first."""
-        room = np.zeros(self.size + ALIGN, np.uint8)
-        start = -room.ctypes.data % ALIGN
-        out = room[start:start + self.size]
+    def constants(self) -> Unmade:
+        """All of it."""
+        return Unmade(self.size, self._fill)
 
-        def put(i: int) -> None:
+    def _fill(self, out: np.ndarray) -> Iterator[int]:
+        """Puts all pieces down, on all cores; the ends of what is done, in order."""
+        def put(i: int) -> int:
             at, nbytes = self.offsets[i]
             self.fillers[i](out[at:at + nbytes])
+            return at + -(-nbytes // ALIGN) * ALIGN
         with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-            for _ in pool.map(put, sorted(range(len(self.fillers)), key=lambda i: -self.offsets[i][1])):
-                pass
-        return out
+            yield from pool.map(put, range(len(self.fillers)))
 
 
 def _kind(dtype: DType) -> str:
@@ -107,7 +107,7 @@ def lower(placed: Placed, chosen: Sequence[Chosen], code: bytes, *, name: str, t
     engine = Engine(name=name, inputs=tuple(made.port(v, v.name) for v in graph.inputs),
                     outputs=tuple(made.port(v, n) for v, n in zip(graph.outputs, output_names)),
                     buffers=(*made.buffers, *(Buffer(kind, at, size) for (at, size), kind in zip(made.blob.offsets, made.blob.kinds))),
-                    steps=steps, arena=arena, constants=made.blob.bytes(), code=code, target=dict(target), meta=meta,
+                    steps=steps, arena=arena, constants=made.blob.constants(), code=code, target=dict(target), meta=meta,
                     symbols=tuple(Symbol(s.name, s.least, s.usual, s.most) for s in symbols(graph)), sizes=made.trees)
     return replace(engine, arena=sizes.at(engine, sizes.usual(engine)).arena) if engine.symbols else engine
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pelton.engine.constants import Unmade, bytes_of
 from pelton.engine.engine import Buffer, Engine, Port, Symbol
 from pelton.engine.script import Action, Block, Constant, Host, If, Loop, Run, Scan, Script
 from pelton.errors import BuildError
@@ -73,7 +74,7 @@ def _numbered(block: Block, made: Sequence[Engine | Undecided]) -> Block:
     return replace(block, steps=tuple(steps))
 
 
-def _kept(engines: Sequence[Engine], arrays: Mapping[str, np.ndarray]) -> tuple[list[Engine], dict[str, Constant], np.ndarray]:
+def _kept(engines: Sequence[Engine], arrays: Mapping[str, np.ndarray]) -> tuple[list[Engine], dict[str, Constant], Unmade]:
     """The constants of all, equal ones once: the engines over them, where each array lies, and the bytes."""
     blob = Blob()
 
@@ -81,7 +82,7 @@ def _kept(engines: Sequence[Engine], arrays: Mapping[str, np.ndarray]) -> tuple[
         return blob.offsets[blob.add(hashlib.sha256(data.tobytes()).digest(), "constant", data.dtype, data.shape, lambda out: np.copyto(out, data))]
 
     def moved(engine: Engine) -> tuple[Buffer, ...]:
-        lying = np.frombuffer(engine.constants, np.uint8) if len(memoryview(engine.constants)) else np.zeros(0, np.uint8)
+        lying = np.asarray(bytes_of(engine.constants))
         return tuple(replace(b, offset=keep(lying[b.offset:b.offset + b.size])[0]) if b.kind in LYING else b for b in engine.buffers)
     buffers = [moved(e) for e in engines]
     found: dict[str, Constant] = {}
@@ -89,5 +90,5 @@ def _kept(engines: Sequence[Engine], arrays: Mapping[str, np.ndarray]) -> tuple[
         dtype = DType.of(array)
         data = strings(array) if dtype is DType.STRING else np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         found[name] = Constant(dtype.value, tuple(map(int, array.shape)), *keep(data))
-    constants = blob.bytes()
+    constants = blob.constants()
     return [replace(e, buffers=own, constants=constants) for e, own in zip(engines, buffers)], found, constants
