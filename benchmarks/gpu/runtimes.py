@@ -22,6 +22,7 @@ from . import suite
 
 Feeds = list[dict[str, np.ndarray]]
 PRODUCTS = ("convolution", "matmul", "lstm")
+LEAST = 5                                      # runs in a train
 WARM = 0.2                                     # seconds that a train begins with, untimed
 
 
@@ -33,7 +34,7 @@ class Runtime:
         self.graph: Graph = importer.load(path).graph
         self.ports = suite.ports(self.graph)
         self.count = suite.sets(self.ports)
-        self.estimate = 1e-3                   # seconds of a run
+        self.estimate = 0.0                    # seconds of a run, as far as that is known
 
     def feeds(self) -> Feeds:
         return [suite.drawn(self.ports, self.seed + i) for i in range(self.count)]
@@ -66,8 +67,10 @@ class Runtime:
 
     def time(self, seconds: float) -> dict[str, float]:
         """Milliseconds of a run, in a train that takes about that long."""
-        self._train(max(3, round(WARM / self.estimate)))
-        return self._train(max(10, round(seconds / self.estimate)))
+        if not self.estimate:
+            self._train(1)
+        self._train(max(1, round(WARM / self.estimate)))
+        return self._train(max(LEAST, round(seconds / self.estimate)))
 
     def _train(self, runs: int) -> dict[str, float]:
         self.wait()
