@@ -116,7 +116,7 @@ def test_truncated_and_longer_files_are_refused():
 
 def test_what_is_refused_says_why(tmp_path):
     data = file.to_bytes(chain())
-    assert "format version 4" in (why := refused(data[:8] + b"\4" + data[9:])) and "newer Pelton" in why
+    assert "format version 5" in (why := refused(data[:8] + b"\5" + data[9:])) and "newer Pelton" in why
     assert "format version 1" in (why := refused(data[:8] + b"\1" + data[9:])) and "build it again" in why
     assert "altered in its first bytes" in refused(data[:12] + b"\1" + data[13:])
     assert "not a Pelton engine" in refused(b"")
@@ -144,6 +144,9 @@ BAD_PLANS = {
     "reaches byte": lambda e: [Step("h", "", host="h", wave=3, inputs=(Tensor(Slice(0, 0), "f32", (2, 500), (501, 1)),))],
     "a stride of": lambda e: [Step("h", "", host="h", wave=3, inputs=(Tensor(Slice(0, 0), "f32", (2, 2), (-1, 1)),))],
     "writes to a constant": lambda e: [Step("h", "", host="h", wave=3, outputs=(Tensor(Slice(4, 0), "f32", (2,), (1,)),))],
+    "no kernel that could stand": lambda e: [dataclasses.replace(e.steps[2], wave=3, spares=(s,)) for s in (
+        dataclasses.replace(e.steps[2], wave=2), Step("h", "", host="h", wave=3), dataclasses.replace(e.steps[2], wave=3, spares=(e.steps[2],)))],
+    "spare 0 of step 3": lambda e: [dataclasses.replace(e.steps[2], wave=3, spares=(dataclasses.replace(e.steps[2], wave=3, args=(Slice(99, 0),)),))],
     "unknown type": lambda e: [Step("h", "", host="h", wave=3, inputs=(Tensor(Slice(0, 0), "f31", (2, 2), (2, 1)),))],
     "have a name in common": lambda e: [Port("y", "f32", ())],
     "2 names": lambda e: [Port("w", "f32", (3,), ("a", "b"))],

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pelton.build import describe_target, plan
+from pelton.build import plan
 from pelton.errors import BuildError, ModelError
 from pelton.importers import onnx as importer
 from pelton.importers import onnx_script
@@ -20,6 +20,7 @@ from pelton.ir.graph import Value
 from pelton.options import Options
 from pelton.passes import pipeline
 from pelton.plan.region import Region
+from pelton.targets import describe_target
 
 ADVICE = "export the model again, if need be with another opset or without this operator, or put its meaning into the model as a function"
 

@@ -41,7 +41,10 @@ def main(args: argparse.Namespace) -> None:
     print(build.summary(engine))
     plain, meta, parts = engine.plain, engine.meta, [part.plain for part in engine.parts]
     held = length(plain.constants)                      # of a script with those of its engines
-    print(text.table([("  weights:", text.size(held)), ("  code:", text.size(sum(len(p.code) for p in parts))),
+    spares = sum(len(s.spares) for p in parts for s in p.steps)
+    print(text.table([("  weights:", text.size(held)),
+                      ("  code:", text.size(sum(len(p.code) for p in parts))
+                       + (f", with {text.count(spares, 'kernel')} more, which `pelton tune` times" if spares else "")),
                       ("  sizes:", ", ".join(f"{s.name}: {s.range()}, tuned for {s.usual}" for s in plain.symbols) or "all fixed"),
                       ("  memory:", f"{text.size(sum(p.arena for p in parts))} for each context"
                        + (" at the usual sizes" if any(p.symbols for p in parts) else "")),

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pelton.ir.graph import Builder, Graph, Node, Value, live
+from pelton.ir.graph import Builder, Graph, Node, Value, live, unique
 from pelton.ir.types import F32, DType
 from pelton.ops import get
 
@@ -12,16 +12,23 @@ def keep(graph: Graph, dtype: DType) -> Graph:
     """The same program with every f32 value as `dtype`, cast on its way in and out. What an op cannot be in `dtype` stays in f32, between two casts.
 
     Kernels compute in f32 whatever values are kept in, so only what is written to memory is rounded. Constants past the largest number become that number.
+    Values that stand for those of the program keep their names, outputs behind the last cast.
     """
     b = Builder(graph.name)
+    taken = {v.name for v in (*graph.inputs, *graph.constants, *(v for n in graph.nodes for v in n.outputs))}
     kept: dict[Value, Value] = {}
     for v in graph.inputs:
         kept[v] = b.input(v.type, v.name)
     for v, array in graph.constants.items():
         kept[v] = b.constant(_narrowed(array, dtype) if v.type.dtype is F32 else array, v.name)
 
-    def cast(v: Value, to: DType) -> Value:
-        return v if v.type.dtype is to else b.emit(get("cast"), (v,), {"to": to}, names=[v.name])[0]
+    def cast(v: Value, to: DType, name: str = "") -> Value:
+        return v if v.type.dtype is to else b.emit(get("cast"), (v,), {"to": to}, names=[name or fresh(v)])[0]
+
+    def fresh(v: Value) -> str:
+        name = unique(v.name, taken)
+        taken.add(name)
+        return name
 
     def emit(node: Node, to: DType) -> tuple[Value, ...] | None:
         """The node with what was f32 as `to`; None where it cannot be so."""
@@ -34,14 +41,15 @@ def keep(graph: Graph, dtype: DType) -> Graph:
         except (TypeError, ValueError):
             return None
         inputs = [cast(kept[v], t.dtype) for v, t in zip(node.inputs, types)]
-        return b.emit(node.op, inputs, attrs, names=[v.name for v in node.outputs], node_name=node.name)
+        names = [fresh(v) if v in graph.outputs and v.type != t else v.name for v, t in zip(node.outputs, wanted)]
+        return b.emit(node.op, inputs, attrs, names=names, node_name=node.name)
 
     for node in graph.nodes:
         made = emit(node, dtype) or emit(node, F32)
         if made is None:
             raise AssertionError(f"{node.op.name} cannot be what it was")
         kept.update(zip(node.outputs, made))
-    outputs = [cast(kept[v], v.type.dtype) for v in graph.outputs]
+    outputs = [cast(kept[v], v.type.dtype, v.name) for v in graph.outputs]
     return live(b.graph(outputs))
 
 

@@ -44,12 +44,13 @@ class Code(Protocol):
 
 @dataclass(frozen=True)
 class Chosen:
-    """A task with the kernel that runs it (None for a host step) and what is told about it."""
+    """A task with the kernel that runs it (None for a host step), what is told about it, and what else could run it: tactics with their kernels."""
 
     task: Task
     kernel: Code | None
     wave: int
     info: Mapping[str, object]
+    spares: Sequence[tuple[str, Code]] = ()
 
 
 class Blob:
@@ -150,14 +151,17 @@ class _Assembly:
         return arena
 
     def step(self, c: Chosen) -> Step:
-        name = str(c.info.get("name", ""))
+        name, info = str(c.info.get("name", "")), {**c.info, "writes": [v.name for v in c.task.writes]}
         if c.kernel is None:
             node = c.task.node
             return Step(name=name, symbol="", args=(), dims=(), tiles=0, grain=1, wave=c.wave, scratch=0, host=node_text(node),
-                        inputs=tuple(map(self.tensor, node.inputs)), outputs=tuple(map(self.tensor, node.outputs)), info=self.told(c.info))
-        k = c.kernel
+                        inputs=tuple(map(self.tensor, node.inputs)), outputs=tuple(map(self.tensor, node.outputs)), info=self.told(info))
+        step = self.kernel(c.kernel, name, c.wave, info)
+        return replace(step, outputs=tuple(map(self.tensor, c.task.writes)), spares=tuple(self.kernel(k, name, c.wave, {"tactic": t}) for t, k in c.spares))
+
+    def kernel(self, k: Code, name: str, wave: int, info: Mapping[str, object]) -> Step:
         return Step(name=name, symbol=k.symbol, args=tuple(map(self.operand, k.operands)), dims=self.shape(k.dims), tiles=self.number(k.tiles),
-                    grain=k.grain, wave=c.wave, scratch=self.number(k.scratch), host="", inputs=(), outputs=(), info=self.told(c.info))
+                    grain=k.grain, wave=wave, scratch=self.number(k.scratch), info=self.told(info))
 
     def port(self, v: Value, label: str) -> Port:
         return Port(label, v.type.dtype.value, self.shape(v.type.shape))

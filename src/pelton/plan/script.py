@@ -40,7 +40,8 @@ def assemble(parts: Scripted, made: Sequence[Engine | Undecided], options: Optio
     inputs = tuple(map(port, parts.inputs))
     symbols = dims.symbols([v.type.shape for v in parts.inputs])
     engines, arrays, constants = _kept(engines, parts.constants)
-    meta = {"threads": max((e.meta["threads"] for e in engines), default=options.threads), "level": options.level, "strict": options.strict,
+    tuned = {key: max(e.meta[key] for e in engines) for key in ("threads", "multiprocessors") if any(key in e.meta for e in engines)}
+    meta = {**(tuned or {"threads": options.threads}), "level": options.level, "strict": options.strict,
             "precision": options.precision, "host_steps": [*parts.host, *(name for e in engines for name in e.meta["host_steps"])],
             "weights": {key: sum(e.meta["weights"][key] for e in engines) for key in ("own", "packed", "saved_ns")},
             "copies": [c for e in engines for c in e.meta["copies"]], "layouts": [x for e in engines for x in e.meta["layouts"]],

@@ -150,6 +150,10 @@ class ScriptContext(Context):
         self._lock = threading.Lock()
         survives_fork(self)
 
+    @property
+    def machine(self) -> str:
+        return next((c.machine for c in self.contexts), super().machine)
+
     def run(self, inputs: Mapping[str, np.ndarray], out: Mapping[str, np.ndarray] | None = None) -> dict[str, np.ndarray]:
         """Outputs by name, in fresh arrays, or in those that `out` gives for some or all of them, if those have the shape that the data gives."""
         with self._lock:
