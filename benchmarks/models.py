@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Writes networks to time as ONNX files, with random weights: those that Pelton was not tuned for.
+"""Writes networks to time as ONNX files, with random weights.
 
     python benchmarks/models.py FOLDER [NAME …] [--batch N]
 
-Five are graphs that come with the `onnx` package, with their constant weights made random; the others are exported from torch and torchvision, or
-written here. The statistics of batch norms are those of a random batch, so that values neither die out nor explode on their way, and two inputs
-must give different outputs. Needs onnx, onnxruntime, torch and torchvision.
+Without names, those that Pelton was not tuned for; with names, also those of the suite that it was. Seven are graphs that come with the `onnx` package, with
+their constant weights made random; the others are exported from torch and torchvision, or written here. The statistics of batch norms are those of a random
+batch, so that values neither die out nor explode on their way, and two inputs must give different outputs. Needs onnx, onnxruntime and torch; some of those
+that are not of the suite need torchvision.
 """
 from __future__ import annotations
 
@@ -21,12 +22,14 @@ from torch import nn
 from torch.nn import functional as F
 
 OPSET = 17
-LIGHT = {"alexnet": "bvlc_alexnet", "densenet121": "densenet121", "inception_v2": "inception_v2", "shufflenet": "shufflenet", "squeezenet": "squeezenet"}
+SUITE = ("resnet50", "googlenet", "mobilenet_v2", "yolov2", "bert_base", "lstm")
+LIGHT = {"alexnet": "bvlc_alexnet", "densenet121": "densenet121", "googlenet": "inception_v1", "inception_v2": "inception_v2", "resnet50": "resnet50",
+         "shufflenet": "shufflenet", "squeezenet": "squeezenet"}
 LEAST = 0.01                                      # by how much two inputs must change the output, in parts of the largest
 
 
-def cbr(i: int, o: int, k: int = 3, s: int = 1) -> nn.Sequential:
-    return nn.Sequential(nn.Conv2d(i, o, k, s, k // 2, bias=False), nn.BatchNorm2d(o), nn.ReLU())
+def cbr(i: int, o: int, k: int = 3, s: int = 1, groups: int = 1, act: Callable[[], nn.Module] = nn.ReLU) -> nn.Sequential:
+    return nn.Sequential(nn.Conv2d(i, o, k, s, k // 2, groups=groups, bias=False), nn.BatchNorm2d(o), act())
 
 
 class UNet(nn.Module):
@@ -124,6 +127,90 @@ class TCN(nn.Module):
         return self.last(F.relu(x))
 
 
+class Inverted(nn.Module):
+    """A residual whose middle is the wide one (Sandler et al. 2018)."""
+
+    def __init__(self, i: int, o: int, stride: int, factor: int):
+        super().__init__()
+        wide = i * factor
+        self.skip = stride == 1 and i == o
+        self.body = nn.Sequential(*([cbr(i, wide, 1, act=nn.ReLU6)] if factor > 1 else []), cbr(wide, wide, 3, stride, wide, nn.ReLU6),
+                                  cbr(wide, o, 1, act=nn.Identity))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.body(x) if self.skip else self.body(x)
+
+
+def mobilenet_v2() -> nn.Module:
+    layers: list[nn.Module] = [cbr(3, 32, 3, 2, act=nn.ReLU6)]
+    channels = 32
+    for factor, width, count, stride in ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1)):
+        for i in range(count):
+            layers.append(Inverted(channels, width, 1 if i else stride, factor))
+            channels = width
+    return nn.Sequential(*layers, cbr(channels, 1280, 1, act=nn.ReLU6), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(1280, 1000))
+
+
+class YoloV2(nn.Module):
+    """Redmon and Farhadi 2016: Darknet-19 without its head, a passthrough of its finer half, and 5 boxes for each of 13 × 13 places (VOC)."""
+
+    EARLY = ((32, 3), (), (64, 3), (), (128, 3), (64, 1), (128, 3), (), (256, 3), (128, 1), (256, 3), (), (512, 3), (256, 1), (512, 3), (256, 1), (512, 3))
+    LATE = ((), (1024, 3), (512, 1), (1024, 3), (512, 1), (1024, 3), (1024, 3), (1024, 3))
+
+    def __init__(self):
+        super().__init__()
+        self.early, self.late = self.chain(3, self.EARLY), self.chain(512, self.LATE)
+        self.side, self.head = cbr(512, 64, 1), nn.Sequential(cbr(1280, 1024), nn.Conv2d(1024, 125, 1))
+
+    @staticmethod
+    def chain(channels: int, layers: tuple[tuple[int, ...], ...]) -> nn.Sequential:
+        """Convolutions (channels, kernel), and pools where nothing is said."""
+        made: list[nn.Module] = []
+        for layer in layers:
+            made.append(cbr(channels, *layer) if layer else nn.MaxPool2d(2))
+            channels = layer[0] if layer else channels
+        return nn.Sequential(*made)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.early(x)
+        b, c, h, w = (side := self.side(x)).shape
+        fine = side.view(b, c, h // 2, 2, w // 2, 2).permute(0, 3, 5, 1, 2, 4).reshape(b, 4 * c, h // 2, w // 2)
+        return self.head(torch.cat([fine, self.late(x)], 1))
+
+
+class Bert(nn.Module):
+    """Devlin et al. 2018, base: the encoder, spelled out as exporters see it."""
+
+    def __init__(self, layers: int = 12, width: int = 768, heads: int = 12, words: int = 30522):
+        super().__init__()
+        self.words, self.places, self.kinds, self.norm = nn.Embedding(words, width), nn.Embedding(512, width), nn.Embedding(2, width), nn.LayerNorm(width)
+        self.heads = heads
+        self.blocks = nn.ModuleList(nn.ModuleList([*(nn.Linear(width, width) for _ in range(4)), nn.LayerNorm(width), nn.Linear(width, 4 * width),
+                                                   nn.Linear(4 * width, width), nn.LayerNorm(width)]) for _ in range(layers))
+
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        b, n = ids.shape
+        x = self.norm(self.words(ids) + self.places(torch.arange(n))[None] + self.kinds(torch.zeros_like(ids)))
+        hidden = (1 - mask[:, None, None, :].float()) * -10000.0
+        for query, key, value, project, norm1, wide, narrow, norm2 in self.blocks:
+            q, k, v = (t(x).view(b, n, self.heads, -1).transpose(1, 2) for t in (query, key, value))
+            a = torch.softmax(q @ k.transpose(-1, -2) / (q.shape[-1] ** 0.5) + hidden, -1) @ v
+            x = norm1(x + project(a.transpose(1, 2).reshape(b, n, -1)))
+            x = norm2(x + narrow(F.gelu(wide(x))))
+        return x
+
+
+class Listener(nn.Module):
+    """Three bidirectional LSTM layers over frames, and letters."""
+
+    def __init__(self):
+        super().__init__()
+        self.lstm, self.out = nn.LSTM(80, 512, 3, batch_first=True, bidirectional=True), nn.Linear(1024, 64)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.out(self.lstm(x)[0])
+
+
 def vision(name: str, **given: object) -> Callable[[], nn.Module]:
     def made() -> nn.Module:
         import torchvision
@@ -141,22 +228,33 @@ def small_vit() -> nn.Module:
     return net
 
 
-def image(side: int) -> Callable[[int], torch.Tensor]:
-    return lambda batch: torch.randn(batch, 3, side, side)
+Feed = Callable[[int], dict[str, torch.Tensor]]     # batch → inputs
 
 
-MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[int], torch.Tensor]]] = {
+def image(side: int) -> Feed:
+    return lambda batch: {"x": torch.randn(batch, 3, side, side)}
+
+
+def words(batch: int) -> dict[str, torch.Tensor]:
+    return {"ids": torch.randint(0, 1000, (batch, 128)), "mask": torch.ones(batch, 128, dtype=torch.int64)}
+
+
+MODELS: dict[str, tuple[Callable[[], nn.Module], Feed]] = {
+    "bert_base": (Bert, words),
     "convnext_tiny": (vision("convnext_tiny", layer_scale=0.3), image(224)),
     "detector": (Detector, image(320)),
     "efficientnet_b0": (vision("efficientnet_b0"), image(224)),
-    "gpt": (GPT, lambda batch: torch.randint(0, 8192, (batch, 256))),
-    "gru": (Speech, lambda batch: torch.randn(batch, 80, 200)),
+    "gpt": (GPT, lambda batch: {"x": torch.randint(0, 8192, (batch, 256))}),
+    "gru": (Speech, lambda batch: {"x": torch.randn(batch, 80, 200)}),
+    "lstm": (Listener, lambda batch: {"x": torch.randn(batch, 100, 80)}),
+    "mobilenet_v2": (mobilenet_v2, image(224)),
     "mobilenet_v3": (vision("mobilenet_v3_large"), image(224)),
     "regnet_y_800mf": (vision("regnet_y_800mf"), image(224)),
     "swin_t": (vision("swin_t"), image(224)),
-    "tcn": (TCN, lambda batch: torch.randn(batch, 1, 4000)),
+    "tcn": (TCN, lambda batch: {"x": torch.randn(batch, 1, 4000)}),
     "unet": (UNet, image(256)),
     "vit_small": (small_vit, image(224)),
+    "yolov2": (YoloV2, image(416)),
 }
 
 
@@ -172,8 +270,9 @@ def exported(name: str, path: Path, batch: int) -> None:
         nn.init.normal_(m.bias, 0, 0.05)
     with torch.no_grad():
         if norms:
-            module.train()(feed(4))
-        torch.onnx.export(module.eval(), (feed(batch),), str(path), input_names=["x"], output_names=["y"], opset_version=OPSET, dynamo=False)
+            module.train()(*feed(4).values())
+        feeds = feed(batch)
+        torch.onnx.export(module.eval(), (*feeds.values(),), str(path), input_names=[*feeds], output_names=["y"], opset_version=OPSET, dynamo=False)
 
 
 def light(name: str, path: Path, batch: int) -> None:
@@ -199,6 +298,7 @@ def light(name: str, path: Path, batch: int) -> None:
         field.extend(items)
     model.ir_version = 8
     model = onnx.version_converter.convert_version(model, OPSET)
+    settle(model)
     if batch != 1:
         for w in model.graph.initializer:
             shape = numpy_helper.to_array(w)
@@ -207,7 +307,6 @@ def light(name: str, path: Path, batch: int) -> None:
         for port in (*model.graph.input, *model.graph.output):
             port.type.tensor_type.shape.dim[0].dim_value = batch
         del model.graph.value_info[:]
-    settle(model)
     onnx.save(model, path)
 
 
@@ -237,8 +336,8 @@ def change(path: Path) -> float:
     outs = []
     for seed in (1, 2):
         rng = np.random.default_rng(seed)
-        feeds = {i.name: rng.standard_normal(i.shape).astype(np.float32) if "float" in i.type else rng.integers(0, 1000, i.shape)
-                 for i in session.get_inputs()}
+        feeds = {i.name: rng.standard_normal(i.shape).astype(np.float32) if "float" in i.type else np.ones(i.shape, np.int64) if i.name == "mask"
+                 else rng.integers(0, 1000, i.shape) for i in session.get_inputs()}
         outs.append(session.run(None, feeds)[0].astype(np.float64))
     by = float(np.abs(outs[0] - outs[1]).max() / np.abs(outs[0]).max())
     if not by > LEAST:
@@ -249,14 +348,14 @@ def change(path: Path) -> float:
 def main() -> None:
     ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ask.add_argument("folder", type=Path)
-    ask.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(sorted([*LIGHT, *MODELS]))} (all, if none is given)")
+    ask.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(sorted([*LIGHT, *MODELS]))}; if none is given, all but {', '.join(SUITE)}")
     ask.add_argument("--batch", type=int, default=1)
     a = ask.parse_args()
     unknown = [n for n in a.names if n not in LIGHT and n not in MODELS]
     if unknown:
         ask.error(f"there is no {unknown[0]}; there are {', '.join(sorted([*LIGHT, *MODELS]))}")
     a.folder.mkdir(parents=True, exist_ok=True)
-    for name in a.names or sorted([*LIGHT, *MODELS]):
+    for name in a.names or sorted({*LIGHT, *MODELS} - {*SUITE}):
         path = a.folder / (name + (f"_b{a.batch}" if a.batch > 1 else "") + ".onnx")
         (light if name in LIGHT else exported)(name, path, a.batch)
         print(f"{path}: {path.stat().st_size / 1e6:.1f} MB, two inputs differ by {change(path):.2f} of the largest output", flush=True)

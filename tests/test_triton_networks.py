@@ -56,12 +56,9 @@ NETWORKS = {"a CNN": small_cnn, "inverted residuals": lambda: inverted_residuals
 
 def interpreted(data: bytes, sources: Mapping[str, str], feeds: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], int]:
     """In a process where all of Triton is interpreted: what the engine gives, and how many kernels it launched."""
-    names = {"fp64": "float64", "fp32": "float32", "fp16": "float16", "bf16": "bfloat16", **{f"{s}{n}": f"{'u' * (s == 'u')}int{n}" for s in "iu"
-                                                                                           for n in (8, 16, 32, 64)}}
-
     def kernel(symbol: str) -> Any:
         def run(programs: int, words: np.ndarray) -> None:
-            triton_interpreter.launch(sources[symbol], symbol, words.tolist(), names, programs)
+            triton_interpreter.launch(sources[symbol], symbol, words.tolist(), triton_interpreter.TYPES, programs)
         return run
     device = NullDevice(kernels={s: kernel(s) for s in sources})
     results = CudaEngine(file.read(data)).start(device).run(feeds)

@@ -1,7 +1,7 @@
 """Walks GPU templates on a program of one region, in dense and in gapped memory, under Triton's interpreter against the float64 reference."""
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -20,6 +20,7 @@ from pelton.tune.candidates import refusal
 
 TARGET = Target(isa="sm_90", lanes=32, threads=4)
 POISON = {"f": np.nan, "i": 77, "u": 77}
+Run = Callable[..., list[np.ndarray]]                    # what `triton_interpreter.run` is, by which kernels run unless another is given
 
 
 class Memory:
@@ -47,7 +48,8 @@ class Memory:
         return self.array[~own].tobytes() == self.before[~own].tobytes()
 
 
-def interpreted(region: Region, kernel: Kernel, lay: Mapping[Value, Strides], inputs: Mapping[str, np.ndarray], about: str) -> dict[Value, np.ndarray]:
+def interpreted(region: Region, kernel: Kernel, lay: Mapping[Value, Strides], inputs: Mapping[str, np.ndarray], about: str,
+                run: Run = triton_interpreter.run) -> dict[Value, np.ndarray]:
     """The outputs of a kernel."""
     memory: dict[object, Memory] = {}
     for x in kernel.operands:
@@ -59,31 +61,34 @@ def interpreted(region: Region, kernel: Kernel, lay: Mapping[Value, Strides], in
             written = x in region.body.outputs
             a = np.zeros(x.type.shape, x.type.dtype.numpy) if written else inputs[x.name] if x in region.body.inputs else region.body.constants[x]
             memory[x] = Memory(np.asarray(a), lay[x], not written)
-    left = triton_interpreter.run(kernel.source, kernel.symbol, [(memory[x].array, memory[x].name, memory[x].first) for x in kernel.operands],
-                                  kernel.dims, kernel.tiles)
+    left = run(kernel.source, kernel.symbol, [(memory[x].array, memory[x].name, memory[x].first) for x in kernel.operands], kernel.dims, kernel.tiles)
     for x, array in zip(kernel.operands, left):
         memory[x].array = array
     assert all(m.left_alone() for m in memory.values()), f"{about} writes where it should not"
     return {v: memory[v].view(v.type.dtype.numpy) for v in region.body.outputs}
 
 
-def check(template: Template, case: Case, most: int = 1, seed: int = 0) -> list[Kernel]:
-    """Interprets a case by tactics of a template; AssertionError where one is wrong. Gives the kernels."""
+def tried(template: Template, case: Case, most: int = 1, target: Target = TARGET) -> Iterator[tuple[Kernel, Mapping[Value, Strides], str]]:
+    """The kernels by which a case is checked, in dense and in gapped memory: so many tactics of a template, with their layouts, and in words."""
     region = region_of(case.graph)
     reason = refusal(template, region)
     assert reason is None, f"{template.name} refuses {case.name}: {reason}"
-    inputs = drawn(case, seed)
-    want = case.want or evaluate(case.graph, inputs, round=False)
-    kernels = []
     for gap in (0, 5):
         lay = laid(template, region, case, gap)
-        for tactic in sample(list(template.tactics(region, lay, TARGET)), most, f"{case.name} {gap}"):
+        for tactic in sample(list(template.tactics(region, lay, target)), most, f"{case.name} {gap}"):
             assert template.form(tactic) is not None and Tactic.parse(tactic.name) == tactic
-            kernel, about = template.emit(region, lay, tactic, TARGET), f"{case.name} by {tactic.name}, gap {gap}"
-            got = interpreted(region, kernel, lay, inputs, about)
-            for v in region.body.outputs:
-                assert_close(got[v], want[v.name].astype(v.type.dtype.numpy), about=f"{about} %{v.name}")
-            kernels.append(kernel)
+            yield template.emit(region, lay, tactic, target), lay, f"{case.name} by {tactic.name}, gap {gap}"
+
+
+def check(template: Template, case: Case, most: int = 1, seed: int = 0, target: Target = TARGET, run: Run = triton_interpreter.run) -> list[Kernel]:
+    """Runs a case by tactics of a template; AssertionError where one is wrong. Gives the kernels."""
+    region, inputs, kernels = region_of(case.graph), drawn(case, seed), []
+    want = case.want or evaluate(case.graph, inputs, round=False)
+    for kernel, lay, about in tried(template, case, most, target):
+        got = interpreted(region, kernel, lay, inputs, about, run)
+        for v in region.body.outputs:
+            assert_close(got[v], want[v.name].astype(v.type.dtype.numpy), about=f"{about} %{v.name}")
+        kernels.append(kernel)
     return kernels
 
 

@@ -15,6 +15,8 @@ from pelton.kernels.triton.compile import load
 
 LIBRARY = {"pow": np.power, "tanh": np.tanh, "tan": np.tan, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh,
            "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh, "rint": np.rint, "trunc": np.trunc}
+TYPES = {"fp64": "float64", "fp32": "float32", "fp16": "float16", "bf16": "bfloat16",
+         **{f"{s}{n}": f"{'u' * (s == 'u')}int{n}" for s in "iu" for n in (8, 16, 32, 64)}}               # what Triton calls them in signatures
 _pool: ProcessPoolExecutor | None = None
 
 
@@ -90,6 +92,10 @@ def prepare() -> None:
         scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.reshape(-1)[0]))
         scope.set_attr(tensor, "__bool__", lambda self: bool(self.handle.data.reshape(-1)[0]) if self.handle.data.size == 1 else True)
     interpreter._patch_lang_tensor = patched
+
+    def ones(self, kind):                          # Triton 3.6 fills arrays without a sign with -1, which numpy from 2 on refuses
+        return interpreter.TensorHandle(np.invert(np.zeros(1, interpreter._get_np_dtype(kind))), kind.scalar)
+    interpreter.InterpreterBuilder.get_all_ones_value = ones
 
     tl.constexpr.__rmod__ = lambda self, other: other % self.value          # indices of loops are Python's own numbers there
     tl.constexpr.__rfloordiv__ = lambda self, other: other // self.value

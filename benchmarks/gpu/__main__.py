@@ -1,0 +1,91 @@
+"""The command: checks everything on the GPU here, measures it, times Pelton beside torch and JAX, and writes it all into one file.
+
+    python -m benchmarks.gpu [--only PART …] [--again] [--output FOLDER] [--room FOLDER] [--level N] [--seed N]
+
+From the root of a source tree, nothing installed but Python's packages triton, cuda-bindings, onnx, onnxruntime, numpy, ml_dtypes, torch, jax and pytest (whose
+cases the checks of templates are). Results are merged into FOLDER/GPU.json part by part, with a page of tables beside it (benchmarks/results/h200.md). Parts
+that are there are not run again unless --again says so, or they failed. --only takes parts, or `checks` and `models` for some of them. Models, engines and
+compiled kernels are kept in --room. The exit status is 1 where a check failed, or a part.
+"""
+from __future__ import annotations
+
+import argparse
+import datetime
+import secrets
+import sys
+import time
+from importlib import metadata
+from pathlib import Path
+
+from pelton.backends.cuda.driver import binding
+from pelton.backends.cuda.machine import describe
+from pelton.errors import EngineError
+
+from . import results
+from .child import ROOT, Failed
+from .parts import GROUPS, MOST_SECONDS, PARTS, Run
+
+PACKAGES = ("torch", "jax", "triton", "cuda-bindings", "onnx", "onnxruntime", "numpy")
+
+
+def main() -> int:
+    ask = argparse.ArgumentParser(prog="benchmarks.gpu", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ask.add_argument("--only", action="append", default=[], metavar="PART", help=f"{', '.join(GROUPS)}, or of {', '.join(PARTS)}")
+    ask.add_argument("--again", action="store_true")
+    ask.add_argument("--output", type=Path, default=ROOT / "benchmarks" / "results")
+    ask.add_argument("--room", type=Path, default=ROOT / "build" / "benchmarks-gpu")
+    ask.add_argument("--level", type=int, default=3, help="of the builds that are timed")
+    ask.add_argument("--seed", type=int, help="of the inputs, which are others every time unless it is given")
+    a = ask.parse_args()
+    wanted = [p for given in a.only or PARTS for p in GROUPS.get(given, (given,))]
+    if unknown := [p for p in wanted if p not in PARTS]:
+        ask.error(f"there is no part {unknown[0]!r}; there are {', '.join((*GROUPS, *PARTS))}")
+    try:
+        gpu = describe()
+    except EngineError as e:
+        print(f"error: {e}", file=sys.stderr)
+        return 2
+    found = results.read(a.output, gpu["model"])
+    found["machine"] = versions(gpu)
+    run = Run(a.room.absolute(), secrets.randbits(31) if a.seed is None else a.seed, lambda said: print(said, flush=True), level=a.level)
+    for name in wanted:
+        before = found["parts"].get(name)
+        if before is None or a.again or "error" in before or before.get("wrong"):
+            found["parts"][name] = performed(name, run)
+        results.write(found, a.output)
+    _, page = results.write(found, a.output)
+    print("\n" + page.read_text())
+    return int(bool(results.wrong(found, dict.fromkeys(wanted))))
+
+
+def performed(name: str, run: Run) -> dict:
+    """A part, with when it ran and how long; where it fails, with what it had found until then, and why."""
+    print(f"--- {name}", flush=True)
+    begun, part = time.monotonic(), {"when": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="minutes")}
+    run.end = begun + MOST_SECONDS
+    run.room.mkdir(parents=True, exist_ok=True)
+    try:
+        PARTS[name](run, part)
+    except Failed as e:
+        part["error"] = str(e)
+        print(f"{name} failed: {e}", flush=True)
+    return {**part, "took_s": round(time.monotonic() - begun, 1)}
+
+
+def versions(gpu: dict) -> dict[str, str]:
+    """What the figures depend on."""
+    _, driver = binding().cuDriverGetVersion()
+    found = {"driver knows CUDA": f"{driver // 1000}.{driver % 1000 // 10}", "architecture": gpu["isa"], "Python": sys.version.split()[0]}
+    kernel = Path("/proc/driver/nvidia/version")
+    if kernel.exists():
+        found["driver"] = next((w for w in kernel.read_text().split() if w[0].isdigit() and w.count(".") >= 1), "?")
+    for package in PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            found[package] = "not installed"
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

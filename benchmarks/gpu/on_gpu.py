@@ -1,0 +1,69 @@
+"""Arrays and kernels on the GPU as the checks want them: memory with guard bands and poison, kernels launched one by one on arrays of the CPU."""
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from pelton.backends.cuda.bundle import Cubin
+from pelton.backends.cuda.device import TRAILING, Device, Launch, Memory
+
+BAND = 4096                                    # bytes around an array that nobody may write
+POISON = 0xFF                                  # every byte of what nobody has written: as a float of any size it is no number
+
+
+class Placed:
+    """An array in the GPU's memory between two bands, shown to others as libraries of arrays show theirs. Its first byte lies at a multiple of 256, the element
+    number `first` at one of 16."""
+
+    def __init__(self, device: Device, array: np.ndarray, stream: int, first: int = 0):
+        self.device, self.dtype, self.shape, self.nbytes = device, array.dtype, array.shape, array.nbytes
+        before = BAND - first * array.itemsize % 16
+        self.whole = np.full(BAND + array.nbytes + BAND, POISON, np.uint8)
+        self.own = slice(before, before + array.nbytes)
+        self.whole[self.own] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        self.memory: Memory = device.allocate(self.whole.nbytes, "a check")
+        self.address = self.memory.address + before
+        device.upload(self.memory.address, self.whole.__array_interface__["data"][0], self.whole.nbytes, stream)
+        device.synchronize(stream)
+
+    @classmethod
+    def poisoned(cls, device: Device, shape: Sequence[int], dtype: np.dtype, stream: int) -> Placed:
+        """Memory for an array that somebody is about to write."""
+        return cls(device, np.frombuffer(np.full(int(np.prod(shape)) * dtype.itemsize, POISON, np.uint8), dtype).reshape(shape), stream)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return {"version": 3, "typestr": self.dtype.str, "shape": self.shape, "data": (self.address, False), "strides": None, "stream": None}
+
+    def fetched(self, stream: int) -> np.ndarray:
+        """The array as it is now; AssertionError where a band is no longer what it was."""
+        now = np.empty_like(self.whole)
+        self.device.download(now.__array_interface__["data"][0], self.memory.address, now.nbytes, stream)
+        self.device.synchronize(stream)
+        for band in (slice(0, self.own.start), slice(self.own.stop, None)):
+            if (now[band] != POISON).any():
+                raise AssertionError("something was written beside an array")
+        return now[self.own].view(self.dtype).reshape(self.shape)
+
+
+class Kernels:
+    """Runs kernels on a device: `run` is called, and answers, as the interpreter of the tests."""
+
+    def __init__(self, device: Device, cubins: Mapping[str, Cubin]):
+        self.device, self.cubins, self.launched = device, cubins, 0
+
+    def run(self, source: str, symbol: str, arrays: Sequence[tuple[np.ndarray, str, int]], dims: Sequence[int], tiles: int) -> list[np.ndarray]:
+        cubin = self.cubins[symbol]
+        with self.device as device:
+            function = device.load(cubin, len(arrays) + len(dims) + TRAILING)
+            stream = device.stream()
+            placed = [Placed(device, a, stream.handle, first) for a, _, first in arrays]
+            scratch = device.allocate(tiles * cubin.clusters * cubin.scratch, f"the scratch memory of {symbol}") if cubin.scratch else None
+            words = np.array([*(p.address + first * p.dtype.itemsize for p, (_, _, first) in zip(placed, arrays)), *dims,
+                              scratch.address if scratch else 0, 0], np.int64)
+            if tiles:
+                device.launch(Launch(function, tiles, words), stream.handle)
+            self.launched += 1
+            return [p.fetched(stream.handle) for p in placed]
