@@ -46,7 +46,21 @@ def picks(name: str, node: tuple, x: str, indices: list, tail=()) -> Case:
     return Case(name, program(node, *tail, x=x, i=f"i64{list(array.shape)}"), arrays={"i": array})
 
 
+def steps(op: str, dtype: str, time: int, batch: int, hidden: int, outputs: str = "", **attrs) -> Case:
+    """A recurrence over given gates; `outputs` are those of its results that are read, all where none is named."""
+    directions, gates = 1 + (attrs.get("direction") == "bidirectional"), {"lstm": 4, "gru": 3, "rnn": 1}[op]
+    state, results = f"{dtype}[{directions}, {batch}, {hidden}]", {"lstm": "y h1 c1", "gru": "y h1", "rnn": "y h1"}[op]
+    inputs = {"g": f"{dtype}[{time}, {batch}, {directions * gates * hidden}]", "r": constant(dtype, directions, gates * hidden, hidden),
+              **({"b": f"{dtype}[{directions}, {hidden}]"} if op == "gru" else {}), "h": state,
+              **({"c": state, "p": constant(dtype, directions, 3 * hidden)} if op == "lstm" else {})}
+    graph = program((results, f"{op}_steps", " ".join(inputs), attrs), **inputs)
+    ends = outputs.split() or results.split()
+    return Case(named(op, dtype, time, batch, hidden, *ends, *(k for k, v in attrs.items() if v)),
+                graph.replace(outputs=tuple(v for v in graph.outputs if v.name in ends)))
+
+
 RELU = (("z", "relu", "y"),)
+BOTH = dict(direction="bidirectional")
 CASES: dict[str, list[Case]] = {
     "pointwise": [
         *(one(f"tail-{t}", ("y", "add", "a b"), ("z", "relu", "y"), ("o", "mul", "z c"), a=f"{t}[3, 5, 7]", b=f"{t}[7]", c=f"{t}[5, 1]") for t in HALF),
@@ -100,6 +114,23 @@ CASES: dict[str, list[Case]] = {
         picks("elements", ("y", "gather_elements", "x i", dict(axis=1)), "f32[3, 7]", [[1, 6], [0, -1], [5, 2]]),
         picks("tuples", ("y", "gather_nd", "x i"), "i64[5, 7, 3]", [[4, 2], [-1, 6], [0, 0], [3, -7]]),
     ],
+    "recurrent": [
+        *(steps("lstm", t, 4, 3, 19, **BOTH) for t in HALF),
+        steps("lstm", "f32", 5, 2, 18, "h1 c1", direction="reverse", clip=0.5, input_forget=True),
+        steps("lstm", "f16", 3, 1, 130, "y"),
+        steps("lstm", "f64", 2, 2, 9),
+        steps("lstm", "f32", 1, 2, 21, **BOTH),
+        *(steps("lstm", t, 1, 5, 37, "y c1") for t in HALF),
+        *(steps("gru", t, 4, 3, 19, **BOTH) for t in HALF),
+        steps("gru", "f32", 3, 2, 18, "h1", direction="reverse", clip=0.7),
+        steps("gru", "f32", 4, 2, 21, linear_before_reset=True, **BOTH),
+        steps("gru", "f16", 1, 1, 45, "y", linear_before_reset=True),
+        steps("gru", "f16", 1, 19, 33, "y", linear_before_reset=True),
+        steps("gru", "f32", 1, 2, 33),
+        steps("rnn", "f32", 4, 3, 19, **BOTH),
+        steps("rnn", "f16", 4, 2, 10, "h1", activation="Relu", clip=0.9),
+        steps("rnn", "bf16", 1, 17, 23, "y", direction="reverse"),
+    ],
     "rows": [
         *(one(f"softmax-{t}", ("y", "softmax", "x", dict(axis=1)), x=f"{t}[5, 13]") for t in HALF),
         one("softmax-long", ("y", "softmax", "x", dict(axis=1)), x="f32[2, 5003]"),
@@ -152,7 +183,8 @@ def test_template(name, case):
     check(GPU_TEMPLATES[name], case)
 
 
-@pytest.mark.parametrize("name, index", [("pointwise", 0), ("gemm", 1), ("gemm", 3), ("window", 3), ("rows", 0), ("rows", 7), ("conv", 1)])
+@pytest.mark.parametrize("name, index", [("pointwise", 0), ("gemm", 1), ("gemm", 3), ("window", 3), ("rows", 0), ("rows", 7), ("conv", 1),
+                                         ("recurrent", 0), ("recurrent", 10)])
 def test_sizes_that_a_run_decides(name, index):
     assert check_dynamic(GPU_TEMPLATES[name], CASES[name][index]).dims
 

@@ -52,7 +52,21 @@ def block(seed: int = 0, rows: int = 13, width: int = 24, heads: int = 2) -> onn
     return model(nodes, {"x": f"f32[2, {rows}, {width}]"}, ["y"], constants, opset=20)
 
 
-NETWORKS = {"a CNN": small_cnn, "inverted residuals": lambda: inverted_residuals(size=12), "a transformer's block": block}
+def recurrent(seed: int = 0, time: int = 3, batch: int = 2, width: int = 9, hidden: int = 128) -> onnx.ModelProto:
+    """An LSTM in both directions, then a GRU: step by step in f32, whose weights are too many for one multiprocessor, and as a whole in half precision."""
+    rng = np.random.default_rng(seed)
+
+    def weights(*shape: int) -> np.ndarray:
+        return (rng.standard_normal(shape) / np.sqrt(shape[-1])).astype(np.float32)
+    nodes = [onnx.helper.make_node("LSTM", ["x", "w0", "r0", "b0"], ["y0"], hidden_size=hidden, direction="bidirectional"),
+             onnx.helper.make_node("Transpose", ["y0"], ["y1"], perm=[0, 2, 1, 3]), onnx.helper.make_node("Reshape", ["y1", "shape"], ["y2"]),
+             onnx.helper.make_node("GRU", ["y2", "w1", "r1", "b1"], ["y3", "h"], hidden_size=hidden)]
+    constants = {"w0": weights(2, 4 * hidden, width), "r0": weights(2, 4 * hidden, hidden), "b0": weights(2, 8 * hidden),
+                 "w1": weights(1, 3 * hidden, 2 * hidden), "r1": weights(1, 3 * hidden, hidden), "b1": weights(1, 6 * hidden), "shape": np.array([time, batch, 2 * hidden])}
+    return model(nodes, {"x": f"f32[{time}, {batch}, {width}]"}, ["y3", "h"], constants, opset=20)
+
+
+NETWORKS = {"a CNN": small_cnn, "inverted residuals": lambda: inverted_residuals(size=12), "a transformer's block": block, "recurrent layers": recurrent}
 
 
 def interpreted(data: bytes, sources: Mapping[str, str], feeds: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], int]:

@@ -25,6 +25,7 @@ from pelton.options import Options, cache_directory
 from pelton.passes import pipeline
 from pelton.passes.decompose import decompose, expansion
 from pelton.passes.keep import keep
+from pelton.passes.unroll import unroll
 from pelton.passes.widen import narrow, widen
 from pelton.plan import demand, fuse, lower, place, region, ways
 from pelton.plan.script import assemble
@@ -170,7 +171,7 @@ def _for_gpu(graph: Graph, options: Options) -> Planned:
 
     archs, progress, cache_dir = options.architectures or _architectures_here(), _progress(options), cache_directory(options)
     target = gpu_target(archs)
-    placed, fused, decided = plan(keep(graph, DType(KEPT[options.precision])) if options.precision in KEPT else graph, options, target)
+    placed, fused, decided = plan(for_gpu(graph, options), options, target)
     choices = search.select(placed, target, None, strict=options.strict, most=1)
 
     def begins(x: Value | Packed) -> bool:
@@ -182,6 +183,13 @@ def _for_gpu(graph: Graph, options: Options) -> Planned:
     made = Cubins(archs, cache_dir / "cubins" if cache_dir else None, cpu.default_threads()).cubins(
         sources, lambda done: progress("compile", done, len(sources) * len(archs)))
     return Planned(target, placed, fused, decided, choices, pack(m.cubin for m in made.values()), runs_on_gpu(archs))
+
+
+def for_gpu(graph: Graph, options: Options) -> Graph:
+    """The program in the element types that its precision asks for, recurrent layers in the form that GPUs like best."""
+    from pelton.kernels.triton.recurrent import one_by_one  # only engines for GPUs need it
+
+    return unroll(keep(graph, DType(KEPT[options.precision])) if options.precision in KEPT else graph, one_by_one)
 
 
 def gpu_target(archs: Sequence[int]) -> Target:
@@ -224,7 +232,7 @@ def plan(graph: Graph, options: Options, target: Target, clock: search.Timing | 
 def spelled(graph: Graph, claim: Callable[[region.Region], str | None]) -> Graph:
     """The program in words that templates take, as far as there are such; `claim` says of a region why none of them does."""
     def claimed(graph: Graph, node: Node) -> bool:
-        return claim(region.cut(graph, (node,), (node,))) is None
+        return fuse.is_view(node) or claim(region.cut(graph, (node,), (node,))) is None
 
     def takes(graph: Graph, node: Node) -> bool:
         return claimed(graph, node) or not any(narrow(v.type.dtype) for v in (*node.inputs, *node.outputs)) and expansion(node) is not None

@@ -271,7 +271,8 @@ def source(file: str) -> str:
 def _with_scalars(text: str) -> str:
     """The scalar functions that a text calls, in the place where it imports them."""
     shared = source("scalars.py").partition("# <functions>\n")[2].strip().split("\n\n\n")
-    used = [f for f in shared if re.search(rf"\b{re.search(r'def (.+?)[(]', f)[1]}[(]", text)]
+    called = set(re.findall(r"\b(\w+)\(", text))
+    used = [f for f in shared if f.partition("def ")[2].partition("(")[0] in called]
     return text.replace("from scalars import *\n", "\n\n\n".join([*used, ""]))
 
 
