@@ -59,6 +59,21 @@ def steps(op: str, dtype: str, time: int, batch: int, hidden: int, outputs: str 
                 graph.replace(outputs=tuple(v for v in graph.outputs if v.name in ends)))
 
 
+def blend(dtype: str, x: tuple, places: tuple, axis: int, batch: int, weights: str, tail=(), **more) -> Case:
+    indices = RNG.integers(-x[axis], x[axis], places)
+    by = RNG.standard_normal(places) * (RNG.random(places) < .8)                     # some pick nothing
+    node = ("y", "blend", "x i w", dict(axis=axis, batch_dims=batch))
+    graph = program(node, *tail, x=f"{dtype}{list(x)}", i=f"i64{list(places)}", w=f"{weights}{list(places)}")
+    return Case(named(dtype, x, axis, batch), graph, arrays={"i": indices, "w": by}, **more)
+
+
+def scatters(op: str, dtype: str, x: tuple, indices: list, updates: tuple, reduction: str, tail=(), **attrs) -> Case:
+    array = np.array(indices, np.int64)
+    graph = program(("y", op, "x i u", dict(reduction=reduction, **attrs)), *tail, x=f"{dtype}{list(x)}", i=f"i64{list(array.shape)}",
+                    u=f"{dtype}{list(updates)}")
+    return Case(named(op, dtype, x, updates, reduction), graph, arrays={"i": array})
+
+
 RELU = (("z", "relu", "y"),)
 BOTH = dict(direction="bidirectional")
 CASES: dict[str, list[Case]] = {
@@ -113,6 +128,32 @@ CASES: dict[str, list[Case]] = {
         picks("bool", ("y", "gather", "x i", dict(axis=0)), "bool[9, 5]", [3, 1]),
         picks("elements", ("y", "gather_elements", "x i", dict(axis=1)), "f32[3, 7]", [[1, 6], [0, -1], [5, 2]]),
         picks("tuples", ("y", "gather_nd", "x i"), "i64[5, 7, 3]", [[4, 2], [-1, 6], [0, 0], [3, -7]]),
+    ],
+    "move": [
+        one("pad-holes", ("y", "pad", "x v", dict(pads=(0, 1, 3, 0, 2, 4))), ("z", "relu", "y"), x="f16[2, 3, 37]", v="f16[]"),
+        one("pad-less", ("y", "pad", "x v", dict(pads=(-1, 2, 1, -3))), x="f32[5, 21]", v="f32[]"),
+        *(one(f"pad-{m}", ("y", "pad", "x v", dict(pads=(2, 0, 9, 1, 0, 11), mode=m)), x="f32[5, 3, 7]", v="f32[]", orders={"x": (2, 0, 1)})
+          for m in ("reflect", "edge", "wrap")),
+        one("pad-bool", ("y", "pad", "x v", dict(pads=(1, 2, 1, 0))), x="bool[3, 9]", v="bool[]"),
+        one("tile", ("y", "tile", "x", dict(repeats=(2, 3, 1))), x="bf16[3, 5, 7]"),
+        one("tile-inner", ("y", "tile", "x", dict(repeats=(1, 4))), x="i64[3, 5]"),
+        *(one(f"trilu-{upper}-{k}", ("y", "trilu", "x", dict(upper=upper, k=k)), x="f32[2, 7, 11]") for upper, k in ((True, 0), (True, 3), (False, -2))),
+        *(one(f"bits-{a}-{b.value}", ("y", "bit_cast", "x", dict(to=b)), x=f"{a}[3, 41]")
+          for a, b in (("f32", DType.I32), ("i64", DType.F64), ("f16", DType.U16), ("bf16", DType.I16), ("u8", DType.BOOL), ("bool", DType.I8))),
+    ],
+    "blend": [
+        *(blend(t, (2, 5, 7, 3), (2, 4, 2), 2, 1, w) for t, w in (("f32", "f32"), ("f16", "f32"), ("bf16", "f32"), ("f64", "f64"))),
+        blend("f32", (3, 29, 6), (11, 3), 1, 0, "f32", tail=(("z", "relu", "y"),)),
+        blend("f16", (1, 6, 9, 5), (17, 4), 2, 0, "f32", orders={"x": nhwc(4)}),
+    ],
+    "scatter": [
+        *(scatters("scatter_nd", t, (7, 5), [[3], [-1], [3], [0]], (4, 5), r) for t, r in (("f32", "add"), ("f16", "mul"), ("bf16", "max"), ("i64", "min"))),
+        scatters("scatter_nd", "f32", (4, 3, 21), [[[0, 1], [3, -1]], [[2, 2], [0, 0]]], (2, 2, 21), "none", tail=(("z", "relu", "y"),)),
+        scatters("scatter_nd", "f32", (4, 6), [[0, 1], [3, -6], [3, 0]], (3,), "add"),
+        scatters("scatter_nd", "bool", (9,), [[4], [0]], (2,), "none"),
+        scatters("scatter_elements", "f32", (5, 7), [[0, -1, 2], [1, 1, 1]], (2, 3), "add", axis=0),
+        scatters("scatter_elements", "f16", (3, 9), [[0, -1, 2], [8, 1, 4]], (2, 3), "none", axis=1),
+        scatters("scatter_elements", "i32", (3, 2, 5), [[[4, 4, 0]]], (1, 1, 3), "mul", axis=2),
     ],
     "recurrent": [
         *(steps("lstm", t, 4, 3, 19, **BOTH) for t in HALF),
@@ -184,9 +225,18 @@ def test_template(name, case):
 
 
 @pytest.mark.parametrize("name, index", [("pointwise", 0), ("gemm", 1), ("gemm", 3), ("window", 3), ("rows", 0), ("rows", 7), ("conv", 1),
-                                         ("recurrent", 0), ("recurrent", 10)])
+                                         ("recurrent", 0), ("recurrent", 10), ("move", 0), ("move", 7)])
 def test_sizes_that_a_run_decides(name, index):
     assert check_dynamic(GPU_TEMPLATES[name], CASES[name][index]).dims
+
+
+@pytest.mark.parametrize("name, case", [
+    ("blend", one("blend", ("y", "blend", "x i w", dict(axis=1)), x="f32[3, 29, 6]", i="i64[11, 2]", w="f32[11, 2]")),
+    ("scatter", one("scatter", ("y", "scatter_nd", "x i u", dict(reduction="add")), x="f32[9, 7]", i="i64[4, 1]", u="f32[4, 7]")),
+    ("scatter", one("elements", ("y", "scatter_elements", "x i u", dict(axis=0, reduction="mul")), x="f32[9, 7]", i="i64[4, 3]", u="f32[4, 3]"))],
+    ids=lambda x: getattr(x, "name", ""))
+def test_indices_into_sizes_that_a_run_decides(name, case):
+    assert check_dynamic(GPU_TEMPLATES[name], case).dims
 
 
 def test_sizes_may_have_the_names_that_kernels_use():

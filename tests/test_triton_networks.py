@@ -62,7 +62,8 @@ def recurrent(seed: int = 0, time: int = 3, batch: int = 2, width: int = 9, hidd
              onnx.helper.make_node("Transpose", ["y0"], ["y1"], perm=[0, 2, 1, 3]), onnx.helper.make_node("Reshape", ["y1", "shape"], ["y2"]),
              onnx.helper.make_node("GRU", ["y2", "w1", "r1", "b1"], ["y3", "h"], hidden_size=hidden)]
     constants = {"w0": weights(2, 4 * hidden, width), "r0": weights(2, 4 * hidden, hidden), "b0": weights(2, 8 * hidden),
-                 "w1": weights(1, 3 * hidden, 2 * hidden), "r1": weights(1, 3 * hidden, hidden), "b1": weights(1, 6 * hidden), "shape": np.array([time, batch, 2 * hidden])}
+                 "w1": weights(1, 3 * hidden, 2 * hidden), "r1": weights(1, 3 * hidden, hidden), "b1": weights(1, 6 * hidden),
+                 "shape": np.array([time, batch, 2 * hidden])}
     return model(nodes, {"x": f"f32[{time}, {batch}, {width}]"}, ["y3", "h"], constants, opset=20)
 
 
