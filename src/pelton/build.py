@@ -166,12 +166,11 @@ def _for_gpu(graph: Graph, options: Options) -> Planned:
     from pelton.backends.cuda.bundle import pack  # only engines for GPUs need these
     from pelton.backends.cuda.machine import target as runs_on_gpu
     from pelton.kernels.triton import emit
-    from pelton.kernels.triton import library as gpu_library  # noqa: F401  (declares the templates)
     from pelton.kernels.triton.compile import Compiler as Cubins
 
     archs, progress, cache_dir = options.architectures or _architectures_here(), _progress(options), cache_directory(options)
-    target = gpu_target(archs)
-    placed, fused, decided = plan(for_gpu(graph, options), options, target)
+    graph, target = for_gpu(graph, options, archs)
+    placed, fused, decided = plan(graph, options, target)
     choices = search.select(placed, target, None, strict=options.strict, most=1)
 
     def begins(x: Value | Packed) -> bool:
@@ -185,11 +184,17 @@ def _for_gpu(graph: Graph, options: Options) -> Planned:
     return Planned(target, placed, fused, decided, choices, pack(m.cubin for m in made.values()), runs_on_gpu(archs))
 
 
-def for_gpu(graph: Graph, options: Options) -> Graph:
-    """The program in the element types that its precision asks for, recurrent layers in the form that GPUs like best."""
-    from pelton.kernels.triton.recurrent import one_by_one  # only engines for GPUs need it
+def for_target(graph: Graph, options: Options) -> tuple[Graph, Target]:
+    """What is planned for the target that the options name: the program in the form that it likes best, and what tactics are guessed for."""
+    return (graph, describe_target(options)[0]) if options.target == "cpu" else for_gpu(graph, options, options.architectures or _architectures_here())
 
-    return unroll(keep(graph, DType(KEPT[options.precision])) if options.precision in KEPT else graph, one_by_one)
+
+def for_gpu(graph: Graph, options: Options, archs: Sequence[int]) -> tuple[Graph, Target]:
+    """The same for GPUs: the program in the element types that its precision asks for, recurrent layers step by step where that is faster."""
+    from pelton.kernels.triton import library as gpu_library  # noqa: F401  (declares the templates, which only engines for GPUs need)
+    from pelton.kernels.triton.recurrent import one_by_one
+
+    return unroll(keep(graph, DType(KEPT[options.precision])) if options.precision in KEPT else graph, one_by_one), gpu_target(archs)
 
 
 def gpu_target(archs: Sequence[int]) -> Target:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pelton.build import built, describe_target, plan
+from pelton.build import built, for_target, plan
 from pelton.check import Exact, Seen, difference, sized, watch
 from pelton.engine.engine import Step
 from pelton.errors import Cancelled, InputError
@@ -129,7 +129,7 @@ def explained(imported: Imported, options: Options) -> Explanation:
     """The same for a program."""
     stages = {"import": imported.graph}
     graph, report = pipeline.run(imported.graph, options, lambda name, g: stages.__setitem__(name.replace(" ", "-"), g))
-    target, _ = describe_target(options)
+    graph, target = for_target(graph, options)
     placed, fused, layouts = plan(graph, options, target)
     stages["decompose"] = fused.graph
 
