@@ -100,6 +100,8 @@ REFUSED: dict[str, tuple[Callable[[], onnx.ModelProto | bytes], str]] = {
     "a window": (lambda: one_node("HannWindow", np.int64(HUGE)), ""),
     "a transform": (lambda: one_node("DFT", f32(*range(8)).reshape(1, 8, 1), np.int64(HUGE)), ""),
     "a grid": (lambda: one_node("AffineGrid", "f32[1, 2, 3]", i64(1, 1, HUGE, 2), opset=20), "sizes"),
+    "a grid's size": (lambda: one_node("AffineGrid", "f32[2, 3, 4]", "i64[1000000]", opset=20), "4 or 5 numbers"),
+    "a sequence": (lambda: model([node("SplitToSequence", "x", "s"), node("SequenceLength", "s", "y")], {"x": f"f32[{HUGE}]"}, ["y"]), "parts"),
     "depth to space": (lambda: one_node("DepthToSpace", "f32[1, 4, 2, 2]", blocksize=1 << 30), ""),
     "an input": (lambda: one_node("Relu", f"f32[{HUGE}]"), "GB"),
     "an outer product": (lambda: one_node("MatMul", f"f32[{1 << 20}, 1]", f"f32[1, {1 << 20}]"), "GB"),
@@ -137,11 +139,14 @@ FINE: dict[str, Callable[[], onnx.ModelProto]] = {
     "a chain of functions": lambda: chained(3000, "Neg"),
     "a chain of sigmoids": lambda: chained(600, "Sigmoid"),
     "a chain of products": lambda: chained(600, "Mul"),
+    "the largest complex numbers": lambda: one_node("TopK", "c64[2, 3]", i64(2), outputs=2),
     "nothing": lambda: one_node("Sigmoid", "f32[0]"),
     "no columns": lambda: one_node("Add", "f32[3, 0]", "f32[3, 1]"),
     "no rows": lambda: one_node("Mul", "f32[0, 4]", "f32[4]"),
     "a far pad": lambda: one_node("Pad", "f32[5]", i64(100000, 3)),
     "a wide resize": lambda: widest("Resize", None, f32(1, 1, 100, 200), mode="cubic"),
+    "a long resize": lambda: widest("Resize", None, f32(1, 1, 1, 1e5), mode="linear"),
+    "a long resize of the nearest": lambda: widest("Resize", None, f32(1, 1, 1, 1e5)),
     "a long resize to nothing": lambda: widest("Resize", None, None, i64(1, 1, HUGE, 0), mode="linear"),
 }
 

@@ -165,6 +165,7 @@ GRAPHS = [
     (one_node("Concat", "f32[3]", axis=0.5), "needs attribute 'axis' as INT, got FLOAT"),
     (one_node("Concat", "f32[3]", "f32[3]", axis=2), "needs an axis between -1 and 0, got 2"),
     (one_node("Clip", None, np.float32(1)), "Clip needs input 0"),
+    (one_node("RegexFullMatch", None, opset=20, pattern="a+"), "RegexFullMatch needs its inputs X"),
     (one_node("Reshape", "f32[2, 3]", np.array([4, -1])), "leaves no whole size for -1"),
     (one_node("Reshape", "f32[2, 3]", "i64[2]"), "Reshape needs a constant as its shape, but it depends on input 'x1' of the model",
      "values={'x1': ...}"),

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -79,6 +80,8 @@ def step(program: Program, n: Reading, types: Mapping[int, TensorType]) -> tuple
     for i, name in enumerate(node.input):
         if name not in given:
             node.input[i] = ""
+    if lacking := [f.name for f, name in zip_longest(n.schema.inputs if n.schema else (), node.input) if f and f.option == f.option.Single and not name]:
+        raise n.refuse(f"{n.op} needs its inputs {', '.join(lacking)}")
     arrays = {name: program.constants[v] for name, v in given.items() if v in program.constants}
     all_known = len(arrays) == len(given) and not is_random(n) and sum(a.nbytes for a in arrays.values()) <= _EVALUATED
     baked = {name: a for name, a in arrays.items() if all_known or a.size <= _BAKED}

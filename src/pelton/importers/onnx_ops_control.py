@@ -186,8 +186,10 @@ def split_to_sequence(n: Reading) -> Thing:
     if split is not None and split.ndim:
         ends = list(accumulate(n.integers(1, "sizes")))
     else:
-        size = 1 if split is None else split.item()
-        ends = [min(start + size, whole) for start in range(0, whole, max(size, 1))]
+        size = max(1 if split is None else split.item(), 1)
+        if is_known(whole) and whole > WRITTEN * size:
+            raise n.refuse(f"SplitToSequence of {x.type} makes {-(-whole // size)} parts; at most {WRITTEN} are supported, say larger ones with split")
+        ends = [min(start + size, whole) for start in range(0, whole, size)]
     starts = [0, *ends][:len(ends)]
     if not ends or not equal(ends[-1], whole) or any(a > b for a, b in zip(starts, ends)):
         raise n.refuse(f"SplitToSequence needs sizes that sum up to {whole}, got parts ending at {ends}")

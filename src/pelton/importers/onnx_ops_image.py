@@ -138,6 +138,9 @@ def grid_sample(n: Reading) -> Thing:
 @reads("AffineGrid")
 def affine_grid(n: Reading) -> Thing:
     """Σ theta · (x, y[, z], 1) over the points of a regular grid from −1 to 1."""
+    asked = n.input(1).type
+    if asked.rank != 1 or asked.known and asked.size not in (4, 5):
+        raise n.refuse(f"AffineGrid needs a size of 4 or 5 numbers (batch, channels, and two or three of space), got {asked}")
     theta, (batch, _, *space) = n.input(0), n.integers(1, "size")
     rank = len(space)
     if theta.type.rank != 3 or theta.type.shape[1:] != (rank, rank + 1) or not is_known(*space):

@@ -26,6 +26,8 @@ _WIDE = frozenset("f64 f32 i64 i32 i16 i8 u64 u32 u16 u8 bool".split())         
 _NARROW = frozenset(d.value for d in DType if (d.is_float or d.is_integer) and (d.bits < 8 or d.value.startswith("f8")))      # those of vec_narrow.h
 _NARROW_WORDS = re.compile(rf"(_|\b)({'|'.join(sorted(_NARROW))})(_|\b)")
 
+TABLED = 1 << 16               # numbers that tables in a kernel's source may have in all: more cost compilers seconds
+
 
 def computed(dtype: DType) -> str:
     """The element type that kernels compute in: narrow floats as f32, integers of 2 and 4 bits in a byte."""

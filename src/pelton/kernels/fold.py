@@ -5,12 +5,17 @@ import math
 
 from pelton.ir.types import BOOL, DType
 
-from .emit import computed, literal, memory, vector
+from .emit import computable, computed, literal, memory, vector
 
 
 def register(dtype: DType) -> DType:
     """The element type of values in registers: narrow floats are f32 there."""
     return DType(computed(dtype))
+
+
+def wide(dtype: DType) -> bool:
+    """Whether registers hold the type as memory does."""
+    return dtype is not BOOL and computable(dtype) and register(dtype) is dtype
 
 
 def held(dtype: DType, within: DType | None = None) -> str:

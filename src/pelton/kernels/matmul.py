@@ -2,22 +2,17 @@
 from __future__ import annotations
 
 from pelton.ir.graph import Value
-from pelton.ir.types import BOOL, F32, DType
+from pelton.ir.types import F32
 from pelton.plan.layout import broadcast
 from pelton.plan.region import Region
 
 from .emit import Grid, constants, kernel, tail
-from .fold import held, register
+from .fold import held, wide
 from .gemm import Product
 from .grid import constant, divide, fits_grid, tail_refusal
 from .template import Kernel, Layouts, Tactic, Target, Template, template
 
 MR = 4                                         # rows whose sums stay in registers, also where each of the two vectors of columns takes two
-
-
-def wide(dtype: DType) -> bool:
-    """Whether registers hold the type as memory does."""
-    return dtype is not BOOL and register(dtype) is dtype
 
 
 @template

@@ -10,7 +10,7 @@ from pelton.ir.types import BOOL, STRING, DType
 from pelton.ops.resize import axis_taps
 from pelton.plan.region import Region
 
-from .emit import Grid, Tail, computable, computed, constants, kernel, spelled, tail
+from .emit import TABLED, Grid, Tail, computable, computed, constants, kernel, spelled, tail
 from .fold import held
 from .grid import divide, fits_grid
 from .sweep import Sweep, extent, lying, shares, swept
@@ -112,6 +112,8 @@ class Move(Moving):
             x, y = node.inputs[0].type.shape, node.output.type.shape
             if not all(is_known(old, new) or (old == new and scale == 1) for old, new, scale in zip(x, y, node.attrs["scales"])):
                 return "the size of a resized axis varies"
+            if sum(new for old, new, scale in zip(x, y, node.attrs["scales"]) if is_known(old, new) and (old != new or scale != 1)) > TABLED:
+                return "the tables of where elements come from are too long for a kernel's source"
         return None
 
     def turned(self, region: Region) -> tuple[int, ...]:

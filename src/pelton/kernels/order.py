@@ -8,7 +8,7 @@ from pelton.plan.layout import dense
 from pelton.plan.region import Region
 
 from .emit import Grid, constants, kernel, memory, tail
-from .fold import joined, register
+from .fold import joined, wide
 from .grid import divide
 from .reduce import Reducing
 from .sweep import Sweep, extent, lying, shares, swept
@@ -99,7 +99,7 @@ class TopK(Sweep):
         node = region.anchor
         if len(region.body.nodes) > 1:
             return "two results have no common tail"
-        if node.inputs[0].type.dtype is BOOL or register(node.inputs[0].type.dtype) is not node.inputs[0].type.dtype:
+        if not wide(node.inputs[0].type.dtype):
             return f"{node.inputs[0].type.dtype.value} is not ordered by kernels"
         return None
 

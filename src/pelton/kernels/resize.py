@@ -10,7 +10,7 @@ from pelton.ops.resize import axis_taps
 from pelton.plan.layout import Order, channels_last
 from pelton.plan.region import Region
 
-from .emit import Grid, constants, grid_of, kernel, tail
+from .emit import TABLED, Grid, constants, grid_of, kernel, tail
 from .fold import held
 from .grid import divide
 from .sweep import Sweep, shares
@@ -44,6 +44,8 @@ class Resize(Sweep):
             return "not over one or two spatial axes"
         if not is_known(*x.shape[2:], *a["shape"][2:]):
             return "the picture's size varies, and with it what each pixel is made of"
+        if sum(a["shape"][2:]) > TABLED:
+            return "the tables of what pixels are made of are too long for a kernel's source"
         return None
 
     def order(self, region: Region, value: Value, layouts: Layouts) -> Order:
