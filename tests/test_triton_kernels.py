@@ -129,6 +129,12 @@ CASES: dict[str, list[Case]] = {
         picks("elements", ("y", "gather_elements", "x i", dict(axis=1)), "f32[3, 7]", [[1, 6], [0, -1], [5, 2]]),
         picks("tuples", ("y", "gather_nd", "x i"), "i64[5, 7, 3]", [[4, 2], [-1, 6], [0, 0], [3, -7]]),
     ],
+    "matmul": [
+        one("f64", ("y", "matmul", "a b"), ("z", "add", "y c"), a="f64[2, 19, 21]", b="f64[21, 37]", c="f64[37]"),
+        one("i32", ("y", "matmul", "a b"), a="i32[33, 45]", b="i32[45, 9]", orders={"a": (1, 0)}),
+        one("i64", ("y", "matmul", "a b"), a="i64[3, 2, 5, 7]", b="i64[2, 7, 4]"),
+        one("u8", ("y", "matmul", "a b"), a="u8[5, 70]", b="u8[70, 3]"),
+    ],
     "move": [
         one("pad-holes", ("y", "pad", "x v", dict(pads=(0, 1, 3, 0, 2, 4))), ("z", "relu", "y"), x="f16[2, 3, 37]", v="f16[]"),
         one("pad-less", ("y", "pad", "x v", dict(pads=(-1, 2, 1, -3))), x="f32[5, 21]", v="f32[]"),
@@ -160,6 +166,7 @@ CASES: dict[str, list[Case]] = {
         steps("lstm", "f32", 5, 2, 18, "h1 c1", direction="reverse", clip=0.5, input_forget=True),
         steps("lstm", "f16", 3, 1, 130, "y"),
         steps("lstm", "f64", 2, 2, 9),
+        steps("lstm", "f32", 2, 1, 500, "y"),
         steps("lstm", "f32", 1, 2, 21, **BOTH),
         *(steps("lstm", t, 1, 5, 37, "y c1") for t in HALF),
         *(steps("gru", t, 4, 3, 19, **BOTH) for t in HALF),
@@ -225,7 +232,7 @@ def test_template(name, case):
 
 
 @pytest.mark.parametrize("name, index", [("pointwise", 0), ("gemm", 1), ("gemm", 3), ("window", 3), ("rows", 0), ("rows", 7), ("conv", 1),
-                                         ("recurrent", 0), ("recurrent", 10), ("move", 0), ("move", 7)])
+                                         ("recurrent", 0), ("recurrent", 11), ("move", 0), ("move", 7), ("matmul", 0)])
 def test_sizes_that_a_run_decides(name, index):
     assert check_dynamic(GPU_TEMPLATES[name], CASES[name][index]).dims
 

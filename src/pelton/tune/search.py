@@ -70,9 +70,13 @@ def select(placed: Placed, target: Target, timing: Timing | None, *, strict: boo
     times: dict[str, dict[str, int]] = {d: timing.cache.get(d) if timing is not None else {} for d in found}
     best = {d: best_of(f, times[d]) for d, f in found.items()}
     chosen = _small_enough(best, found, tasks, digests, placed, target, times)
-    out = {}
+    out, counted = dict[int, Choice](), set[frozenset[Value]]()
     for i, d in digests.items():
         (template, tactic, packing), task = chosen[d], placed.tasks[i]
+        weights = frozenset(task.region.body.constants)
+        if weights in counted:                                             # steps of a recurrence read the same ones
+            packing = size.Packing(0, 0, 0.0)
+        counted.add(weights)
         out[i] = Choice(template, tactic, template.emit(task.region, task.layouts, tactic, target), packing, best[d][2])
     return out
 

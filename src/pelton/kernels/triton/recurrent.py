@@ -16,6 +16,7 @@ from .pointwise import power_of_two
 
 HELD = 192 << 10                               # bytes of weights that stay in the caches of one multiprocessor from step to step
 LAUNCHES = 1024                                # steps of one layer that may be launched one by one
+SUMS = 64 << 10                                # bytes of registers for what one program sums up, of 256
 MOST_UNITS = 2048                              # of which one program holds the sums of all gates
 ROLES = {"lstm_steps": (("GIVEN", "R", "OLD_H", "OLD_C", "PEEP"), ("Y", "LAST_H", "LAST_C")),
          "gru_steps": (("GIVEN", "R", "BIAS", "OLD_H"), ("Y", "LAST_H")), "rnn_steps": (("GIVEN", "R", "OLD_H"), ("Y", "LAST_H"))}
@@ -69,7 +70,7 @@ class Recurrent(Template):
         if self.whole(node):
             units = power_of_two(hidden, 16)
             for bk, warps in ((32, 8), (16, 8), (16, 16), (8, 16), (4, 16), (2, 16)):
-                if 4 * units * bk * max(4, dtype.size) <= 8192 * warps:    # a thread holds 64 registers of sums
+                if 4 * units * bk * max(4, dtype.size) <= SUMS:
                     yield Tactic(self.name, target.isa, (("BM", 1), ("BU", units), ("BK", bk), ("DOT", 0), ("PRECISION", 0), ("WARPS", warps)))
             return
         if batch > 2 and dtype is not F64:
