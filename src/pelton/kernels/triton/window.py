@@ -33,11 +33,22 @@ def channel_filters(w: np.ndarray, out: np.ndarray) -> None:
     out[:] = w.reshape(w.shape[0], -1).T
 
 
+class Pictures(Template):
+    """What reads and writes channels last, and takes sizes that a run decides."""
+
+    dynamic = True
+
+    def order(self, region: Region, value: Value, layouts: Layouts) -> Order:
+        return channels_last(value.type.rank)
+
+    def wanted(self, region: Region, value: Value, layouts: Layouts) -> Order:
+        return last_of(channels_last(region.anchor.output.type.rank), value.type.rank)
+
+
 @gpu_template
-class Window(Template):
+class Window(Pictures):
     name = "window"
     anchors = ("max_pool", "average_pool", "convolution")
-    dynamic = True
 
     def refuses_node(self, region: Region) -> str | None:
         node = region.anchor
@@ -53,12 +64,6 @@ class Window(Template):
         if node.op.name != "max_pool" and x.dtype not in (F64, F32, F16, BF16) or not computable(x.dtype):
             return f"{node.op.name} of {x.dtype.value}"
         return tail_refusal(region, node.output.type.shape, 1) or unreadable(region.tail)
-
-    def order(self, region: Region, value: Value, layouts: Layouts) -> Order:
-        return channels_last(value.type.rank)
-
-    def wanted(self, region: Region, value: Value, layouts: Layouts) -> Order:
-        return last_of(channels_last(region.anchor.output.type.rank), value.type.rank)
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
         node = region.anchor
@@ -96,22 +101,15 @@ class Window(Template):
 
 
 @gpu_template
-class LocalResponse(Template):
+class LocalResponse(Pictures):
     name = "lrn"
     anchors = ("lrn",)
-    dynamic = True
 
     def refuses_node(self, region: Region) -> str | None:
         node = region.anchor
         if node.output.type.dtype not in (F32, F16, BF16):
             return f"not in {node.output.type.dtype.value}"
         return tail_refusal(region, node.output.type.shape, 1) or unreadable(region.tail)
-
-    def order(self, region: Region, value: Value, layouts: Layouts) -> Order:
-        return channels_last(value.type.rank)
-
-    def wanted(self, region: Region, value: Value, layouts: Layouts) -> Order:
-        return last_of(channels_last(region.anchor.output.type.rank), value.type.rank)
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
         return True

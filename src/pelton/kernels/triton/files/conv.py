@@ -34,10 +34,8 @@ def KERNEL(a):
     tile = tl.program_id(0).to(INDEX)
     down, across = tl.cdiv(BATCH * OH * OW, BM), tl.cdiv(OUT, BN)
     group, tile = tile // (down * across), tile % (down * across)
-    first = tile // (TALL * across) * TALL
-    high = tl.minimum(down - first, TALL)
-    r = (first + tile % (TALL * across) % high) * BM + tl.arange(0, BM)
-    o = tile % (TALL * across) // high * BN + tl.arange(0, BN)[None, :]
+    i, j = grouped(tile, down, across, TALL)
+    r, o = i * BM + tl.arange(0, BM), j * BN + tl.arange(0, BN)[None, :]
     rows, cols = r < BATCH * OH * OW, o < OUT
     top, left = r // OW % OH * SH - PT, r % OW * SW - PL
     x = a[0] + (r // (OH * OW) * XN + top * XH + left * XW + group * C * XC)[:, None]

@@ -45,11 +45,8 @@ def KERNEL(a):
     tile = tl.program_id(0).to(INDEX)
     down, across = tl.cdiv(M, BM), tl.cdiv(N, BN)
     b, tile = tile // (down * across), tile % (down * across)
-    # TALL blocks of rows go side by side through the columns, so that what they read of B stays in the L2 cache
-    first = tile // (TALL * across) * TALL
-    high = tl.minimum(down - first, TALL)
-    r = (first + tile % (TALL * across) % high) * BM + tl.arange(0, BM)[:, None]
-    c = tile % (TALL * across) // high * BN + tl.arange(0, BN)[None, :]
+    i, j = grouped(tile, down, across, TALL)
+    r, c = i * BM + tl.arange(0, BM)[:, None], j * BN + tl.arange(0, BN)[None, :]
     rows, cols = r < M, c < N
     k = tl.arange(0, BK)
     x = a[0] + (a_at(b, r, 0, a) + k[None, :] * AK)

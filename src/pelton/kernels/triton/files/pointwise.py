@@ -24,8 +24,5 @@ def finish(b, r, c, rows, cols, a):
 
 @triton.jit
 def KERNEL(a):
-    tile = tl.program_id(0).to(INDEX)
-    across = tl.cdiv(COLS, CB)
-    r = tile // across * RB + tl.arange(0, RB)[:, None]
-    c = tile % across * CB + tl.arange(0, CB)[None, :]
+    r, c = block(tl.program_id(0).to(INDEX), COLS, RB, CB)
     finish(0, r, c, r < ROWS, c < COLS, a)

@@ -1,9 +1,24 @@
-"""Scalar functions that Triton has not, or means differently."""
+"""What kernels share: where a program's tile is, and scalar functions that Triton has not, or means differently."""
 import triton
 import triton.language as tl
 
 
 # <functions>
+@triton.jit
+def block(tile, columns, high: tl.constexpr, wide: tl.constexpr):
+    """The rows and columns of a tile, tiles of a row side by side."""
+    across = tl.cdiv(columns, wide)
+    return tile // across * high + tl.arange(0, high)[:, None], tile % across * wide + tl.arange(0, wide)[None, :]
+
+
+@triton.jit
+def grouped(tile, down, across, tall: tl.constexpr):
+    """Which of the tiles down and across a tile is: `tall` of them go side by side through the columns, so that what they read there stays in the L2 cache."""
+    first = tile // (tall * across) * tall
+    high = tl.minimum(down - first, tall)
+    return first + tile % (tall * across) % high, tile % (tall * across) // high
+
+
 @triton.jit
 def minimum(x, y):
     return tl.minimum(x, y, propagate_nan=tl.PropagateNan.ALL)

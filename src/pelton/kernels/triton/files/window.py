@@ -33,10 +33,7 @@ def finish(x0, b, r, c, rows, cols, a):
 
 @triton.jit
 def KERNEL(a):
-    tile = tl.program_id(0).to(INDEX)
-    across = tl.cdiv(CHANNELS, BN)
-    r = tile // across * BM + tl.arange(0, BM)[:, None]
-    c = tile % across * BN + tl.arange(0, BN)[None, :]
+    r, c = block(tl.program_id(0).to(INDEX), CHANNELS, BM, BN)
     rows, cols = r < BATCH * OH * OW, c < CHANNELS
     top, left = r // OW % OH * SH - PT, r % OW * SW - PL
     x = a[0] + (r // (OH * OW) * XN + top * XH + left * XW + c // EACH * XC)
