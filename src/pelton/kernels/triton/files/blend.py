@@ -40,10 +40,7 @@ def finish(x0, b, r, c, rows, cols, a):
 
 @triton.jit
 def KERNEL(a):
-    tile = tl.program_id(0).to(INDEX)
-    across = tl.cdiv(COLS, CB)
-    r = tile // across * RB + tl.arange(0, RB)[:, None]
-    c = tile % across * CB + tl.arange(0, CB)[None, :]
+    r, c = block(tl.program_id(0).to(INDEX), COLS, RB, CB)
     rows, cols = r < ROWS, c < COLS
     inside, everywhere = rows & cols, tl.zeros((RB, CB), INDEX)
     x = a[0] + (everywhere + x_at(0, r, c, a))

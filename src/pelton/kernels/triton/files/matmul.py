@@ -43,8 +43,7 @@ def KERNEL(a):
     tile = tl.program_id(0).to(INDEX)
     down, across = tl.cdiv(M, BM), tl.cdiv(N, BN)
     b, tile = tile // (down * across), tile % (down * across)
-    r = tile // across * BM + tl.arange(0, BM)[:, None]
-    c = tile % across * BN + tl.arange(0, BN)[None, :]
+    r, c = block(tile, N, BM, BN)
     rows, cols = r < M, c < N
     k = tl.arange(0, BK)
     x = a[0] + (a_at(b, r, 0, a) + k[None, :] * AK)

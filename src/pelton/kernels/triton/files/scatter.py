@@ -74,10 +74,7 @@ def place(i, size):
 
 @triton.jit
 def KERNEL(a):
-    tile = tl.program_id(0).to(INDEX)
-    across = tl.cdiv(COLS, CB)
-    r = tile // across * RB + tl.arange(0, RB)[:, None]
-    c = tile % across * CB + tl.arange(0, CB)[None, :]
+    r, c = block(tl.program_id(0).to(INDEX), COLS, RB, CB)
     rows, cols = r < ROWS, c < COLS
     inside, everywhere = rows & cols & known(r, c, a), tl.zeros((RB, CB), INDEX)
     i, u = a[1] + i_at(0, r, c, a), a[2] + (everywhere + u_at(0, r, c, a))
