@@ -8,6 +8,7 @@ pytest.importorskip("triton", reason="Triton is not installed (make test-gpu)")
 
 from draw import examples, operands  # noqa: E402
 from kernel_harness import named, program  # noqa: E402
+from test_kernels_image import regions  # noqa: E402
 from triton_harness import Case, check, check_dynamic, nhwc  # noqa: E402
 
 from pelton.ir import dims  # noqa: E402
@@ -88,7 +89,7 @@ CASES: dict[str, list[Case]] = {
         one("cast-int", ("y", "cast", "a", dict(to=DType.I32)), a="f32[41]"),
         one("turned", ("y", "add", "a b"), a="f32[3, 33, 17]", b="f32[3, 33, 17]", orders={"a": (0, 2, 1)}),
         *(one(f"copy-{t}", ("y", "copy", "a"), a=f"{t}[2, 33, 5, 7]", orders={"a": o})
-          for t, o in (("f16", (0, 2, 3, 1)), ("f32", (0, 1, 2, 3)), ("i64", (3, 1, 0, 2)))),
+          for t, o in (("f16", (0, 2, 3, 1)), ("f32", (0, 1, 2, 3)), ("i64", (3, 1, 0, 2)), ("f8e4m3fn", (0, 2, 3, 1)), ("i4", (3, 1, 0, 2)))),
         one("f64", ("y", "exp", "a"), a="f64[3, 9]"),
         one("library", ("y", "atan", "a"), ("z", "pow", "b y"), ("o", "round", "z"), a="f32[31]", b="f32[31]"),
         one("odd", ("y", "mod", "a b"), ("z", "sign", "y"), a="i32[31]", b="i32[31]"),
@@ -126,6 +127,7 @@ CASES: dict[str, list[Case]] = {
         picks("embedding", ("y", "gather", "x i", dict(axis=0)), "f16[19, 70]", [[0, 18, -1], [-19, 3, 7]], tail=RELU),
         picks("middle", ("y", "gather", "x i", dict(axis=1)), "f32[2, 7, 3]", [6, -7, 2, 2]),
         picks("bool", ("y", "gather", "x i", dict(axis=0)), "bool[9, 5]", [3, 1]),
+        picks("complex", ("y", "gather", "x i", dict(axis=1)), "c64[3, 5]", [3, 1, -1]),
         picks("elements", ("y", "gather_elements", "x i", dict(axis=1)), "f32[3, 7]", [[1, 6], [0, -1], [5, 2]]),
         picks("tuples", ("y", "gather_nd", "x i"), "i64[5, 7, 3]", [[4, 2], [-1, 6], [0, 0], [3, -7]]),
     ],
@@ -160,6 +162,13 @@ CASES: dict[str, list[Case]] = {
         scatters("scatter_elements", "f32", (5, 7), [[0, -1, 2], [1, 1, 1]], (2, 3), "add", axis=0),
         scatters("scatter_elements", "f16", (3, 9), [[0, -1, 2], [8, 1, 4]], (2, 3), "none", axis=1),
         scatters("scatter_elements", "i32", (3, 2, 5), [[[4, 4, 0]]], (1, 1, 3), "mul", axis=2),
+    ],
+    "roi": [
+        regions("roi_align", "f32[2, 21, 9, 11]", 7, height=2, width=3, samples=2, tail=[("s", "relu", "y")]),
+        regions("roi_align", "f32[1, 35, 9, 11]", 5, height=3, width=2, samples=0, half_pixel=False),
+        regions("roi_align", "f32[2, 3, 9, 11]", 7, "i32", height=1, width=2, samples=0, mode="max"),
+        regions("roi_align", "f16[2, 9, 9, 11]", 4, height=2, width=2, samples=3, mode="max", half_pixel=False),
+        regions("max_roi_pool", "f32[2, 21, 9, 11]", 7, height=2, width=3), regions("max_roi_pool", "bf16[2, 3, 9, 11]", 7, height=7, width=7),
     ],
     "recurrent": [
         *(steps("lstm", t, 4, 3, 19, **BOTH) for t in HALF),

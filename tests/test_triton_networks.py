@@ -67,6 +67,25 @@ def recurrent(seed: int = 0, time: int = 3, batch: int = 2, width: int = 9, hidd
     return model(nodes, {"x": f"f32[{time}, {batch}, {width}]"}, ["y3", "h"], constants, opset=20)
 
 
+def moving() -> onnx.ModelProto:
+    """What brings elements from other places: a mirrored edge, an interpolated enlargement, a join, points of a grid, regions, a cache that is written to."""
+    rng = np.random.default_rng(2)
+
+    def node(op: str, inputs: list[str], output: str, **attrs: Any) -> onnx.NodeProto:
+        return onnx.helper.make_node(op, inputs, [output], **attrs)
+    nodes = [node("Pad", ["x", "pads"], "p", mode="reflect"), node("Conv", ["p", "w0"], "c0", strides=[2, 2]), node("Relu", ["c0"], "r0"),
+             node("Resize", ["r0", "", "twice"], "u", mode="linear"), node("Concat", ["u", "x"], "j", axis=1), node("Conv", ["j", "w1"], "c1"),
+             node("GridSample", ["c1", "grid"], "g", padding_mode="border"), node("RoiAlign", ["c1", "boxes", "which"], "b", output_height=2, output_width=3),
+             node("ScatterND", ["cache", "rows", "new"], "s0"), node("Reshape", ["b", "flat"], "b1"), node("MatMul", ["b1", "s0"], "y"),
+             node("Sigmoid", ["g"], "z")]
+    constants = {"pads": np.array([0, 0, 1, 1, 0, 0, 1, 1]), "w0": rng.standard_normal((6, 3, 3, 3)).astype(np.float32) / 5,
+                 "twice": np.array([1, 1, 2, 2], np.float32), "w1": rng.standard_normal((5, 9, 1, 1)).astype(np.float32) / 3,
+                 "grid": rng.uniform(-1.2, 1.2, (1, 4, 3, 2)).astype(np.float32), "boxes": np.array([[0, 0, 5, 5], [1, 2, 7.5, 6]], np.float32),
+                 "which": np.zeros(2, np.int64), "cache": rng.standard_normal((30, 4)).astype(np.float32), "rows": np.array([[3], [29], [-5]]),
+                 "flat": np.array([2, 30])}
+    return model(nodes, {"x": "f32[1, 3, 8, 8]", "new": "f32[3, 4]"}, ["y", "z"], constants, opset=20)
+
+
 def partly_hosted() -> onnx.ModelProto:
     """A convolution, an antialiased resize and determinants, which no kernel of a GPU takes, and what is computed between and behind them."""
     rng = np.random.default_rng(4)
@@ -78,7 +97,8 @@ def partly_hosted() -> onnx.ModelProto:
     return model(nodes, {"x": "f32[1, 2, 9, 9]"}, ["y", "z"], constants, opset=19)
 
 
-NETWORKS = {"a CNN": small_cnn, "inverted residuals": lambda: inverted_residuals(size=12), "a transformer's block": block, "recurrent layers": recurrent}
+NETWORKS = {"a CNN": small_cnn, "inverted residuals": lambda: inverted_residuals(size=12), "a transformer's block": block, "recurrent layers": recurrent,
+            "elements moved": moving}
 HOSTED = {"steps of the CPU": partly_hosted}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 import math
 
 from pelton.ir.dims import Size, maximum
-from pelton.ir.types import BOOL, F64
+from pelton.ir.types import F64
 from pelton.kernels import blend, moves, scatter
 from pelton.kernels.emit import Grid
 from pelton.kernels.grid import divide
@@ -12,10 +12,13 @@ from pelton.kernels.template import Kernel, Layouts, Tactic, Target, gpu_templat
 from pelton.plan.layout import Strides
 from pelton.plan.region import Region
 
-from .emit import TYPES, in_registers, kernel, place, spelled, tail
+from .emit import TYPES, in_registers, kernel, memory, place, spelled, tail
 from .picks import ByElement, extents, held
 from .rows import JOINED
 from .window import joining
+
+
+NAMES = {short: f"tl.{'uint8' if long == 'int1' else long}" for long, short in TYPES.values()}       # of elements in memory
 
 
 def index(grid: Grid, axis: int) -> str:
@@ -42,7 +45,7 @@ class Move(ByElement, moves.Move):
         rows, cols = extents(grid)
         filled = node.op.name == "pad" and node.attrs["mode"] == "constant"
         operands = (x, node.inputs[1]) if filled else (x,)
-        same = f"x.to(tl.{'uint8' if to is BOOL else TYPES[to.value][0]}, bitcast=True)" if node.op.name == "bit_cast" else "x"
+        same = f"x.to({NAMES[memory(to)]}, bitcast=True)" if node.op.name == "bit_cast" else "x"
         block = f"FILLED = tl.constexpr({filled})\n\n\n" + self._source(region, layouts[x], grid) + function("held", "x", f"return {in_registers(same, to)}")
         end = tail(region, layouts, grid, (node.output,), first=len(operands))
         return kernel("move.py", region, tactic, dict(ROWS=rows, COLS=cols), block + end.text, (*operands, *end.operands),
@@ -74,6 +77,9 @@ class Move(ByElement, moves.Move):
 
 @gpu_template
 class Blend(ByElement, blend.Blend):
+    def moves(self, region: Region) -> bool:
+        return False
+
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node, grid = region.anchor, self.grid(region, layouts)
         x, indices, weights = node.inputs
@@ -93,6 +99,9 @@ class Scatter(ByElement, scatter.Scatter):
     """Every element of the output looks at all updates in their order: what meets twice is joined in the same order in every run."""
 
     alone = False
+
+    def moves(self, region: Region) -> bool:
+        return region.anchor.attrs["reduction"] == "none"
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node, grid = region.anchor, self.grid(region, layouts)

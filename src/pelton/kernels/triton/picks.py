@@ -14,7 +14,7 @@ from pelton.kernels.sweep import extent, lying
 from pelton.kernels.template import Kernel, Layouts, Tactic, Target, Template, gpu_template
 from pelton.plan.region import Region
 
-from .emit import computable, in_registers, kernel, place, spelled, tail, unreadable
+from .emit import computable, in_registers, movable, kernel, place, spelled, tail, unreadable
 from .pointwise import power_of_two
 
 
@@ -24,10 +24,15 @@ class ByElement(Template):
     def refuses(self, region: Region) -> str | None:
         if reason := super().refuses(region):
             return reason
+        holds = movable if self.moves(region) and not region.tail else computable
         for v in (*region.anchor.inputs, *region.anchor.outputs):
-            if not computable(v.type.dtype):
+            if not holds(v.type.dtype):
                 return f"{v.type.dtype.value} is not held by kernels"
         return tail_refusal(region, region.anchor.output.type.shape) or unreadable(region.tail)
+
+    def moves(self, region: Region) -> bool:
+        """Whether nothing is computed with the elements."""
+        return True
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
         return True
