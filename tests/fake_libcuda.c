@@ -36,7 +36,7 @@ static int depth;
 
 static R device_count(int *n) { *n = fails("count") ? 0 : 2; return 0; }
 static R device_get(int *d, int i) { *d = i; return 0; }
-static R device_attribute(int *v, int a, int d) { *v = a == 75 ? 9 : a == 76 ? 0 : a == 16 ? 132 : a == 97 ? 232448 : 0; return 0; }
+static R device_attribute(int *v, int a, int d) { *v = a == 75 ? 9 : a == 76 ? 0 : a == 16 ? 132 : a == 97 ? 232448 : a == 38 ? 50 << 20 : a == 81 ? 233472 : 0; return 0; }
 static R device_name(char *s, int n, int d) { snprintf(s, n, "Fake %d", d); return 0; }
 static R device_memory(size_t *n, int d) { *n = 1 << 30; return 0; }
 static R retain(void **c, int d) { *c = (void *)(intptr_t)(0x100 + d); return fails("cuDevicePrimaryCtxRetain"); }
@@ -71,7 +71,6 @@ static void write_launch(const char *what, const Node *n) {
     fprintf(out(), "\n");
 }
 static void run(const Node *n, const char *what) {
-    if (!n->kernel) return;
     write_launch(what, n);
     n->kernel->run(n->grid, (int64_t *)n->words);
 }
@@ -97,12 +96,11 @@ static void fill(Node *n, const NodeParams *p) {
     for (int i = 0; i < n->kernel->parameters; i++) n->words[i] = *(int64_t *)p->params[i];
 }
 static R add_kernel(Node **n, Graph *g, Node *const *after, size_t count, const NodeParams *p) { *n = node_in(g, after, count); fill(*n, p); return 0; }
-static R add_empty(Node **n, Graph *g, Node *const *after, size_t count) { *n = node_in(g, after, count); return 0; }
 static R node_attribute(Node *n, int id, const int *value) { if (id == 4) n->cluster = value[0]; return 0; }
 static R instantiate(Graph **e, Graph *g, uint64_t flags) {
     BEGIN("cuGraphInstantiate");
     for (Node *n = g->first; n; n = n->next) {
-        fprintf(out(), "node %d %s after", n->number, n->kernel ? n->kernel->name : "nothing");
+        fprintf(out(), "node %d %s after", n->number, n->kernel->name);
         for (int i = 0; i < n->count; i++) fprintf(out(), " %d", n->after[i]);
         fprintf(out(), "\n");
     }
@@ -127,7 +125,7 @@ static const struct { const char *name; void *function; } table[] = {
     {"cuFuncGetParamInfo", parameter}, {"cuStreamCreate", stream_create}, {"cuStreamDestroy", fine}, {"cuEventCreate", event_create},
     {"cuEventDestroy", fine}, {"cuEventRecord", fine}, {"cuStreamWaitEvent", fine}, {"cuEventSynchronize", fine}, {"cuEventElapsedTime", elapsed},
     {"cuStreamSynchronize", synchronize}, {"cuLaunchKernelEx", launch}, {"cuGraphCreate", graph_create}, {"cuGraphDestroy", fine},
-    {"cuGraphAddKernelNode", add_kernel}, {"cuGraphAddEmptyNode", add_empty}, {"cuGraphKernelNodeSetAttribute", node_attribute},
+    {"cuGraphAddKernelNode", add_kernel}, {"cuGraphKernelNodeSetAttribute", node_attribute},
     {"cuGraphInstantiateWithFlags", instantiate}, {"cuGraphUpload", fine}, {"cuGraphExecKernelNodeSetParams", change}, {"cuGraphLaunch", replay},
     {"cuGraphExecDestroy", fine}, {"cuGetErrorName", error_name}, {"cuGetErrorString", error_text}};
 

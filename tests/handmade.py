@@ -128,6 +128,6 @@ def zig_cc(sources: list[str], flags: list[str]) -> Path:
     if not out.exists():
         cache = str(_kept() / "zig")
         env = {**os.environ, "ZIG_GLOBAL_CACHE_DIR": cache, "ZIG_LOCAL_CACHE_DIR": cache}
-        subprocess.run([sys.executable, "-m", "ziglang", "cc", *sources, *flags, "-o", f"{out}.part"], env=env, check=True)
-        os.replace(f"{out}.part", out)
+        subprocess.run([sys.executable, "-m", "ziglang", "cc", *sources, *flags, "-o", f"{out}.{os.getpid()}"], env=env, check=True)
+        os.replace(f"{out}.{os.getpid()}", out)
     return out

@@ -1,11 +1,11 @@
 """Chains of regions: found, made one kernel where the clock or their size says so, and left apart where another reads what lies between."""
-import importlib
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import pelton
+from pelton import targets
 from models import inverted_residuals, small_cnn
 from pelton.importers import onnx as importer
 from pelton.ir.evaluate import evaluate
@@ -17,7 +17,6 @@ from pelton.plan.region import Region
 from pelton.tune import candidates, chains
 from pelton.tune.cache import TimingCache
 
-builder = importlib.import_module("pelton.build")        # the package offers the function `build` under the same name
 SMALL = Target(l2=64 << 10, threads=2)                   # caches in which the pictures of these tests do not fit
 
 
@@ -100,7 +99,7 @@ def test_without_a_kernel_for_these_sizes_there_is_no_chain(graphs):
 
 @pytest.mark.parametrize("level, strict, more", [(0, False, {}), (1, True, {}), (0, False, dict(outputs=["sum.wide", "y"]))])
 def test_a_network_of_chains_gives_what_it_means(monkeypatch, tmp_path, level, strict, more):
-    monkeypatch.setattr(builder, "describe_target", lambda options, real=builder.describe_target: (replace(real(options)[0], l2=SMALL.l2), real(options)[1]))
+    monkeypatch.setattr(targets, "_describe_cpu", lambda options, real=targets._describe_cpu: (replace(real(options)[0], l2=SMALL.l2), real(options)[1]))
     model = inverted_residuals()
     engine = pelton.build(model, level=level, strict=strict, threads=2, cache_dir=tmp_path, check=True, **more)
     x = {"x": np.random.default_rng(0).standard_normal((1, 3, 28, 28)).astype(np.float32)}

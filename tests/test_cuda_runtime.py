@@ -129,13 +129,22 @@ def test_memory_is_given_back():
     assert device.free == device.memory
 
 
-def test_steps_wait_for_all_of_the_wave_before():
+def test_steps_wait_for_what_they_read_alone():
     device = made(branches()).context().engine.device
     nodes = {n.facts["node"]: n.facts for n in device.happened("node")}
-    names = dict(zip(nodes, ["a", "b", "", "c", "d", "e"]))          # where two waves of several meet, a node that does nothing
+    names = dict(zip(nodes, "abcde"))
     after = {names[k]: {names[a] for a in n["after"]} for k, n in nodes.items()}
-    assert after == {"a": set(), "b": set(), "": {"a", "b"}, "c": {""}, "d": {""}, "e": {"c", "d"}}
-    assert [n["symbol"] for n in nodes.values()] == ["scale", "scale", None, "add", "add", "add"]
+    assert after == {"a": set(), "b": set(), "c": {"a", "b"}, "d": {"a"}, "e": {"c", "d"}}
+    assert [n["symbol"] for n in nodes.values()] == ["scale", "scale", "add", "add", "add"]
+
+
+def test_steps_wait_for_memory_that_they_take_over():
+    plain = branches()
+    buffers = [replace(b, offset=4032) if i == 4 else b for i, b in enumerate(plain.buffers)]       # d writes where b did, which c reads
+    later = [replace(s, wave=2 if s.name == "d" else 3 if s.name == "e" else s.wave) for s in plain.steps]
+    device = made(replace(plain, buffers=tuple(buffers), steps=tuple(later))).context().engine.device
+    nodes = {n.facts["node"]: i for i, n in enumerate(device.happened("node"))}
+    assert [sorted(nodes[a] for a in n.facts["after"]) for n in device.happened("node")] == [[], [], [0, 1], [2], [3]]
 
 
 def test_a_run_is_one_graph_and_waits_once(x):
@@ -237,11 +246,14 @@ def test_capsules_are_taken_back_by_whoever_consumed_them(x):
     assert address not in device_arrays._given
 
 
-def test_large_inputs_go_in_pieces(monkeypatch, x):
+def test_large_arrays_go_in_pieces(monkeypatch, x):
     monkeypatch.setattr(cuda_context, "PIECE", 1024)
     net = made()
     assert equal(net.run({"x": x}), expected(x))
     assert [h.facts["nbytes"] for h in net.device.happened("upload")[1:]] == [1024, 1024, 1024, 928]
+    last = net.device.happenings[next(i for i, h in enumerate(net.device.happenings) if h.what == "download"):]
+    assert [h.what for h in last] == ["download", "record"] * 8 + ["finish"] * 8                   # two outputs; each piece is waited for by itself
+    assert [h.facts["event"] for h in last if h.what == "record"] == [h.facts["event"] for h in last if h.what == "finish"]
 
 
 class OnOther:
@@ -354,13 +366,18 @@ def test_steps_of_the_cpu_come_between(x):
     assert [s.name for s, _ in net.context().profile({"x": x})] == ["twice", "minus", "thrice"]
 
 
-def test_watched_and_profiled(x):
+def test_watched_and_profiled(x, monkeypatch):
     net = made()
     seen_ = []
     context = net.context()
     results = context.watch({"x": x}, lambda done, ready: seen_.append((done, ready.memory(3).view(F32).copy())))
     assert equal(results, expected(x)) and [d for d, _ in seen_] == [0, 1, 2, 3] and np.array_equal(seen_[1][1], 2 * x)
-    assert [(s.name, t) for s, t in context.profile({"x": x})] == [("double", 1), ("add", 1), ("triple", 1)]
+    net.device.happenings.clear()
+    net.device.lasts = lambda launch: {"scale": 20.0, "add": 7.0}[launch.function.cubin.symbol]
+    monkeypatch.setattr(cuda_context, "IDLE", 1 << 10)
+    assert [(s.name, t) for s, t in context.profile({"x": x})] == [("double", 20), ("add", 7), ("triple", 20)]
+    what = [h.what for h in net.device.happenings if h.what in ("copy", "record", "launch", "synchronize")]
+    assert what[-11:] == ["copy"] * 3 + ["record"] + ["launch", "record"] * 3 + ["synchronize"]     # busy until all of them are on the stream
     context.warmup()
 
 
@@ -408,6 +425,11 @@ def test_without_a_gpu_engines_can_be_looked_at_and_saved(tmp_path, capsys):
     assert type(again) is CudaEngine and again.tobytes() == path.read_bytes() and repr(again).startswith("<pelton.Engine 'handmade'")
     assert cli.main(["inspect", str(path)]) in (0, None)
     assert "sm_90" in capsys.readouterr().out
+
+
+def test_threads_are_not_for_gpus():
+    with pytest.raises(InputError, match="runs on a GPU, where no number of threads can be chosen, given 2"):
+        made().context(threads=2)
 
 
 def test_who_runs_on_the_cpu_imports_nothing_of_it(tmp_path):

@@ -17,6 +17,7 @@ from handmade import chain, engine, python
 
 from pelton.engine import file
 from pelton.engine.check import check
+from pelton.engine.constants import Unmade
 from pelton.engine.engine import Buffer, Port, Slice, Step, Tensor
 from pelton.errors import EngineError
 
@@ -115,7 +116,7 @@ def test_truncated_and_longer_files_are_refused():
 
 def test_what_is_refused_says_why(tmp_path):
     data = file.to_bytes(chain())
-    assert "format version 4" in (why := refused(data[:8] + b"\4" + data[9:])) and "newer Pelton" in why
+    assert "format version 5" in (why := refused(data[:8] + b"\5" + data[9:])) and "newer Pelton" in why
     assert "format version 1" in (why := refused(data[:8] + b"\1" + data[9:])) and "build it again" in why
     assert "altered in its first bytes" in refused(data[:12] + b"\1" + data[13:])
     assert "not a Pelton engine" in refused(b"")
@@ -143,6 +144,9 @@ BAD_PLANS = {
     "reaches byte": lambda e: [Step("h", "", host="h", wave=3, inputs=(Tensor(Slice(0, 0), "f32", (2, 500), (501, 1)),))],
     "a stride of": lambda e: [Step("h", "", host="h", wave=3, inputs=(Tensor(Slice(0, 0), "f32", (2, 2), (-1, 1)),))],
     "writes to a constant": lambda e: [Step("h", "", host="h", wave=3, outputs=(Tensor(Slice(4, 0), "f32", (2,), (1,)),))],
+    "no kernel that could stand": lambda e: [dataclasses.replace(e.steps[2], wave=3, spares=(s,)) for s in (
+        dataclasses.replace(e.steps[2], wave=2), Step("h", "", host="h", wave=3), dataclasses.replace(e.steps[2], wave=3, spares=(e.steps[2],)))],
+    "spare 0 of step 3": lambda e: [dataclasses.replace(e.steps[2], wave=3, spares=(dataclasses.replace(e.steps[2], wave=3, args=(Slice(99, 0),)),))],
     "unknown type": lambda e: [Step("h", "", host="h", wave=3, inputs=(Tensor(Slice(0, 0), "f31", (2, 2), (2, 1)),))],
     "have a name in common": lambda e: [Port("y", "f32", ())],
     "2 names": lambda e: [Port("w", "f32", (3,), ("a", "b"))],
@@ -293,24 +297,68 @@ def test_other_failures_of_writing(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == ["dir"]
 
 
-def test_a_limit_on_file_sizes(tmp_path):
+@pytest.mark.parametrize("constants", ["e.constants", "Unmade(len(e.constants), iter)"])
+def test_a_limit_on_file_sizes(tmp_path, constants):
     """The real thing, not a stand-in: the system refuses to write more than 10 kB."""
     code = """
-        import resource, sys
+        import dataclasses, resource, sys
+        import numpy as np
         from handmade import chain
         from pelton.engine import file
+        from pelton.engine.constants import Unmade
         from pelton.errors import EngineError
         chain(16), file.write
         e = chain(50000)
+        e = dataclasses.replace(e, constants=CONSTANTS)
         resource.setrlimit(resource.RLIMIT_FSIZE, (10000, 10000))
         try:
             file.write(e, sys.argv[1])
         except EngineError as error:
             print(error)
     """
-    r = python(code, tmp_path / "e.pelton")
+    r = python(code.replace("CONSTANTS", constants), tmp_path / "e.pelton")
     assert "File too large" in r.stdout and os.listdir(tmp_path) == [], r.stderr
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
+
+
+def unmade(e, raises: type[BaseException] | None = None):
+    """The engine with its constants still to be made, in pieces of 640 bytes."""
+    data = np.frombuffer(e.constants, np.uint8)
+
+    def fill(out):
+        for at in range(0, len(data), 640):
+            if at and raises is not None:
+                raise raises("no more")
+            out[at:at + 640] = data[at:at + 640]
+            yield min(at + 640, len(data))
+    return dataclasses.replace(e, constants=Unmade(len(data), fill))
+
+
+def test_constants_are_made_in_the_file_or_in_memory(tmp_path):
+    """Whatever comes first; the bytes are the same."""
+    e = chain(5000, constant=np.random.default_rng(0).standard_normal(5000).astype(np.float32))
+    written, read, first = unmade(e), unmade(e), tmp_path / "first.pelton"
+    for _ in range(2):
+        file.write(written, first)
+        assert first.read_bytes() == file.to_bytes(e)
+        first.unlink()                                   # what was made there is still there for the engine
+    assert bytes(written.constants.read()) == bytes(e.constants) == bytes(read.constants.read())
+    assert read.constants.read().ctypes.data % 64 == 0 and not written.constants.read().flags.writeable
+    file.write(read, first)
+    assert first.read_bytes() == file.to_bytes(e) == file.to_bytes(read) == file.to_bytes(written)
+    assert file.read(first, verify=True).name == e.name and len(unmade(e).constants) == e.constants.nbytes
+    empty = dataclasses.replace(with_host_step(), buffers=with_host_step().buffers[:2], constants=b"")
+    file.write(dataclasses.replace(empty, constants=Unmade(0, lambda out: iter(()))), first)
+    assert first.read_bytes() == file.to_bytes(empty)
+
+
+def test_what_cannot_be_made_leaves_the_old_file(tmp_path):
+    path = tmp_path / "e.pelton"
+    file.write(chain(16), path)
+    old, e = path.read_bytes(), unmade(chain(5000, constant=np.ones(5000, np.float32)), MemoryError)
+    with pytest.raises(MemoryError):
+        file.write(e, path)
+    assert path.read_bytes() == old and os.listdir(tmp_path) == ["e.pelton"] and not e.constants.there
 
 
 def test_a_link_is_written_through(tmp_path):
@@ -320,12 +368,13 @@ def test_a_link_is_written_through(tmp_path):
     assert (tmp_path / "link.pelton").is_symlink() and file.read(tmp_path / "real.pelton").name == "handmade"
 
 
-def test_a_pipe_is_written_to_and_stays_one(tmp_path):
+@pytest.mark.parametrize("made", [lambda e: e, unmade])
+def test_a_pipe_is_written_to_and_stays_one(tmp_path, made):
     """As /dev/null is, and /dev/stdout."""
     os.mkfifo(tmp_path / "pipe")
     read = []
     reader = threading.Thread(target=lambda: read.append((tmp_path / "pipe").read_bytes()))
     reader.start()
-    file.write(chain(5000), tmp_path / "pipe")
+    file.write(made(chain(5000)), tmp_path / "pipe")
     reader.join()
     assert read == [file.to_bytes(chain(5000))] and (tmp_path / "pipe").is_fifo() and os.listdir(tmp_path) == ["pipe"]

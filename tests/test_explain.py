@@ -9,7 +9,7 @@ from onnx_models import model
 
 import pelton
 from pelton.build import built
-from pelton.check import Exact, difference, sized, watch
+from pelton.check import Written, difference, sized, watch
 from pelton.explain import errors
 from pelton.ir.types import DType
 from pelton.options import Options
@@ -114,10 +114,10 @@ def test_exact_values_are_dropped_when_nothing_reads_them(cache):
     made = built(small_cnn(), Options(level=0, cache_dir=cache))
     inputs = drawn(made.engine.inputs)
     placed, chosen = sized(made.engine, made.placed, made.chosen, inputs)
-    exact, held = Exact(placed, inputs), []
-    watch(made.engine, chosen, inputs, lambda seen: held.append((seen.off(exact.written(seen.task)), len(exact.known) - len(placed.constants))))
+    exact, held = Written(placed, inputs), []
+    watch(made.engine, chosen, inputs, lambda seen: held.append((seen.off(exact.by(seen.task)), len(exact.exact.known) - len(placed.constants))))
     assert max(off for off, _ in held) < 1e-5
-    assert max(n for _, n in held) <= 5 and held[-1][1] - 1 <= 1 and placed.graph.outputs[0] in exact.known
+    assert max(n for _, n in held) <= 5 and held[-1][1] - 1 <= 1 and placed.graph.outputs[0] in exact.exact.known
 
 
 @pytest.mark.parametrize("dtype, got, want, off", [

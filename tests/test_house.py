@@ -33,7 +33,7 @@ MAY_IMPORT = {
                 "importers", "build", "ops", "ir"},   # these four: inside functions, for models that it meets first
     "options": {"pictures"},
     "pictures": set(), "progress": set(),
-    "check": {"*"}, "build": {"*"}, "explain": {"*"}, "coverage": {"*"}, "operators": {"*"}, "cli": {"*"},
+    "check": {"*"}, "build": {"*"}, "targets": {"*"}, "compare": {"*"}, "explain": {"*"}, "coverage": {"*"}, "operators": {"*"}, "cli": {"*"},
     "fitted": {"build", "importers", "options", "runtime"},
     "onnx_backend": {"fitted", "options"}, "__main__": {"cli"},
     "__init__": {"build", "options", "runtime", "session"},

@@ -82,7 +82,7 @@ def test_packed_weights_count_as_they_are_stored(tmp_path):
     conv = helper.make_node("Conv", ["x", "w"], ["y"], pads=[1] * 4)
     engine = pelton.build(model([conv], {"x": (1, 64, 24, 24)}, {"y": (1, 64, 24, 24)}, {"w": w}), level=1, cache_dir=tmp_path)
     found = engine.steps[-1] if len(engine.steps) == 1 else next(s for s in engine.steps if s.info["flops"])
-    stored = memoryview(engine.plain.constants).nbytes
+    stored = len(engine.constants)
     assert found.info["flops"] == 2 * 64 * 64 * 9 * 576
     assert stored <= found.info["bytes"] - 2 * 64 * 576 * 4 + 64 < stored + 64 * 4 + 128
 
@@ -142,6 +142,6 @@ def test_the_table_of_benchmarks(run, tmp_path, monkeypatch):
     said = run.table(rows, a, 2)
     assert "2 threads, FP32, level 0" in said
     assert f"| model | Pelton ms | {' ms | '.join(others)} ms | best other / Pelton | off | build s |" in said
-    assert "| one | 10.00 | 12.00 | 20.00 | 5.00 (off 2e-01) | – | 1.20 | 1.0e-06 | 0 |" in said
+    assert "| one | 10.00 | 12.00 | 20.00 | 5.00 (off 2e-01) | – | 1.20 | 1.0e-06 | " in said
     assert "Geometric mean of best other / Pelton: 1.53; the least lead: one (1.20) and two (1.50)." in said and "do not count" in said
     assert run.groups([str(tmp_path), "a.onnx", "b.onnx"]) == [["a.onnx", "b.onnx"], sorted(str(tmp_path / f"{n}.onnx") for n in figures)]

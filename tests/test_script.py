@@ -262,7 +262,7 @@ def test_what_two_engines_read_is_kept_once(build, tmp_path):
               {"x": (T.FLOAT, ["n", 128])}, {"y": (T.FLOAT, ["n", 96])}, {"w": w, "zero": np.float32(0)})
     engine = build(m)
     assert len(engine.engines) >= 2 and sum(any(b.kind == "constant" and b.size >= w.nbytes for b in e.plain.buffers) for e in engine.engines) == 2
-    assert w.nbytes <= memoryview(engine.plain.constants).nbytes < 1.5 * w.nbytes
+    assert w.nbytes <= len(engine.plain.constants) < 1.5 * w.nbytes
     engine.save(tmp_path / "both.pelton")
     assert (tmp_path / "both.pelton").stat().st_size < 2.5 * w.nbytes
     for again in (engine, pelton.load(tmp_path / "both.pelton", verify=True), pelton.load(engine.tobytes())):

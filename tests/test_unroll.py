@@ -6,7 +6,7 @@ import pytest
 from compare import assert_close
 from draw import examples, operands
 
-from pelton.build import gpu_target, plan
+from pelton.build import plan
 from pelton.ir.evaluate import evaluate
 from pelton.ir.graph import Builder, Graph
 from pelton.ir.types import TensorType
@@ -15,6 +15,7 @@ from pelton.ops import get
 from pelton.options import Options
 from pelton.passes.unroll import LAYERS, STEPS, unroll
 from pelton.plan import lower
+from pelton.targets import gpu_target
 
 RECURRENT = [e for kind in ("structured", "composite") for e in examples(kind) if e[1].name in (*LAYERS, *STEPS)]
 

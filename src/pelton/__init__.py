@@ -11,14 +11,15 @@ if TYPE_CHECKING:
     from .build import build
     from .options import Options
     from .runtime import Context, Engine, load
+    from .runtime.cuda_tune import tune
     from .session import InferenceSession, IOBinding, OrtValue, RunOptions, SessionOptions
 
 __version__ = "0.1.0"
 __all__ = ["BuildError", "Cancelled", "Context", "Engine", "EngineError", "Error", "IOBinding", "InferenceSession", "InputError", "ModelError", "Options",
-           "OrtValue", "RunOptions", "SessionOptions", "build", "load"]
+           "OrtValue", "RunOptions", "SessionOptions", "build", "load", "tune"]
 
 # Loaded when first asked for: a program that runs engines never imports the compiler.
-_HOMES = {"build": "build", "Options": "options", "Engine": "runtime", "Context": "runtime", "load": "runtime"}
+_HOMES = {"build": "build", "Options": "options", "Engine": "runtime", "Context": "runtime", "load": "runtime", "tune": "runtime.cuda_tune"}
 # What scripts touch that were written for onnxruntime.
 _HOMES.update(dict.fromkeys((
     "ExecutionMode", "GraphOptimizationLevel", "IOBinding", "InferenceSession", "ModelMetadata", "NodeArg", "OrtValue", "RunOptions", "SessionOptions",
@@ -27,10 +28,10 @@ _HOMES.update(dict.fromkeys((
 
 
 class _Package(ModuleType):
-    """A package in which `build` is always the function, also after the module of that name has been imported."""
+    """A package in which `build` and `tune` are always the functions, also after the modules of these names have been imported."""
 
     def __setattr__(self, name: str, value: object) -> None:
-        if name != "build" or not isinstance(value, ModuleType):
+        if name not in ("build", "tune") or not isinstance(value, ModuleType):
             super().__setattr__(name, value)
 
 

@@ -3,40 +3,35 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from pelton.importers import onnx as importer
 from pelton.importers import onnx_script
 from pelton.importers.imported import Imported, OnData
-from pelton.backends import cpu
-from pelton.backends.cpu.machine import target as runs_on
 from pelton import pictures
 from pelton.check import check
 from pelton.engine import engine as plain_engine
-from pelton.errors import BuildError, Cancelled, EngineError, ModelError
+from pelton.errors import BuildError, ModelError
 from pelton.ir.dims import Undecided
-from pelton.ir.graph import Graph, Node, Value
-from pelton.ir.types import STRING, DType
+from pelton.ir.graph import Graph, Node
+from pelton.ir.types import STRING
 from pelton.kernels import library  # noqa: F401  (declares the templates)
-from pelton.kernels.compile import Compiler, compiler_id
-from pelton.kernels.template import Packed, Target
-from pelton.options import Options, cache_directory
+from pelton.kernels.template import Target
+from pelton.options import Options
 from pelton.passes import pipeline
 from pelton.passes.decompose import decompose, expansion
-from pelton.passes.keep import keep
-from pelton.passes.unroll import unroll
 from pelton.passes.widen import narrow, widen
 from pelton.plan import demand, fuse, lower, place, region, ways
 from pelton.plan.script import assemble
 from pelton.runtime import Engine, ScriptEngine
-from pelton.tune import cache, candidates, chains, layouts, search
+from pelton.targets import adapted, back_end, describe_target, teller
+from pelton.tune import candidates, chains, layouts, search
 from pelton.tune.size import Packing
 
 log = logging.getLogger("pelton.build")
 
 MOST_NODES = 128               # of a region
-KEPT = {"fp16": "f16", "bf16": "bf16"}                            # precision → what values are kept in; f32 as it is
 
 
 @dataclass(frozen=True)
@@ -58,7 +53,7 @@ def build(model: Any, shapes: Mapping[str, str | Sequence[int]] | None = None, *
     Raises ModelError for what is wrong with the model, InputError for options that do not fit, BuildError for the rest.
     """
     options = (options or Options()).but(**given, **({} if shapes is None else {"shapes": shapes}))
-    _progress(options)("import", 0, 1)
+    teller(options)("import", 0, 1)
     try:
         imported = _read(model, options)
     except OnData as e:
@@ -68,7 +63,7 @@ def build(model: Any, shapes: Mapping[str, str | Sequence[int]] | None = None, *
 
 def built(model: Any, options: Options) -> Built:
     """As `build`, for those who want to know more of the engine than it knows itself; of models that are one straight line."""
-    _progress(options)("import", 0, 1)
+    teller(options)("import", 0, 1)
     try:
         return _decided(_read(model, options), options)
     except OnData as e:
@@ -89,7 +84,7 @@ def scripted(model: Any, options: Options, reason: OnData) -> Engine:
             engines.append(compiled(program, options).engine.plain)
         except Undecided as e:
             engines.append(e)
-    return ScriptEngine(assemble(found, engines, options, runs_on(describe_target(options)[0].isa)))
+    return ScriptEngine(assemble(found, engines, options, describe_target(options)[1]))
 
 
 def _decided(imported: Imported, options: Options) -> Built:
@@ -102,28 +97,29 @@ def _decided(imported: Imported, options: Options) -> Built:
 
 def compiled(imported: Imported, options: Options) -> Built:
     """An engine of a program."""
-    progress = _progress(options)
+    progress = teller(options)
     demand.check_tensors(imported.graph, options.memory)
     if options.image is not None:
         for v in imported.graph.inputs[:1]:
             pictures.parse(options.image).axis(v.type.shape)
     progress("optimize", 0, 1)
     graph, report = pipeline.run(imported.graph, options)
-    planned = (_for_cpu if options.target == "cpu" else _for_gpu)(graph, options)
-    target, placed, fused, choices = planned.target, planned.placed, planned.fused, planned.choices
-    waves = lower.waves(placed)
-    chosen = [lower.Chosen(t, choices[i].kernel if i in choices else None, waves[i], _info(t, choices.get(i))) for i, t in enumerate(placed.tasks)]
+    with back_end(options) as back:
+        placed, fused, decided = plan(adapted(graph, options), options, back.target, back.clock)
+        choices, code = back.code(placed, search.select(placed, back.target, back.clock, strict=options.strict, most=search.MOST[options.level],
+                                                        spares=back.spares))
+    chosen = [_chosen(task, choices.get(i), wave) for i, (task, wave) in enumerate(zip(placed.tasks, lower.waves(placed)))]
     host = [c.info["name"] for c in chosen if c.kernel is None]
     for name in host:
         log.warning("%s runs as a host step by its reference: no kernel takes it", name)
     checked: list[tuple[str, float]] = []
-    meta = {"threads": target.threads, "level": options.level, "strict": options.strict, "precision": options.precision,
+    meta = {**back.meta, "level": options.level, "strict": options.strict, "precision": options.precision,
             "report": {"fired": report.fired(), "refused": report.refused()},
-            "fusion_refusals": [f"{n.node}: {n.reason}" for n in fused.notes], "copies": placed.copies, "layouts": planned.decided,
+            "fusion_refusals": [f"{n.node}: {n.reason}" for n in fused.notes], "copies": placed.copies, "layouts": decided,
             "chains": list(fused.chains), "host_steps": host, "weights": _weights([c.packing for c in choices.values()]),
             "model": {k: v for k, v in asdict(imported.info).items() if k != "path"},
             "forms": imported.forms, "checked": checked, "image": options.image, "labels": list(options.labels) if options.labels else None}
-    plain = lower.lower(placed, chosen, planned.code, name=imported.graph.name, target=planned.runs_on, meta=meta,
+    plain = lower.lower(placed, chosen, code, name=imported.graph.name, target=back.runs_on, meta=meta,
                         output_names=[v.name for v in imported.graph.outputs])
     demand.check_engine(plain, options.memory)
     engine = Engine(plain)
@@ -131,89 +127,6 @@ def compiled(imported: Imported, options: Options) -> Built:
         checked += check(engine, placed, chosen)
     progress("done", 1, 1)
     return Built(engine, imported, placed, chosen)
-
-
-@dataclass(frozen=True)
-class Planned:
-    """A program made ready for a target: where everything lies, what runs each task, and the code."""
-
-    target: Target
-    placed: place.Placed
-    fused: fuse.Fused
-    decided: list[dict[str, Any]]
-    choices: Mapping[int, search.Choice]
-    code: bytes
-    runs_on: Mapping[str, Any]
-
-
-def _for_cpu(graph: Graph, options: Options) -> Planned:
-    target, machine = describe_target(options)
-    progress, cache_dir = _progress(options), cache_directory(options)
-    timing = cache.TimingCache(machine_key(machine, target, options), options.timing_cache or (cache_dir / "timing.json" if cache_dir else None))
-    with Compiler(target.isa, cache_dir / "objects" if cache_dir else None, options.cc, jobs=cpu.default_threads()) as compiler:
-        clock = search.Timing(target, compiler, timing, rounds=search.ROUNDS[options.level], budget=options.budget, l3=target.l3,
-                              progress=progress) if options.level else None
-        placed, fused, decided = plan(graph, options, target, clock)
-        choices = search.select(placed, target, clock, strict=options.strict, most=search.MOST[options.level])
-        progress("link", 0, 1)
-        code = compiler.link(compiler.objects({c.kernel.symbol: c.kernel.source for c in choices.values()}))
-    save_timing(timing, options)
-    return Planned(target, placed, fused, decided, choices, code, runs_on(target.isa))
-
-
-def _for_gpu(graph: Graph, options: Options) -> Planned:
-    """Tactics are first guesses, by a model of the oldest of the architectures; nothing is timed."""
-    from pelton.backends.cuda.bundle import pack  # only engines for GPUs need these
-    from pelton.backends.cuda.machine import target as runs_on_gpu
-    from pelton.kernels.triton import emit
-    from pelton.kernels.triton.compile import Compiler as Cubins
-
-    archs, progress, cache_dir = options.architectures or _architectures_here(), _progress(options), cache_directory(options)
-    graph, target = for_gpu(graph, options, archs)
-    placed, fused, decided = plan(graph, options, target)
-    choices = search.select(placed, target, None, strict=options.strict, most=1)
-
-    def begins(x: Value | Packed) -> bool:
-        """Whether an operand begins where kernels expect it; buffers do."""
-        at = 0 if isinstance(x, Packed) else placed.places[x].offset * x.type.dtype.size
-        return at // emit.ALIGNED * emit.ALIGNED == at
-    choices = {i: replace(c, kernel=emit.lying(c.kernel, [begins(x) for x in c.kernel.operands])) for i, c in choices.items()}
-    sources = {c.kernel.symbol: c.kernel.source for c in choices.values()}
-    made = Cubins(archs, cache_dir / "cubins" if cache_dir else None, cpu.default_threads()).cubins(
-        sources, lambda done: progress("compile", done, len(sources) * len(archs)))
-    return Planned(target, placed, fused, decided, choices, pack(m.cubin for m in made.values()), runs_on_gpu(archs))
-
-
-def for_target(graph: Graph, options: Options) -> tuple[Graph, Target]:
-    """What is planned for the target that the options name: the program in the form that it likes best, and what tactics are guessed for."""
-    return (graph, describe_target(options)[0]) if options.target == "cpu" else for_gpu(graph, options, options.architectures or _architectures_here())
-
-
-def for_gpu(graph: Graph, options: Options, archs: Sequence[int]) -> tuple[Graph, Target]:
-    """The same for GPUs: the program in the element types that its precision asks for, recurrent layers step by step where that is faster."""
-    from pelton.kernels.triton import library as gpu_library  # noqa: F401  (declares the templates, which only engines for GPUs need)
-    from pelton.kernels.triton.recurrent import one_by_one
-
-    return unroll(keep(graph, DType(KEPT[options.precision])) if options.precision in KEPT else graph, one_by_one), gpu_target(archs)
-
-
-def gpu_target(archs: Sequence[int]) -> Target:
-    """What tactics are guessed for. `threads` are multiprocessors, `lanes` the threads of a warp; the A100 and the H100 stand for their generations."""
-    isa = ",".join(f"sm_{a}" for a in archs)
-    if archs[0] >= 90:
-        return Target(isa=isa, lanes=32, l1=228 << 10, l2=50 << 20, l3=50 << 20, threads=132)
-    return Target(isa=isa, lanes=32, l1=164 << 10, l2=40 << 20, l3=40 << 20, threads=108)
-
-
-def _architectures_here() -> tuple[int, ...]:
-    """That of the GPU here; where none is, the generations that are common."""
-    from pelton.backends.cuda.machine import describe  # only engines for GPUs need it
-
-    try:
-        return (int(describe()["isa"][3:]),)
-    except EngineError as e:
-        log.info("no GPU to build for here (%s): the engine is for sm_80 and sm_90", e)
-        return 80, 90
 
 
 def plan(graph: Graph, options: Options, target: Target, clock: search.Timing | None = None) -> tuple[place.Placed, fuse.Fused, list[dict[str, Any]]]:
@@ -245,41 +158,13 @@ def spelled(graph: Graph, claim: Callable[[region.Region], str | None]) -> Graph
     return widen(decompose(graph, claimed), claimed)
 
 
-def describe_target(options: Options) -> tuple[Target, Mapping]:
-    """What code is made for, from the machine at hand: (Target, description of the CPU)."""
-    machine = cpu.describe()
-    caches = machine["caches"]
-    threads = options.threads or cpu.default_threads()
-    sizes = {name: caches.get(key, usual) for name, key, usual in (("l1", "l1d", 32 << 10), ("l2", "l2", 512 << 10), ("l3", "l3", 32 << 20))}
-    return Target(isa="x86_64_v3", lanes=8, threads=threads, **sizes), machine
-
-
-def machine_key(machine: Mapping, target: Target, options: Options) -> str:
-    """What times depend on besides the region: the CPU, the threads, the compiler and the templates."""
-    return "|".join(map(str, (machine["vendor"], machine["family"], machine["cpu_model"], machine["stepping"], target.isa, target.l1, target.l2, target.l3,
-                              target.threads, compiler_id(options.cc), search.template_hash())))
-
-
-def save_timing(timing: cache.TimingCache, options: Options) -> None:
-    """Keeps the times: where the user named a file a failure is an error, in the common cache only a warning."""
-    try:
-        timing.save()
-    except BuildError as e:
-        if options.timing_cache is not None:
-            raise
-        log.warning("%s", e)
-
-
-def _progress(options: Options) -> Callable[[str, int, int], None]:
-    def tell(stage: str, done: int, total: int) -> None:
-        if options.progress is not None and options.progress(stage, done, total) is False:
-            raise Cancelled(f"the build was cancelled while in stage {stage!r} ({done} of {total})")
-    return tell
-
-
 def _weights(packings: Sequence[Packing]) -> dict[str, float]:
     """What the weights that kernels read take in the model and packed, in bytes, and what time the larger ones save, in nanoseconds."""
     return {"own": sum(p.own for p in packings), "packed": sum(p.packed for p in packings), "saved_ns": sum(p.saved for p in packings)}
+
+
+def _chosen(task: place.Task, choice: search.Choice | None, wave: int) -> lower.Chosen:
+    return lower.Chosen(task, choice.kernel if choice else None, wave, _info(task, choice), tuple((t.name, k) for t, k in choice.spares) if choice else ())
 
 
 def _info(task: place.Task, choice: search.Choice | None) -> dict:

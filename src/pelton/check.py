@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,7 +11,7 @@ from pelton.engine import sizes
 from pelton.engine.engine import Slice, Step, Tensor
 from pelton.errors import BuildError
 from pelton.ir.evaluate import evaluate, evaluate_node
-from pelton.ir.graph import Node, Value
+from pelton.ir.graph import Graph, Node, Value
 from pelton.ir.types import DType
 from pelton.kernels.template import Kernel
 from pelton.plan import lower
@@ -51,26 +51,23 @@ class Seen:
 
 
 class Exact:
-    """The values of a graph in float64 for these inputs: made when they are asked for, dropped when nothing is left that would read them."""
+    """The values of a graph in float64 for these inputs: made when they are asked for, dropped when nothing is left that would read them: no node, no output,
+    and none of those that `take` gets."""
 
-    def __init__(self, placed: Placed, inputs: Mapping[str, np.ndarray]):
-        self.graph = placed.graph
-        self.known: dict[Value, np.ndarray] = {**placed.constants, **{v: np.asarray(inputs[v.name]) for v in placed.graph.inputs}}
-        copies = [t.what.body.nodes[0] if isinstance(t.what, Region) else t.what for t in placed.tasks if t.writes[0] not in self.graph.producer]
-        self.copied: dict[Value, Value] = {n.output: n.inputs[0] for n in copies}
-        self.readers = Counter(v for n in (*self.graph.nodes, *copies) for v in n.inputs) + Counter(self.graph.outputs)
+    def __init__(self, graph: Graph, inputs: Mapping[str, np.ndarray], taken: Iterable[Value] = ()):
+        self.graph = graph
+        self.known: dict[Value, np.ndarray] = {**graph.constants, **{v: np.asarray(inputs[v.name]) for v in graph.inputs}}
+        self.readers = Counter(v for n in graph.nodes for v in n.inputs) + Counter(graph.outputs) + Counter(taken)
 
     def of(self, value: Value) -> np.ndarray:
         if value not in self.known:
             self._make(self.graph.producer[value])
         return self.known[value]
 
-    def written(self, task: Task) -> dict[Value, np.ndarray]:
-        """What a task should write. Each task is asked for once, in the order in which they run."""
-        found = {v: self.of(self.copied.get(v, v)) for v in task.writes}
-        for v in task.writes:
-            if v in self.copied:
-                self._read(self.copied[v])
+    def take(self, value: Value) -> np.ndarray:
+        """The same, once for each time that it was said to be taken."""
+        found = self.of(value)
+        self._read(value)
         return found
 
     def _make(self, node: Node) -> None:
@@ -83,6 +80,19 @@ class Exact:
         self.readers[value] -= 1
         if not self.readers[value]:
             del self.known[value]
+
+
+class Written:
+    """What each task should write, in float64. Each is asked for once, in the order in which they run."""
+
+    def __init__(self, placed: Placed, inputs: Mapping[str, np.ndarray]):
+        graph = placed.graph
+        copies = [t.what.body.nodes[0] if isinstance(t.what, Region) else t.what for t in placed.tasks if t.writes[0] not in graph.producer]
+        self.copied: dict[Value, Value] = {n.output: n.inputs[0] for n in copies}
+        self.exact = Exact(graph.replace(constants=placed.constants), inputs, self.copied.values())
+
+    def by(self, task: Task) -> dict[Value, np.ndarray]:
+        return {v: self.exact.take(self.copied[v]) if v in self.copied else self.exact.of(v) for v in task.writes}
 
 
 def sized(engine: Engine, placed: Placed, chosen: Sequence[Chosen], inputs: Mapping[str, np.ndarray]) -> tuple[Placed, list[Chosen]]:
@@ -108,7 +118,12 @@ def watch(engine: Engine, chosen: Sequence[Chosen], inputs: Mapping[str, np.ndar
         if done < len(steps):
             read.clear()
             read.update(_copies(steps[done], order[done], order[done].task.reads, ready))
-    return engine.context(engine.meta["threads"]).watch(inputs, look)
+    return engine.context(engine.meta.get("threads")).watch(inputs, look)
+
+
+def written(step: Step, ready: Prepared) -> dict[str, np.ndarray]:
+    """Copies of what a step of an engine has just written, by the names of the values."""
+    return {name: _lying(t, ready) for name, t in zip(step.info["writes"], step.outputs, strict=True)}
 
 
 def _copies(step: Step, chosen: Chosen, values: Sequence[Value], ready: Prepared) -> dict[Value, np.ndarray]:
@@ -118,7 +133,12 @@ def _copies(step: Step, chosen: Chosen, values: Sequence[Value], ready: Prepared
         at = dict(zip((*node.inputs, *node.outputs), (*step.inputs, *step.outputs)))
     else:
         at = {x: _tensor(x, s, chosen.task) for x, s in zip(chosen.kernel.operands, step.args, strict=True) if isinstance(x, Value)}
-    return {v: np.array(view(at[v], ready.memory(at[v].slice.buffer)), order="C") for v in values}
+    return {v: _lying(at[v], ready) for v in values}
+
+
+def _lying(t: Tensor, ready: Prepared) -> np.ndarray:
+    """A copy of a tensor as it lies in memory now."""
+    return np.array(view(t, ready.memory(t.slice.buffer)), order="C")
 
 
 def _tensor(v: Value, at: Slice, task: Task) -> Tensor:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pelton.build import for_target, plan
+from pelton.build import plan
 from pelton.errors import BuildError, ModelError
 from pelton.importers import onnx as importer
 from pelton.importers import onnx_script
@@ -20,6 +20,7 @@ from pelton.ir.graph import Value
 from pelton.options import Options
 from pelton.passes import pipeline
 from pelton.plan.region import Region
+from pelton.targets import adapted, describe_target
 
 ADVICE = "export the model again, if need be with another opset or without this operator, or put its meaning into the model as a function"
 
@@ -92,7 +93,7 @@ def _planned(source: Source, met: Sequence[Met], programs: Sequence[Imported], i
     """Nodes of the main graph by operator, each by the worst that becomes of what was written for it."""
     problems, on_host, alive = list[Problem](), set[str](), {(n.name, n.op.name) for p in programs for n in p.graph.nodes}
     for program in programs:
-        graph, target = for_target(pipeline.run(program.graph, options)[0], options)
+        graph, target = adapted(pipeline.run(program.graph, options)[0], options), describe_target(options)[0]
         try:
             on_host |= {t.node.name for t in plan(graph, options, target)[0].tasks if not isinstance(t.what, Region)}
         except BuildError as e:

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from pelton.build import built, for_target, plan
-from pelton.check import Exact, Seen, difference, sized, watch
+from pelton.build import built, plan
+from pelton.check import Seen, Written, difference, sized, watch
 from pelton.engine.engine import Step
 from pelton.errors import Cancelled, InputError
 from pelton.importers import onnx as importer
@@ -17,7 +17,7 @@ from pelton.importers import onnx_script
 from pelton.importers.imported import Imported, OnData
 from pelton.ir.evaluate import evaluate
 from pelton.ir.graph import Graph
-from pelton.kernels.template import TEMPLATES, Tactic
+from pelton.kernels.template import Tactic, templates
 from pelton.options import Options
 from pelton.passes import pipeline
 from pelton.passes.report import Report
@@ -27,6 +27,7 @@ from pelton.plan.place import Placed, Task
 from pelton.plan.region import Region
 from pelton.runtime import Engine
 from pelton.runtime.arrays import drawn
+from pelton.targets import adapted, describe_target
 from pelton.tune.candidates import candidates
 
 ALL = 1 << 20                                     # tactics per template: every one
@@ -43,6 +44,7 @@ class Explanation:
     placed: Placed
     layouts: list[dict[str, Any]]
     tactics: tuple[Mapping[str, tuple[str, ...]], ...]
+    isa: str
 
     def stage(self, name: str) -> Graph:
         """The program after a stage; InputError where there is no such stage."""
@@ -53,14 +55,15 @@ class Explanation:
     def why_not(self, name: str) -> Refusals:
         """Where a rule (or a pass, or a kernel template) applied and where it refused, with the reasons; InputError where there is nothing of that name."""
         fired, refused = self.report.fired(), self.report.refused()
-        if name in TEMPLATES:
+        known_templates = templates(self.isa)
+        if name in known_templates:
             regions = [t.what for t in self.placed.tasks if isinstance(t.what, Region)]
-            reasons = {called(r): TEMPLATES[name].refuses(r) for r in regions}
-            return Refusals(name, type(TEMPLATES[name]).__doc__ or "", tuple(r for r, why in reasons.items() if why is None),
+            reasons = {called(r): known_templates[name].refuses(r) for r in regions}
+            return Refusals(name, type(known_templates[name]).__doc__ or "", tuple(r for r, why in reasons.items() if why is None),
                             {r: why for r, why in reasons.items() if why is not None})
         known = {*RULES, *fired, *refused}
         if name not in known:
-            near = difflib.get_close_matches(name, {*known, *TEMPLATES}, 5, 0.4)
+            near = difflib.get_close_matches(name, {*known, *known_templates}, 5, 0.4)
             raise InputError(f"there is no rule or kernel template {name!r}; "
                              + (f"did you mean {', '.join(near)}?" if near else f"there are {', '.join(sorted(known))}"))
         return Refusals(name, RULES[name].doc if name in RULES else "", tuple(fired.get(name, ())), refused.get(name, {}))
@@ -129,8 +132,8 @@ def explained(imported: Imported, options: Options) -> Explanation:
     """The same for a program."""
     stages = {"import": imported.graph}
     graph, report = pipeline.run(imported.graph, options, lambda name, g: stages.__setitem__(name.replace(" ", "-"), g))
-    graph, target = for_target(graph, options)
-    placed, fused, layouts = plan(graph, options, target)
+    target, _ = describe_target(options)
+    placed, fused, layouts = plan(adapted(graph, options), options, target)
     stages["decompose"] = fused.graph
 
     def tactics(task: Task) -> dict[str, tuple[str, ...]]:
@@ -139,7 +142,7 @@ def explained(imported: Imported, options: Options) -> Explanation:
             for template, tactic in candidates(task.what, task.layouts, target, options.strict, ALL):
                 found[template.name] = (*found.get(template.name, ()), tactic.name)
         return found
-    return Explanation(imported, stages, report, fused, placed, layouts, tuple(map(tactics, placed.tasks)))
+    return Explanation(imported, stages, report, fused, placed, layouts, tuple(map(tactics, placed.tasks)), target.isa)
 
 
 def errors(model, inputs: Mapping[str, np.ndarray] | Callable[[Engine], Mapping[str, np.ndarray]] | None = None, *, options: Options | None = None,
@@ -157,16 +160,17 @@ def errors(model, inputs: Mapping[str, np.ndarray] | Callable[[Engine], Mapping[
     elif callable(inputs):
         inputs = inputs(engine)
     placed, chosen = sized(engine, made.placed, made.chosen, inputs)
-    exact, found = Exact(placed, inputs), list[StepError]()
+    wanted, found = Written(placed, inputs), list[StepError]()
 
     def see(seen: Seen) -> None:
-        inexact = not seen.step.host and TEMPLATES[Tactic.parse(seen.step.info["tactic"]).template].inexact
-        found.append(StepError(seen.step, inexact, seen.off_alone(), seen.off(exact.written(seen.task))))
+        tactic = None if seen.step.host else Tactic.parse(seen.step.info["tactic"])
+        inexact = tactic is not None and not templates(tactic.isa)[tactic.template].exact(tactic)
+        found.append(StepError(seen.step, inexact, seen.off_alone(), seen.off(wanted.by(seen.task))))
         if options.progress is not None and options.progress("check", len(found), len(engine.steps)) is False:
             raise Cancelled(f"cancelled while in step {len(found)} of {len(engine.steps)}")
     results = watch(engine, chosen, inputs, see)
     want, graph = evaluate(made.imported.graph, inputs, round=False), placed.graph
-    outputs = {p.name: OutputError(difference(v.type.dtype, results[p.name], want[p.name]), difference(v.type.dtype, exact.of(v), want[p.name]))
+    outputs = {p.name: OutputError(difference(v.type.dtype, results[p.name], want[p.name]), difference(v.type.dtype, wanted.exact.of(v), want[p.name]))
                for p, v in zip(engine.outputs, graph.outputs)}
     return Errors(engine, inputs, tuple(found), outputs)
 

@@ -22,7 +22,8 @@ class Options:
     outputs: names of (inner) tensors to return.
     values: input name → what it always is, where that decides the program (axes, a shape, a condition): an array or numbers, None for an optional
     without a value, a list of arrays for a sequence. Such inputs are constants of the engine.
-    level: 0 (no timing) to 5 (every candidate); budget: seconds for timing, then the best guess is taken; threads: what the engine is tuned for.
+    level: 0 (no timing) to 5 (every candidate); budget: seconds for timing, then the best guess is taken; threads: what the engine is tuned for, on CPUs.
+    For GPUs, levels from 2 on also keep other tactics in the engine, which `pelton tune` times later.
     strict: only arithmetic that differs from the model's by the order of sums (no Winograd, no recurrent weights in half).
     memory: bytes that a run may take, inputs, outputs and constants included (what the machine has, if not given); a model that takes more is refused.
     check: run every region beside its reference.
@@ -68,6 +69,10 @@ class Options:
             parse(self.image)
         if self.target != "cpu" and self.architectures is None:
             raise InputError(f"target is 'cpu', 'cuda' or 'cuda:' with architectures, as in 'cuda:sm_80,sm_90', got {self.target!r}")
+        if self.threads is not None and self.target != "cpu":
+            raise InputError(f"threads are those of CPUs, got {self.threads} for target {self.target!r}, whose engines run on multiprocessors; leave it out")
+        if self.strict and self.precision != "fp32":
+            raise InputError(f"strict keeps all arithmetic as the model has it, precision {self.precision!r} does not; give one of the two")
         if self.check and self.target != "cpu":
             raise InputError(f"check runs the engine here, on the CPU; the target is {self.target!r}")
         if self.precision not in (("fp32",) if self.target == "cpu" else ("fp32", "fp16", "bf16")):

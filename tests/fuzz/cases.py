@@ -13,7 +13,7 @@ import onnx
 from compare import assert_close
 
 from pelton import pictures  # noqa: F401  (imported before children are made)
-from pelton.build import build, built, describe_target, plan
+from pelton.build import build, built, plan
 from pelton.engine.check import check
 from pelton.engine.engine import Engine
 from pelton.errors import Error
@@ -29,6 +29,7 @@ from pelton.plan import demand, lower
 from pelton.plan.script import assemble
 from pelton.runtime import ScriptEngine
 from pelton.runtime.arrays import drawn
+from pelton.targets import describe_target
 from pelton.tune import search
 
 from . import graphs, mutate, seeds

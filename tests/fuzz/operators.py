@@ -126,7 +126,7 @@ def where(g: Graph) -> Proposed:
 def cast(g: Graph) -> Proposed:
     x, to = g.pick(*NUMBERS, "bool"), g.either(*CODES)
     a = g.array(x)
-    if "int" in to and "float" in _dtype(g, x) and a.size and not np.iinfo(to).min <= a.min() <= a.max() <= np.iinfo(to).max:
+    if "int" in to and "float" in _dtype(g, x) and a.size and not np.iinfo(to).min <= float(a.min()) <= float(a.max()) <= np.iinfo(to).max:
         raise LookupError                               # what that gives is nobody's promise
     return "Cast", [x], 1, {"to": CODES[to]}
 

@@ -12,7 +12,7 @@ from typing import NoReturn
 from pelton import __version__
 from pelton.errors import Error
 
-from . import bench, build, check, demo, explain, inspect, run
+from . import bench, build, check, compare, demo, explain, inspect, run, tune
 
 DESCRIPTION = """Pelton makes a trained network fast on the machine you have: `build` fuses, tunes and plans an ONNX model into one
 engine file, `run` runs it, `bench` says how fast it is and where the time goes."""
@@ -51,7 +51,7 @@ def parser() -> Parser:
     out = Parser(prog="pelton", description=DESCRIPTION, epilog=EXAMPLES)
     out.add_argument("--version", action="version", version=f"pelton {__version__}")
     commands = out.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for module in (build, run, bench, check, inspect, explain, demo):
+    for module in (build, tune, run, bench, compare, check, inspect, explain, demo):
         command = module.add(commands)
         command.add_argument("-v", "--verbose", action="count", default=0, help="say more of what goes on (-vv: everything)")
         command.add_argument("-q", "--quiet", action="store_true", help="no progress, no summary, no warnings")
@@ -60,7 +60,8 @@ def parser() -> Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command and gives its exit status: 0 done, 1 done and found wanting (`check`), 2 refused (usage, model, engine, input), 130 interrupted."""
+    """Runs one command and gives its exit status: 0 done, 1 done and found wanting (`check`, `compare`), 2 refused (usage, model, engine, input),
+    130 interrupted."""
     args = parser().parse_args(argv)
     log, handler = logging.getLogger("pelton"), Warnings()
     before = log.level

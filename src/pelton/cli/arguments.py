@@ -35,6 +35,17 @@ def seconds(text: str) -> float:
     return number
 
 
+def positive(text: str) -> float:
+    """A number above zero."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected a number above 0, got {text!r}")
+    return number
+
+
 def named(pairs: Iterable[str], what: str, example: str) -> dict[str, str]:
     """["x=1", "y=2"] as a mapping; InputError for what is no pair or is given twice."""
     out: dict[str, str] = {}

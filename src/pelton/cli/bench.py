@@ -62,26 +62,33 @@ def main(args: argparse.Namespace) -> None:
             raise InputError(f"--plot writes SVG: name a file that ends in .svg, not {args.plot!r}")
         arrays.check_target(args.plot)
     engine, built = opened(args)
+    gpu = build.on_gpu(engine)
+    if gpu and (names or args.plot):
+        raise InputError(f"{'--vs' if names else '--plot'} is for engines of CPUs, {args.model} runs on a GPU; "
+                         "benchmarks/gpu in the source tree compares there")
     if names and not built:
         raise InputError("--vs gives the other runtimes the ONNX model that the engine was made from: pelton bench model.onnx --vs …")
     feeds = arrays.given(engine, args.input) if args.input else arrays.made_up(engine, {} if built else arguments.shapes(args))
     context = engine.context(threads=args.threads)
-    before = measured(engine, context.threads) if args.layers or args.plot else None
+    before = measured(engine, context.threads) if (args.layers or args.plot) and not gpu else None
     if args.plot and before is None:
         raise InputError('--plot needs a compiler to measure the machine with: pip install "pelton[build]"')
     first = feeds[engine.inputs[0].name].shape if engine.inputs else ()
     batch = first[0] if first else 1
     times = timing.Times(timing.measure(lambda: context.run(feeds), args.seconds, args.warmup), max(batch, 1))
-    result: dict[str, Any] = {"model": args.model, "machine": engine.plain.target.get("cpu", ""), "threads": context.threads, "runs": len(times.ns),
+    result: dict[str, Any] = {"model": args.model, "machine": context.machine, "threads": context.threads, "runs": len(times.ns),
                               "inputs": {p.name: str(p) for p in engine.inputs}, "shapes": {name: a.shape for name, a in feeds.items()},
                               "throughput": times.throughput, "latency_ms": times.latency()}
     if not args.json:
-        print(f"{args.model}: {build.ports(engine.inputs)} → {build.ports(engine.outputs)}, {text.count(context.threads, 'thread')}")
+        print(f"{args.model}: {build.ports(engine.inputs)} → {build.ports(engine.outputs)}, "
+              + (context.machine if gpu else text.count(context.threads, "thread")))
         if engine.symbols:
             print("run for " + ", ".join(f"{name} {'x'.join(map(str, a.shape))}" for name, a in feeds.items()) + " (--shapes takes others)")
         print("\n".join(times.lines()))
     if args.layers or args.plot:
         steps, around = layers(context, feeds)
+        if gpu:                                          # launched one by one, behind work that keeps the GPU busy, a run says nothing of a graph's
+            around = 1e6 * times.latency()["median"] - sum(s["ns"] for s in steps)
         roof = before and before.best(measured(engine, context.threads) or before)       # others who use the machine come and go
         for s in steps:
             s["bound"], least = roof.bound(s["flops"], s["bytes"]) if roof else ("", 0.0)
@@ -89,7 +96,7 @@ def main(args: argparse.Namespace) -> None:
         result |= {"layers": steps, "in_kernels_ns": sum(s["ns"] for s in steps), "around_ns": around}
         result |= {"peak_gflops": roof and roof.gflops, "peak_gbytes": roof and roof.gbytes}
         if args.layers and not args.json:
-            print("\n" + layer_table(steps, roof, around))
+            print("\n" + layer_table(steps, roof, around, gpu))
         if args.plot and roof is not None:
             title = f"{os.path.basename(args.model)}: {text.duration(1e6 * times.latency()['median'])} a run"
             arrays.replace(args.plot, [roofline.picture(roof, steps, title, f"{result['machine']}, {text.count(context.threads, 'thread')}").encode()])
@@ -155,7 +162,7 @@ def measured(engine: Engine, threads: int) -> roofline.Roof | None:
         return None
 
 
-def layer_table(found: list[dict[str, Any]], roof: roofline.Roof | None, around: float) -> str:
+def layer_table(found: list[dict[str, Any]], roof: roofline.Roof | None, around: float, gpu: bool = False) -> str:
     """Steps in the order they run, their sum, and what a run takes besides."""
     columns = [("step", "r"), ("time", "r"), ("share", "r"), ("GFLOP/s", "r"), ("% of peak", "r"), ("GB/s", "r"), ("bound by", "l"), ("% of it", "r"),
                ("tactic", "l"), ("what", "l")]
@@ -171,7 +178,10 @@ def layer_table(found: list[dict[str, Any]], roof: roofline.Roof | None, around:
                  f"{100 * sum(s['reached'] * s['ns'] for s in found) / max(total, 1):.0f}", "", ""))
     kept = [i for i, (name, _) in enumerate(columns) if roof or name not in ("% of peak", "bound by", "% of it")]
     lines = [text.table([[row[i] for i in kept] for row in rows], "".join(columns[i][1] for i in kept)),
-             f"in kernels {text.duration(total)}, around them {text.duration(around)}: the call, its arrays, threads that wake up"]
+             f"in kernels {text.duration(total)}, " + (f"one after the other; a run, as one graph, with its copies: {text.duration(total + around)}" if gpu
+                                                      else f"around them {text.duration(around)}: the call, its arrays, threads that wake up")]
+    if gpu:
+        return "\n".join(lines)
     if roof is None:
         lines.append('without a compiler the peak cannot be measured: pip install "pelton[build]"')
     else:

@@ -107,10 +107,15 @@ def ports(of) -> str:
     return ", ".join(f"{p.name} {p}" for p in of)
 
 
+def on_gpu(engine: Engine) -> bool:
+    return engine.plain.target.get("arch") == "cuda"
+
+
 def made_for(engine: Engine) -> str:
     """The machine, threads and effort that an engine was tuned for."""
     target, meta = engine.plain.target, engine.meta
-    if target.get("arch") == "cuda":
-        return f"NVIDIA GPUs, {target.get('isa')}, {meta.get('precision', 'fp32')}, tactics guessed"
+    if on_gpu(engine):
+        tuned = f"tactics timed on {meta['gpu']}" if meta.get("gpu") else "tactics guessed (`pelton tune` times them)"
+        return f"NVIDIA GPUs, {target.get('isa')}, {meta.get('precision', 'fp32')}, level {meta.get('level', '?')}, {tuned}"
     return (f"{target.get('isa', 'any CPU')} ({target.get('cpu', 'unknown CPU')}), {text.count(meta.get('threads', 1), 'thread')}, "
             f"{meta.get('precision', 'fp32')}, level {meta.get('level', '?')}{', strict' if meta.get('strict') else ''}")

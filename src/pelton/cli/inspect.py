@@ -7,6 +7,7 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
+from pelton.engine.constants import length
 from pelton.engine.sizes import at, usual
 
 from . import build, text
@@ -39,8 +40,11 @@ def main(args: argparse.Namespace) -> None:
           + (", verified: header, plan, code and weights are as they were written" if args.verify else ""))
     print(build.summary(engine))
     plain, meta, parts = engine.plain, engine.meta, [part.plain for part in engine.parts]
-    held = memoryview(plain.constants).nbytes                      # of a script with those of its engines
-    print(text.table([("  weights:", text.size(held)), ("  code:", text.size(sum(len(p.code) for p in parts))),
+    held = length(plain.constants)                      # of a script with those of its engines
+    spares = sum(len(s.spares) for p in parts for s in p.steps)
+    print(text.table([("  weights:", text.size(held)),
+                      ("  code:", text.size(sum(len(p.code) for p in parts))
+                       + (f", with {text.count(spares, 'kernel')} more, which `pelton tune` times" if spares else "")),
                       ("  sizes:", ", ".join(f"{s.name}: {s.range()}, tuned for {s.usual}" for s in plain.symbols) or "all fixed"),
                       ("  memory:", f"{text.size(sum(p.arena for p in parts))} for each context"
                        + (" at the usual sizes" if any(p.symbols for p in parts) else "")),
@@ -71,7 +75,7 @@ def facts(engine: Engine) -> dict[str, Any]:
                 "engines": [facts(part) for part in engine.parts],
                 "steps": [dataclasses.asdict(dataclasses.replace(s, info=dict(s.info))) for s in engine.steps]}
     return {"name": engine.name, "target": dict(plain.target), "meta": dict(plain.meta), "arena": plain.arena, "code": len(plain.code),
-            "constants": memoryview(plain.constants).nbytes, "inputs": [dataclasses.asdict(p) for p in engine.inputs],
+            "constants": length(plain.constants), "inputs": [dataclasses.asdict(p) for p in engine.inputs],
             "outputs": [dataclasses.asdict(p) for p in engine.outputs], "symbols": [dataclasses.asdict(s) for s in plain.symbols],
             "sizes": dict(plain.sizes), "buffers": [dataclasses.asdict(b) for b in plain.buffers],
             "steps": [dataclasses.asdict(dataclasses.replace(s, info=dict(s.info))) for s in engine.steps]}

@@ -7,6 +7,7 @@ from typing import NoReturn
 
 from pelton.errors import EngineError
 
+from .constants import bytes_of, length
 from .engine import KINDS, SIZES, Buffer, Engine, Port, Slice, Step, Tensor, strings_in
 from .sizes import at, well_formed
 from .sizes import usual as usual_sizes
@@ -46,6 +47,11 @@ def check(engine: Engine) -> None:
             refuse(f"step {i} ({step.name}) is of wave {step.wave!r}, after wave {wave}")
         wave = step.wave
         _step(step, engine.buffers, objects, refuse, f"step {i} ({step.name})")
+        for k, spare in enumerate(step.spares):
+            where = f"spare {k} of step {i} ({step.name})"
+            if not (step.symbol and spare.symbol) or spare.spares or spare.outputs or spare.wave != step.wave:
+                refuse(f"{where} is no kernel that could stand in its place")
+            _step(spare, engine.buffers, objects, refuse, where)
     if not engine.code and any(s.symbol for s in engine.steps):
         refuse("it has kernels but no machine code")
 
@@ -145,7 +151,7 @@ def _told(b: Buffer, refuse: _Refusal, where: str) -> None:
 
 
 def _stored(engine: Engine, b: Buffer, refuse: _Refusal, where: str) -> None:
-    limit, room = (engine.arena, "the arena") if b.kind == "arena" else (memoryview(engine.constants).nbytes, "the constants")
+    limit, room = (engine.arena, "the arena") if b.kind == "arena" else (length(engine.constants), "the constants")
     if b.offset + b.size > limit:
         refuse(f"{where} ends at byte {b.offset + b.size}, {room} at byte {limit}")
     if b.offset % ALIGN:
@@ -154,7 +160,7 @@ def _stored(engine: Engine, b: Buffer, refuse: _Refusal, where: str) -> None:
 
 def _strings(engine: Engine, b: Buffer, refuse: _Refusal, where: str) -> int:
     try:
-        return strings_in(memoryview(engine.constants).cast("B")[b.offset:b.offset + b.size]).size
+        return strings_in(bytes_of(engine.constants)[b.offset:b.offset + b.size]).size
     except (ValueError, RecursionError) as e:
         refuse(f"{where} should be a list of strings ({e})")
 
@@ -170,17 +176,17 @@ def _slices(slices: Iterable[Slice], buffers: tuple[Buffer, ...], refuse: _Refus
 def _step(step: Step, buffers: tuple[Buffer, ...], objects: Mapping[int, int], refuse: _Refusal, where: str) -> None:
     if not isinstance(step.name, str) or not isinstance(step.symbol, str) or not isinstance(step.host, str) or bool(step.symbol) == bool(step.host):
         refuse(f"{where} is neither one kernel nor one host step")
+    for t in step.inputs + step.outputs:
+        _operand(t, buffers, objects, refuse, where)
+    if any(buffers[t.slice.buffer].kind not in ("arena", "output", "strings") for t in step.outputs):
+        refuse(f"{where} writes to a constant or an input")
     if step.host:
-        for t in step.inputs + step.outputs:
-            _operand(t, buffers, objects, refuse, where)
-        if any(buffers[t.slice.buffer].kind not in ("arena", "output", "strings") for t in step.outputs):
-            refuse(f"{where} writes to a constant or an input")
         return
     _slices(step.args, buffers, refuse, where)
-    if any(s.buffer in objects for s in step.args):
+    if any(s.buffer in objects for s in (*step.args, *(t.slice for t in step.outputs))):
         refuse(f"{where} is a kernel and would touch strings")
-    if step.inputs or step.outputs:
-        refuse(f"{where} is a kernel with operands of a host step")
+    if step.inputs:
+        refuse(f"{where} is a kernel with inputs of a host step")
     for d in step.dims:
         if type(d) is not int or not -LONGEST <= d < LONGEST:
             refuse(f"{where} has dimension {d!r}")

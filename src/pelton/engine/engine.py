@@ -116,7 +116,8 @@ class Tensor:
 class Step:
     """One kernel over its tiles, or one node run by the host.
 
-    A kernel's argument table is the addresses of `args` followed by `dims`. Steps of one wave may run at once. `scratch`: bytes per thread.
+    A kernel's argument table is the addresses of `args` followed by `dims`. Steps of one wave may run at once. `scratch`: bytes per thread. `inputs`: what a
+    host step reads; `outputs`: what any step writes. `spares`: other kernels that give the same; `pelton tune` puts the fastest in the step's place.
     """
 
     name: str
@@ -131,6 +132,7 @@ class Step:
     inputs: tuple[Tensor, ...] = ()
     outputs: tuple[Tensor, ...] = ()
     info: Mapping[str, Any] = field(default_factory=dict)
+    spares: tuple[Step, ...] = ()
 
 
 @dataclass(frozen=True)

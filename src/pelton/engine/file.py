@@ -15,23 +15,28 @@ import os
 import stat
 import struct
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, BinaryIO
+
+import numpy as np
 
 from pelton.errors import EngineError
 
 from . import whole
 from .check import check
+from .constants import Unmade, bytes_of
 from .engine import Buffer, Engine, Number, Port, Slice, Step, Symbol, Tensor
 
 MAGIC = b"\x93PELTON\n"
-VERSION = 3
+VERSION = 4
 PREAMBLE = struct.Struct("<8sIIQQ32s")
 ALIGN = 64
 PAGE = 4096                       # constants start on one
 SECTIONS = ("plan", "code", "constants")
 AGAIN = "copy or build it again"
+UNKNOWN = "0" * 64                 # a hash of what is not there yet
 
 
 # ---- writing ----
@@ -43,49 +48,101 @@ def to_bytes(engine: Engine, lent: bool = False) -> bytes:
 
 
 def write(engine: Engine, path: str | os.PathLike[str]) -> None:
-    """Writes the file whole or not at all: what was at `path` stays until the new file is on disk."""
-    put(_pieces(engine), path)
+    """Writes the file whole or not at all: what was at `path` stays until the new file is on disk. Constants that are not there yet are made in the file,
+    so that nothing is in memory twice."""
+    constants = engine.constants
+    if not isinstance(constants, Unmade) or not whole.replaces(path):
+        put(_pieces(engine), path)
+        return
+    with constants.lock:
+        if constants.there:
+            put(_pieces(engine), path)
+            return
+        check(engine)
+        header, contents = _header(engine), {"plan": _plan(engine), "code": bytes(engine.code), "constants": constants}
+        with _told(path):
+            whole.make(path, lambda handle: _make(handle, engine, header, contents, constants), durable=True)
+
+
+def _make(handle: int, engine: Engine, header: Mapping[str, Any], contents: Mapping[str, Any], constants: Unmade) -> None:
+    """Fills the file of an engine, making its constants in place: the front, which has their hashes, comes last."""
+    places = _places(contents)
+    front = _front({**header, "tables": UNKNOWN}, places, dict.fromkeys(contents, UNKNOWN))
+    start = len(front) + places["constants"][0]
+    os.posix_fallocate(handle, 0, start + constants.size)         # so that memory mapped to the file has a place on the disk
+    room, digest = np.frombuffer(mmap.mmap(handle, start + constants.size), np.uint8)[start:], hashlib.sha256()
+    for part in constants.parts(room):
+        digest.update(part.data)
+    digests = {name: digest.hexdigest() if name == "constants" else hashlib.sha256(data).hexdigest() for name, data in contents.items()}
+    front = _front({**header, "tables": _hash_of_tables(engine.buffers, room.data)}, places, digests)
+    for at, data in ((0, front), *((len(front) + places[name][0], contents[name]) for name in ("plan", "code"))):
+        os.pwrite(handle, data, at)
+    constants.lie(np.frombuffer(mmap.mmap(handle, 0, access=mmap.ACCESS_READ), np.uint8)[start:])
+
+
+@contextmanager
+def _told(path: str | os.PathLike[str]) -> Iterator[None]:
+    try:
+        yield
+    except OSError as e:
+        raise EngineError(f"the engine could not be written to {os.path.realpath(path)}: {e.strerror or e}; what was there before is unchanged") from e
 
 
 def put(pieces: Iterator[Any], path: str | os.PathLike[str]) -> None:
     """Writes the pieces of a file whole or not at all."""
     first = next(pieces)          # what is wrong with the engine shows before a file is made
-    try:
+    with _told(path):
         whole.write(path, chain((first,), pieces), durable=True)
-    except OSError as e:
-        raise EngineError(f"the engine could not be written to {os.path.realpath(path)}: {e.strerror or e}; what was there before is unchanged") from e
 
 
 def _pieces(engine: Engine, lent: bool = False) -> Iterator[Any]:
     """The bytes of an engine's file, one after another."""
     check(engine)
-    constants = memoryview(engine.constants)
-    constants = constants.cast("B") if constants.nbytes else memoryview(b"")
-    plan = as_json({"buffers": [[b.kind, b.offset, b.size, *([b.values, b.dtype] if b.kind in ("sizes", "iota") else [])] for b in engine.buffers],
+    constants = bytes_of(engine.constants)
+    header = {**_header(engine), "tables": _hash_of_tables(engine.buffers, constants)}
+    yield from framed(header, dict(zip(SECTIONS, (_plan(engine), bytes(engine.code), b"" if lent else constants))))
+
+
+def _plan(engine: Engine) -> bytes:
+    return as_json({"buffers": [[b.kind, b.offset, b.size, *([b.values, b.dtype] if b.kind in ("sizes", "iota") else [])] for b in engine.buffers],
                     "steps": [_step_to_json(s) for s in engine.steps], "sizes": dict(engine.sizes)}, "plan")
-    header = {"name": engine.name, "inputs": [port_to_json(p) for p in engine.inputs], "outputs": [port_to_json(p) for p in engine.outputs],
-              "symbols": [[s.name, s.least, s.usual, s.most] for s in engine.symbols], "arena": engine.arena, "target": dict(engine.target),
-              "meta": dict(engine.meta), "tables": _hash_of_tables(engine.buffers, constants)}
-    yield from framed(header, dict(zip(SECTIONS, (plan, bytes(engine.code), b"" if lent else constants))))
+
+
+def _header(engine: Engine) -> dict[str, Any]:
+    """All but what hashes say."""
+    return {"name": engine.name, "inputs": [port_to_json(p) for p in engine.inputs], "outputs": [port_to_json(p) for p in engine.outputs],
+            "symbols": [[s.name, s.least, s.usual, s.most] for s in engine.symbols], "arena": engine.arena, "target": dict(engine.target),
+            "meta": dict(engine.meta)}
 
 
 def framed(header: Mapping[str, Any], contents: Mapping[str, Any]) -> Iterator[Any]:
     """The bytes of a file with this header, to which the table of sections is added, and these contents of its sections."""
-    sections: dict[str, dict[str, Any]] = {}
-    at = 0
-    for name, data in contents.items():
-        at = _up(at, PAGE if name not in ("plan", "code") else ALIGN)    # relative to the body, which itself starts on a page
-        sections[name] = {"offset": at, "size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-        at += len(data)
-    text = as_json({**header, "sections": sections}, "meta")
-    body = _up(PREAMBLE.size + len(text), PAGE)
-    start = PREAMBLE.pack(MAGIC, VERSION, 0, len(text), body + at, bytes(32))[:32]
-    yield start + hashlib.sha256(start + text).digest() + text + bytes(body - PREAMBLE.size - len(text))
+    places = _places(contents)
+    yield _front(header, places, {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()})
     written = 0
     for name, data in contents.items():
-        yield bytes(sections[name]["offset"] - written)
+        yield bytes(places[name][0] - written)
         yield data
-        written = sections[name]["offset"] + len(data)
+        written = sum(places[name])
+
+
+def _places(contents: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
+    """Where each section begins in the body, which itself starts on a page, and its size."""
+    found, at = {}, 0
+    for name, data in contents.items():
+        at = _up(at, PAGE if name not in ("plan", "code") else ALIGN)
+        found[name] = at, len(data)
+        at += len(data)
+    return found
+
+
+def _front(header: Mapping[str, Any], places: Mapping[str, tuple[int, int]], digests: Mapping[str, str]) -> bytes:
+    """All that comes before the body: as long for any digests."""
+    sections = {name: {"offset": at, "size": size, "sha256": digests[name]} for name, (at, size) in places.items()}
+    text = as_json({**header, "sections": sections}, "meta")
+    body = _up(PREAMBLE.size + len(text), PAGE)
+    start = PREAMBLE.pack(MAGIC, VERSION, 0, len(text), body + max(map(sum, places.values())), bytes(32))[:32]
+    return start + hashlib.sha256(start + text).digest() + text + bytes(body - PREAMBLE.size - len(text))
 
 
 def _up(n: int, to: int) -> int:
@@ -120,7 +177,7 @@ def _step_to_json(s: Step) -> dict[str, Any]:
     if s.host:
         return {**common, "host": s.host, "inputs": [_tensor_to_json(t) for t in s.inputs], "outputs": [_tensor_to_json(t) for t in s.outputs]}
     return {**common, "symbol": s.symbol, "args": [[a.buffer, a.offset] for a in s.args], "dims": s.dims, "tiles": s.tiles, "grain": s.grain,
-            "scratch": s.scratch}
+            "scratch": s.scratch, "outputs": [_tensor_to_json(t) for t in s.outputs], "spares": [_step_to_json(x) for x in s.spares]}
 
 
 # ---- reading ----
@@ -277,4 +334,4 @@ def _step(s: Mapping[str, Any]) -> Step:
     if "host" in s:
         return Step(symbol="", host=as_text(s["host"]), tiles=0, inputs=tuple(map(_tensor, s["inputs"])), outputs=tuple(map(_tensor, s["outputs"])), **common)
     return Step(symbol=as_text(s["symbol"]), args=tuple(Slice(b, o) for b, o in s["args"]), dims=as_numbers(s["dims"]), tiles=s["tiles"], grain=s["grain"],
-                scratch=s["scratch"], **common)
+                scratch=s["scratch"], outputs=tuple(map(_tensor, s["outputs"])), spares=tuple(map(_step, s["spares"])), **common)

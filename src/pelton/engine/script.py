@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 from pelton.errors import EngineError
 
+from .constants import length
 from .engine import SIZES, Engine, Port, Symbol
 from .sizes import well_formed
 
@@ -184,7 +185,7 @@ def check(script: Script) -> None:
     texts = {d for p in script.inputs for d in p.shape if isinstance(d, str)}
     if not texts <= script.sizes.keys() or not all(well_formed(tree, symbols) for tree in script.sizes.values()):
         refuse("it does not say what the sizes of its inputs are")
-    room = memoryview(script.constants).nbytes
+    room = length(script.constants)
     for name, c in script.arrays.items():
         _shape(c.shape, c.dtype, f"constant {name!r}", refuse)
         if not all(type(n) is int and 0 <= n < LARGEST for n in (c.offset, c.size)) or c.offset + c.size > room:

@@ -8,6 +8,7 @@ from typing import Any
 from pelton.errors import EngineError
 
 from . import file
+from .constants import bytes_of
 from .engine import Engine
 from .file import AGAIN, as_numbers, as_object, as_port, as_symbol, as_text, parsed
 from .script import DEEPEST, Action, Block, Constant, Feed, Host, If, Loop, Run, Scan, Script, check
@@ -34,8 +35,7 @@ def read(source: str | os.PathLike[str] | bytes | bytearray | memoryview, verify
 
 def _pieces(script: Script) -> Iterator[Any]:
     check(script)
-    constants = memoryview(script.constants)
-    constants = constants.cast("B") if constants.nbytes else memoryview(b"")
+    constants = bytes_of(script.constants)
     header = {"name": script.name, "inputs": [file.port_to_json(p) for p in script.inputs], "outputs": [file.port_to_json(p) for p in script.outputs],
               "symbols": [[s.name, s.least, s.usual, s.most] for s in script.symbols], "target": dict(script.target), "meta": dict(script.meta),
               "engines": len(script.engines)}

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 
@@ -12,21 +12,32 @@ def write(path: str | os.PathLike[str], pieces: Iterable[Any], *, durable: bool 
 
     durable: the file has reached the disk before it replaces the other.
     """
-    if os.path.exists(path) and not os.path.isfile(path):
-        handle = os.open(path, os.O_WRONLY | os.O_CLOEXEC)             # of a directory that is an OSError
-        try:
-            for piece in pieces:
-                _write_all(handle, piece)
-        finally:
-            os.close(handle)
+    def put(handle: int) -> None:
+        for piece in pieces:
+            _write_all(handle, piece)
+    if replaces(path):
+        make(path, put, durable=durable)
         return
+    handle = os.open(path, os.O_WRONLY | os.O_CLOEXEC)                 # of a directory that is an OSError
+    try:
+        put(handle)
+    finally:
+        os.close(handle)
+
+
+def replaces(path: str | os.PathLike[str]) -> bool:
+    """Whether a file at this path comes to be by replacing what is there, if anything is."""
+    return not os.path.exists(path) or os.path.isfile(path)
+
+
+def make(path: str | os.PathLike[str], put: Callable[[int], None], *, durable: bool = False) -> None:
+    """Has `put` write an empty file, open for reading and writing, and puts it at a path."""
     path = os.path.realpath(path)
     part = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.{os.urandom(6).hex()}.part")
     try:
-        handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        handle = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         try:
-            for piece in pieces:
-                _write_all(handle, piece)
+            put(handle)
             if durable:
                 os.fsync(handle)
         finally:

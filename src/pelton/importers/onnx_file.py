@@ -2,7 +2,9 @@
 from __future__ import annotations
 
 import math
+import mmap
 import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,7 +53,7 @@ def read(source: str | os.PathLike | bytes | onnx.ModelProto | Source) -> Source
         if path.is_file() and path.stat().st_size >= 2**31:
             raise ModelError(f"{path} is larger than 2 GiB, which protobuf cannot read; keep the weights in a file of their own: "
                              "onnx.save(model, path, save_as_external_data=True)")
-        data = path.read_bytes()
+        data = _mapped(path)
     except FileNotFoundError:
         raise ModelError(f"there is no file {path}") from None
     except OSError as e:
@@ -59,12 +61,20 @@ def read(source: str | os.PathLike | bytes | onnx.ModelProto | Source) -> Source
     return Source(_parse(data, str(path)), path)
 
 
-def _parse(data: bytes, name: str) -> onnx.ModelProto:
-    looks = " (it is empty)" if not data else ""
-    if data[:4] == b"PK\x03\x04":
+def _mapped(path: Path) -> bytes | memoryview:
+    """The bytes of a file, mapped where it can be, so that they are not in memory beside what they are parsed into."""
+    with path.open("rb") as f:
+        kind = os.fstat(f.fileno())
+        return memoryview(mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)) if stat.S_ISREG(kind.st_mode) and kind.st_size else f.read()
+
+
+def _parse(data: bytes | memoryview, name: str) -> onnx.ModelProto:
+    begin = bytes(data[:128])
+    looks = " (it is empty)" if not begin else ""
+    if begin[:4] == b"PK\x03\x04":
         looks = " (it looks like a zip archive or a PyTorch checkpoint: export the model to ONNX first)"
-    elif data and data[:128].isascii() and data[:1].decode("latin-1").isprintable():
-        looks = f" (it looks like text: {data[:40].decode('ascii', 'replace')!r})"
+    elif begin and begin.isascii() and begin[:1].decode("latin-1").isprintable():
+        looks = f" (it looks like text: {begin[:40].decode('ascii', 'replace')!r})"
     try:
         model = onnx.ModelProto.FromString(data)
     except DecodeError:

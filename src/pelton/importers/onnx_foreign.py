@@ -45,8 +45,11 @@ def schema_body(n: Reading) -> onnx.FunctionProto | None:
         return onnx.FunctionProto.FromString(schema.get_function_with_opset_version(_nearest(plain, n.opset)))
     if contextual and all(t is None or isinstance(t, Value) for t in n.things):
         types = [_type(t.type) if isinstance(t, Value) else onnx.TypeProto() for t in n.things]
-        body = schema.get_context_dependent_function_with_opset_version(
-            _nearest(contextual, n.opset), n.node.SerializeToString(), [t.SerializeToString() for t in types])
+        try:
+            body = schema.get_context_dependent_function_with_opset_version(
+                _nearest(contextual, n.opset), n.node.SerializeToString(), [t.SerializeToString() for t in types])
+        except onnx.shape_inference.InferenceError as e:
+            raise n.refuse(f"{n.op} does not fit its inputs: {e}") from None
         return onnx.FunctionProto.FromString(body) if body else None
     return None
 

@@ -95,6 +95,8 @@ class Inputs:
                 key = axes[i.name, axis] = d.dim_param or f"{i.name}[{axis}]"
                 params.setdefault(key, (i.name, axis))
                 size = shape[axis] if shape is not None else d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else None
+                if isinstance(size, int) and size > dims.UNBOUNDED:
+                    raise InputError(f"input {i.name!r} has {size} elements along axis {axis}; at most {dims.UNBOUNDED} are supported, give a smaller size")
                 if size is None:
                     nobody.append((key, f"{i.name}[{axis}]" + (f" ({d.dim_param})" if d.dim_param else "")))
                 elif wanted.setdefault(key, size) != size:

@@ -6,7 +6,7 @@ from functools import reduce
 import numpy as np
 
 from pelton.ir.graph import Value
-from pelton.ir.types import BOOL, F64, STRING, DType
+from pelton.ir.types import BOOL, F64, I64, STRING, DType
 
 from .onnx_reading import Reading, Thing, reads
 
@@ -78,11 +78,18 @@ def mod(n: Reading) -> Thing:
 
 @reads("Pow")
 def power(n: Reading) -> Thing:
-    """The exponent may be of another type than the base; integers go by float64, which is exact up to 2⁵³."""
+    """The exponent may be of another type than the base, whose type the result has. Whole powers of integers wrap; others go by float64, where what lies
+    within the error of a power of a whole number is one: 3 to the 1.0 is not 2."""
     base, exponent = _aligned(n)
-    if base.type.dtype.is_float:
-        return n.emit("pow", base, n.cast(exponent, base.type.dtype))
-    return n.cast(n.emit("pow", n.cast(base, F64), n.cast(exponent, F64)), base.type.dtype)
+    dtype = base.type.dtype
+    if dtype.is_float or dtype is exponent.type.dtype:
+        return n.emit("pow", base, n.cast(exponent, dtype))
+    if exponent.type.dtype.is_integer:
+        return n.cast(n.emit("pow", n.cast(base, I64), n.cast(exponent, I64)), dtype)
+    found = n.emit("pow", n.cast(base, F64), n.cast(exponent, F64))
+    whole = n.emit("round", found)
+    near = n.emit("less_equal", n.emit("abs", n.emit("sub", found, whole)), n.emit("mul", n.emit("abs", found), n.like(found, 1e-13)))
+    return n.cast(n.emit("where", near, whole, found), dtype)
 
 
 @reads("BitShift")

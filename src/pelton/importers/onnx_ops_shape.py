@@ -216,6 +216,9 @@ def slice_(n: Reading) -> Thing:
     if n.opset < 10:
         starts, ends, axes, steps = n.attr("starts"), n.attr("ends"), n.attr("axes"), None
     else:
+        told = [v.type for i in range(1, 5) if (v := n.optional(i)) is not None]
+        if any(t.rank > 1 or t.known and t.size > x.type.rank for t in told):
+            raise n.refuse(f"Slice of {x.type} needs vectors of at most {x.type.rank} starts, ends, axes and steps, got {', '.join(map(str, told))}")
         starts, ends = n.integers(1, "starts"), n.integers(2, "ends")
         axes, steps = n.some_integers(3, "axes"), n.some_integers(4, "steps")
     axes = axes if axes is not None else tuple(range(len(starts)))

@@ -140,6 +140,10 @@ class Template:
         """What sets tactics apart most (a register tile, an algorithm): the tuner looks at one of each form first, then at more of the best ones."""
         return ()
 
+    def exact(self, tactic: Tactic) -> bool:
+        """Whether a tactic's arithmetic differs from the direct form by no more than the order of sums: no other is taken under `strict`."""
+        return not self.inexact
+
     def margin(self, tactic: Tactic) -> float:
         """How much less time than the fastest tactic of a smaller margin one has to take to be worth its error: 0 for all that is exact."""
         return 0.02 if self.inexact else 0.0

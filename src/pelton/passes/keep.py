@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pelton.ir.graph import Builder, Graph, Node, Value, live
+from pelton.ir.graph import Builder, Graph, Node, Value, live, unique
 from pelton.ir.types import F32, DType
 from pelton.ops import get
 
@@ -13,8 +13,10 @@ def keep(graph: Graph, dtype: DType) -> Graph:
     and so do steps of the onnx package.
 
     Kernels compute in f32 whatever values are kept in, so only what is written to memory is rounded. Constants past the largest number become that number.
+    What a value stands for keeps its name; casts have new ones.
     """
     b = Builder(graph.name)
+    taken = {v.name for v in (*graph.inputs, *graph.constants, *(v for n in graph.nodes for v in n.outputs))}
     kept: dict[Value, Value] = {}
     for v in graph.inputs:
         kept[v] = b.input(v.type, v.name)
@@ -22,7 +24,11 @@ def keep(graph: Graph, dtype: DType) -> Graph:
         kept[v] = b.constant(_narrowed(array, dtype) if v.type.dtype is F32 else array, v.name)
 
     def cast(v: Value, to: DType) -> Value:
-        return v if v.type.dtype is to else b.emit(get("cast"), (v,), {"to": to}, names=[v.name])[0]
+        if v.type.dtype is to:
+            return v
+        name = unique(v.name, taken)
+        taken.add(name)
+        return b.emit(get("cast"), (v,), {"to": to}, names=[name])[0]
 
     def emit(node: Node, to: DType) -> tuple[Value, ...] | None:
         """The node with what was f32 as `to`; None where it cannot be so."""

@@ -6,7 +6,7 @@ import os
 from pelton.engine import sizes
 from pelton.engine.engine import Engine
 from pelton.errors import BuildError
-from pelton.ir.dims import bounds
+from pelton.ir.dims import UNBOUNDED, bounds
 from pelton.ir.graph import Graph, Value
 
 MOST_AXES = 32                 # what numpy and the engine's own check take
@@ -32,6 +32,8 @@ def _check(value: Value, where: str, most: int) -> None:
     if least > most:
         raise BuildError(f"{where} is {value.type}, {_large(least)}; a run may take {_large(most)} (Options.memory, else what this machine has): "
                          "give smaller sizes, or build where there is more memory")
+    if (longest := max((bounds(d)[0] for d in value.type.shape), default=0)) > UNBOUNDED:
+        raise BuildError(f"{where} is {value.type}: an axis may have at most {UNBOUNDED} elements, not {longest}, even where another has none")
 
 
 def check_engine(engine: Engine, memory: int | None) -> None:

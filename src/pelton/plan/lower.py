@@ -4,7 +4,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -12,8 +12,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from pelton.engine import sizes
+from pelton.engine.constants import ALIGN, Unmade
 from pelton.engine.engine import Buffer, Engine, Number, Port, Slice, Step, Symbol, Tensor
-from pelton.engine.memory import ALIGN, Lifetime, assign
+from pelton.engine.memory import Lifetime, assign
 from pelton.ir.dims import Dim, Size, is_known, maximum, tree
 from pelton.ir.text import node_text
 from pelton.ir.graph import Value, symbols
@@ -43,12 +44,13 @@ class Code(Protocol):
 
 @dataclass(frozen=True)
 class Chosen:
-    """A task with the kernel that runs it (None for a host step) and what is told about it."""
+    """A task with the kernel that runs it (None for a host step), what is told about it, and what else could run it: tactics with their kernels."""
 
     task: Task
     kernel: Code | None
     wave: int
     info: Mapping[str, object]
+    spares: Sequence[tuple[str, Code]] = ()
 
 
 class Blob:
@@ -72,19 +74,18 @@ class Blob:
             self.size += -(-nbytes // ALIGN) * ALIGN
         return self.index[key]
 
-    def bytes(self) -> np.ndarray:
-        """All of it, at a multiple of 64 bytes in memory, so that the engine can use it as it lies. Made on all cores, the largest pieces first."""
-        room = np.zeros(self.size + ALIGN, np.uint8)
-        start = -room.ctypes.data % ALIGN
-        out = room[start:start + self.size]
+    def constants(self) -> Unmade:
+        """All of it."""
+        return Unmade(self.size, self._fill)
 
-        def put(i: int) -> None:
+    def _fill(self, out: np.ndarray) -> Iterator[int]:
+        """Puts all pieces down, on all cores; the ends of what is done, in order."""
+        def put(i: int) -> int:
             at, nbytes = self.offsets[i]
             self.fillers[i](out[at:at + nbytes])
+            return at + -(-nbytes // ALIGN) * ALIGN
         with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-            for _ in pool.map(put, sorted(range(len(self.fillers)), key=lambda i: -self.offsets[i][1])):
-                pass
-        return out
+            yield from pool.map(put, range(len(self.fillers)))
 
 
 def _kind(dtype: DType) -> str:
@@ -107,7 +108,7 @@ def lower(placed: Placed, chosen: Sequence[Chosen], code: bytes, *, name: str, t
     engine = Engine(name=name, inputs=tuple(made.port(v, v.name) for v in graph.inputs),
                     outputs=tuple(made.port(v, n) for v, n in zip(graph.outputs, output_names)),
                     buffers=(*made.buffers, *(Buffer(kind, at, size) for (at, size), kind in zip(made.blob.offsets, made.blob.kinds))),
-                    steps=steps, arena=arena, constants=made.blob.bytes(), code=code, target=dict(target), meta=meta,
+                    steps=steps, arena=arena, constants=made.blob.constants(), code=code, target=dict(target), meta=meta,
                     symbols=tuple(Symbol(s.name, s.least, s.usual, s.most) for s in symbols(graph)), sizes=made.trees)
     return replace(engine, arena=sizes.at(engine, sizes.usual(engine)).arena) if engine.symbols else engine
 
@@ -150,14 +151,17 @@ class _Assembly:
         return arena
 
     def step(self, c: Chosen) -> Step:
-        name = str(c.info.get("name", ""))
+        name, info = str(c.info.get("name", "")), {**c.info, "writes": [v.name for v in c.task.writes]}
         if c.kernel is None:
             node = c.task.node
             return Step(name=name, symbol="", args=(), dims=(), tiles=0, grain=1, wave=c.wave, scratch=0, host=node_text(node),
-                        inputs=tuple(map(self.tensor, node.inputs)), outputs=tuple(map(self.tensor, node.outputs)), info=self.told(c.info))
-        k = c.kernel
+                        inputs=tuple(map(self.tensor, node.inputs)), outputs=tuple(map(self.tensor, node.outputs)), info=self.told(info))
+        step = self.kernel(c.kernel, name, c.wave, info)
+        return replace(step, outputs=tuple(map(self.tensor, c.task.writes)), spares=tuple(self.kernel(k, name, c.wave, {"tactic": t}) for t, k in c.spares))
+
+    def kernel(self, k: Code, name: str, wave: int, info: Mapping[str, object]) -> Step:
         return Step(name=name, symbol=k.symbol, args=tuple(map(self.operand, k.operands)), dims=self.shape(k.dims), tiles=self.number(k.tiles),
-                    grain=k.grain, wave=c.wave, scratch=self.number(k.scratch), host="", inputs=(), outputs=(), info=self.told(c.info))
+                    grain=k.grain, wave=wave, scratch=self.number(k.scratch), info=self.told(info))
 
     def port(self, v: Value, label: str) -> Port:
         return Port(label, v.type.dtype.value, self.shape(v.type.shape))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pelton.engine.constants import Unmade, bytes_of
 from pelton.engine.engine import Buffer, Engine, Port, Symbol
 from pelton.engine.script import Action, Block, Constant, Host, If, Loop, Run, Scan, Script
 from pelton.errors import BuildError
@@ -39,7 +40,8 @@ def assemble(parts: Scripted, made: Sequence[Engine | Undecided], options: Optio
     inputs = tuple(map(port, parts.inputs))
     symbols = dims.symbols([v.type.shape for v in parts.inputs])
     engines, arrays, constants = _kept(engines, parts.constants)
-    meta = {"threads": max((e.meta["threads"] for e in engines), default=options.threads), "level": options.level, "strict": options.strict,
+    tuned = {key: max(e.meta[key] for e in engines) for key in ("threads", "multiprocessors") if any(key in e.meta for e in engines)}
+    meta = {**(tuned or {"threads": options.threads}), "level": options.level, "strict": options.strict,
             "precision": options.precision, "host_steps": [*parts.host, *(name for e in engines for name in e.meta["host_steps"])],
             "weights": {key: sum(e.meta["weights"][key] for e in engines) for key in ("own", "packed", "saved_ns")},
             "copies": [c for e in engines for c in e.meta["copies"]], "layouts": [x for e in engines for x in e.meta["layouts"]],
@@ -73,7 +75,7 @@ def _numbered(block: Block, made: Sequence[Engine | Undecided]) -> Block:
     return replace(block, steps=tuple(steps))
 
 
-def _kept(engines: Sequence[Engine], arrays: Mapping[str, np.ndarray]) -> tuple[list[Engine], dict[str, Constant], np.ndarray]:
+def _kept(engines: Sequence[Engine], arrays: Mapping[str, np.ndarray]) -> tuple[list[Engine], dict[str, Constant], Unmade]:
     """The constants of all, equal ones once: the engines over them, where each array lies, and the bytes."""
     blob = Blob()
 
@@ -81,7 +83,7 @@ def _kept(engines: Sequence[Engine], arrays: Mapping[str, np.ndarray]) -> tuple[
         return blob.offsets[blob.add(hashlib.sha256(data.tobytes()).digest(), "constant", data.dtype, data.shape, lambda out: np.copyto(out, data))]
 
     def moved(engine: Engine) -> tuple[Buffer, ...]:
-        lying = np.frombuffer(engine.constants, np.uint8) if len(memoryview(engine.constants)) else np.zeros(0, np.uint8)
+        lying = np.asarray(bytes_of(engine.constants))
         return tuple(replace(b, offset=keep(lying[b.offset:b.offset + b.size])[0]) if b.kind in LYING else b for b in engine.buffers)
     buffers = [moved(e) for e in engines]
     found: dict[str, Constant] = {}
@@ -89,5 +91,5 @@ def _kept(engines: Sequence[Engine], arrays: Mapping[str, np.ndarray]) -> tuple[
         dtype = DType.of(array)
         data = strings(array) if dtype is DType.STRING else np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         found[name] = Constant(dtype.value, tuple(map(int, array.shape)), *keep(data))
-    constants = blob.bytes()
+    constants = blob.constants()
     return [replace(e, buffers=own, constants=constants) for e, own in zip(engines, buffers)], found, constants

@@ -65,6 +65,11 @@ class Context:
         self._lock = threading.Lock()
         survives_fork(self)
 
+    @property
+    def machine(self) -> str:
+        """What it runs on, by its marketing name."""
+        return self.engine.plain.target.get("cpu", "")
+
     def _prepare(self, values: Mapping[str, int]) -> Prepared:
         """The engine for these values of its symbols."""
         engine = self.engine

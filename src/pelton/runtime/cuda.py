@@ -10,7 +10,7 @@ from pelton.backends.cuda.driver import device as gpu
 from pelton.backends.cuda.machine import chosen
 from pelton.engine import engine as plain_engine
 from pelton.engine.check import check
-from pelton.errors import EngineError
+from pelton.errors import EngineError, InputError
 
 from .context import Context
 from .engine import Engine
@@ -68,6 +68,8 @@ class CudaEngine(Engine):
         return [loaded[s.symbol][0] if s.symbol else None for s in self.steps]
 
     def context(self, threads: int | None = None) -> Context:
-        """A context of its own memory, for one run at a time; the weights are everybody's. The number of threads plays no part."""
+        """A context of its own memory, for one run at a time; the weights are everybody's. InputError for a number of threads: there are none to choose."""
+        if threads is not None:
+            raise InputError(f"engine {self.name!r} runs on a GPU, where no number of threads can be chosen, given {threads}; leave it out")
         from .cuda_context import CudaContext  # which imports what this file says
         return CudaContext(self.start())

@@ -21,7 +21,8 @@ from .device_arrays import ALIGN, DeviceArray, Foreign, taken
 if TYPE_CHECKING:
     from .cuda import CudaEngine
 
-PIECE = 4 << 20                                # bytes of an input that go to the GPU at a time: enough for its full rate
+PIECE = 4 << 20                                # bytes of an array that go to or from the GPU at a time: enough for its full rate
+IDLE = 64 << 20                                # bytes that are copied on the GPU for each step of a profile: at 8 TB/s longer than it takes to launch one
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +59,10 @@ class CudaContext(Context):
             self._done, self._uploaded = device.event(), device.event()      # the last run; its copies out of the staging memory
             self._only: CudaPrepared | None = None if engine.symbols else self._prepare({})     # type: ignore[assignment]
         survives_fork(self)
+
+    @property
+    def machine(self) -> str:
+        return self.engine.device.name
 
     @property
     def stream(self) -> int:
@@ -130,10 +135,14 @@ class CudaContext(Context):
             self._held = None
 
     def profile(self, inputs: Mapping[str, Any]) -> list[tuple[Step, int]]:
-        """Every step with the nanoseconds it took on the GPU (of the CPU's: until what it wrote was back), in a run in which no two steps overlap."""
+        """Every step with the nanoseconds it took on the GPU (of the CPU's: until what it wrote was back), in a run in which no two steps overlap. The GPU is
+        kept busy until all steps are on its stream, so that it waits for none."""
         with self._lock, self.engine.device as device:
             ready = self._bound(inputs, None, self.stream).ready
             marks = [device.event(timed=True) for _ in range(len(ready.launches) + 1)]
+            idle = device.allocate(2 * IDLE, f"engine {self.engine.name!r}, for a profile,")
+            for _ in ready.launches:
+                device.copy(idle.address, idle.address + IDLE, IDLE, self.stream)
             device.record(marks[0], self.stream)
             for i in range(len(ready.launches)):
                 self._step(ready, i)
@@ -265,9 +274,10 @@ class CudaContext(Context):
                 self.engine.device.copy(target.address, bound.ready.places[k], bound.ready.nbytes[k], stream)
 
     def _fetched(self, bound: Bound, out: Mapping[str, Any] | None) -> dict[str, Any]:
-        """The outputs by name, those that are numpy's copied from the GPU; waits until all is there."""
+        """The outputs by name, those that are numpy's copied from the GPU by way of pinned memory, a piece taken from there while the next is on its way;
+        waits until all is there."""
         device, ready = self.engine.device, bound.ready
-        results, staged = dict[str, Any](), []
+        results, pieces = dict[str, Any](), list[tuple[np.ndarray, np.ndarray, int]]()
         for k, port in bound.outputs:
             target = bound.targets.get(k)
             if isinstance(target, Foreign):
@@ -280,11 +290,19 @@ class CudaContext(Context):
                     results[port.name] = target
                 continue
             results[port.name] = array = np.empty(port.shape, port.numpy_dtype) if target is None else target
-            if array.nbytes:
-                staged.append((array, self._staged(ready, k)))
-                device.download(staged[-1][1].__array_interface__["data"][0], ready.places[k], array.nbytes, self.stream)
-        device.synchronize(self.stream)
-        for array, place in staged:
-            array.reshape(-1).view(np.uint8)[:] = place
+            for at in range(0, array.nbytes, PIECE):
+                pieces.append((array.reshape(-1).view(np.uint8)[at:at + PIECE], self._staged(ready, k)[at:at + PIECE], ready.places[k] + at))
+        large, there = sum(place.nbytes for _, place, _ in pieces) > PIECE, list[Any]()
+        for _, place, source in pieces:
+            device.download(place.__array_interface__["data"][0], source, place.nbytes, self.stream)
+            if large:
+                there.append(device.event())
+                device.record(there[-1], self.stream)
+        if not there:
+            device.synchronize(self.stream)
+        for i, (data, place, _) in enumerate(pieces):
+            if there:
+                device.finish(there[i])
+            data[:] = place
         self._held = None
         return results

@@ -14,6 +14,7 @@ from pelton.engine import engine as plain_engine
 from pelton.engine import sizes
 from pelton.engine.check import check
 from pelton.engine.engine import SIZES, Step, numpy_dtype
+from pelton.engine.order import Span, waits
 from pelton.engine.sheet import Filled
 from pelton.errors import EngineError
 
@@ -149,23 +150,25 @@ class CudaPrepared:
             if hosted:
                 yield from (self.host[i] for i in steps)
             else:
-                found = [i for i in steps if self.launches[i] is not None]
+                found = {i: launch for i in steps if (launch := self.launches[i]) is not None}
                 if found:
                     yield self._segment(found)
 
-    def _segment(self, steps: Sequence[int]) -> Segment:
-        """A graph in which each step waits for all of the wave before."""
-        device = self.engine.device
-        graph, nodes = device.graph(), {}
-        before: list[Any] = []
-        for _, wave in groupby(steps, key=lambda i: self.engine.plain.steps[i].wave):
-            at_once = list(wave)
-            if len(before) > 1 and len(at_once) > 1:
-                before = [device.add(graph, None, before)]       # n + m edges instead of n · m
-            for i in at_once:
-                nodes[i] = device.add(graph, self.launches[i], before)
-            before = [nodes[i] for i in at_once]
+    def _segment(self, launches: Mapping[int, Launch]) -> Segment:
+        """A graph in which each step waits for those that it has to wait for, so that independent branches run side by side."""
+        device, numbers = self.engine.device, list(launches)
+        steps = [self.engine.plain.steps[i] for i in numbers]
+        arena = self.engine.sheet.in_arena
+        spans = {b: (int(self.starts[b]), int(self.starts[b] + self.filled.bytes[b])) for b in {a.buffer for s in steps for a in s.args} if arena[b]}
+        graph, nodes = device.graph(), dict[int, Any]()
+        for i, after in zip(numbers, waits(steps, spans, [self._scratch(i) for i in numbers])):
+            nodes[i] = device.add(graph, launches[i], [nodes[numbers[k]] for k in after])
         return Segment(device.instantiate(graph, self.stream), nodes)
+
+    def _scratch(self, i: int) -> Span:
+        """The memory of a step's kernel alone."""
+        function, at = self.engine.functions[i], self.room.scratch[i]
+        return (at, at + int(self.filled.tiles[i]) * function.cubin.clusters * function.cubin.scratch) if function and at else (0, 0)
 
     def point(self, pointers: Sequence[int]) -> None:
         """Where inputs and outputs lie from now on."""

@@ -15,6 +15,7 @@ from pelton.backends.cpu.memory import aligned
 from pelton.engine import engine as plain_engine
 from pelton.engine import file, script_file, sizes
 from pelton.engine.check import check
+from pelton.engine.constants import Unmade
 from pelton.engine.engine import Port, Step, Symbol, strings_in
 from pelton.engine.sheet import Sheet
 
@@ -54,7 +55,7 @@ class Engine:
     def _set_out(self, plain: plain_engine.Engine) -> None:
         """All that does not depend on what runs the kernels."""
         self.plain = plain
-        self.constants = aligned(plain.constants)
+        self._constants = None if isinstance(plain.constants, Unmade) else aligned(plain.constants)
         self.texts = {i: strings_in(self.constants[b.offset:b.offset + b.size]) for i, b in enumerate(plain.buffers) if b.kind == "text"}
         self.made = [i for i, b in enumerate(plain.buffers) if b.kind in ("strings", "sizes", "iota")]
         self.sheet = Sheet(plain)
@@ -76,6 +77,11 @@ class Engine:
     @property
     def name(self) -> str:
         return self.plain.name
+
+    @property
+    def constants(self) -> np.ndarray:
+        """The bytes of all constants, made now if they were not yet."""
+        return self.plain.constants.read() if self._constants is None else self._constants
 
     @property
     def inputs(self) -> tuple[Port, ...]:

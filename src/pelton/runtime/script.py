@@ -14,6 +14,7 @@ import numpy as np
 from pelton.backends.cpu.boxes import non_max_suppression
 from pelton.backends.cpu.memory import aligned
 from pelton.engine import script_file, sizes
+from pelton.engine.constants import bytes_of
 from pelton.engine.engine import Port, Step, Symbol, numpy_dtype, strings_in
 from pelton.engine.script import Action, Block, Feed, Host, If, Loop, Run, Scan, Script, blocks_in, check, free, read_by
 from pelton.errors import EngineError, InputError
@@ -37,7 +38,7 @@ class ScriptEngine(Engine):
         check_machine(plain.name, plain.target)
         self.script = plain
         self.plain = plain                                           # type: ignore[assignment]
-        constants = aligned(plain.constants)
+        constants = aligned(bytes_of(plain.constants))
         self.engines = [Engine(replace(e, constants=constants)) for e in plain.engines]
         self.arrays = {name: (strings_in(piece).reshape(c.shape) if c.dtype == "string" else piece.view(numpy_dtype(c.dtype)).reshape(c.shape))
                        for name, c in plain.arrays.items() for piece in [constants[c.offset:c.offset + c.size]]}
@@ -148,6 +149,10 @@ class ScriptContext(Context):
         self._turns = 0                                              # of all loops of the run
         self._lock = threading.Lock()
         survives_fork(self)
+
+    @property
+    def machine(self) -> str:
+        return next((c.machine for c in self.contexts), super().machine)
 
     def run(self, inputs: Mapping[str, np.ndarray], out: Mapping[str, np.ndarray] | None = None) -> dict[str, np.ndarray]:
         """Outputs by name, in fresh arrays, or in those that `out` gives for some or all of them, if those have the shape that the data gives."""

@@ -60,6 +60,8 @@ def candidates(region: Region, layouts: Layouts, target: Target, strict: bool, m
             continue
         count: dict[tuple[int, ...], int] = {}
         for tactic in t.tactics(usual, lies, target):
+            if strict and not t.exact(tactic):
+                continue
             form = t.form(tactic)
             count[form] = count.get(form, 0) + 1
             if count[form] <= most:

@@ -2,13 +2,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 
-from pelton.backends.cpu import Code, Program
+from pelton.backends.cpu import Code, Program, load_code
 from pelton.backends.cpu.program import Row
 from pelton.ir.graph import Value
+from pelton.kernels.compile import Compiler
 from pelton.kernels.template import Kernel, Packed
 from pelton.plan.layout import Strides, span
 from pelton.plan.place import Task
@@ -52,12 +54,9 @@ class Stopwatch:
         self._cursor += -(-nbytes // LINE) * LINE
         return self._pool.ctypes.data + at
 
-    def time(self, task: Task, kernels: Sequence[Kernel], loaded: Code, rounds: int, deadline: float | None = None) -> list[int]:
-        """Nanoseconds per run of each kernel: the least of several, the slow ones dropped after the first rounds, the close ones looked at longer."""
-        return self.race((task,), [(k,) for k in kernels], loaded, rounds, deadline)
-
     def race(self, tasks: Sequence[Task], programs: Sequence[Sequence[Kernel]], loaded: Code, rounds: int, deadline: float | None = None) -> list[int]:
-        """The same for programs of several kernels, one after the other, which may hand values on that tasks have for themselves."""
+        """Nanoseconds per run of each program, kernels one after the other, which may hand values on that tasks have for themselves: the least of several,
+        the slow ones dropped after the first rounds, the close ones looked at longer."""
         layouts = {v: strides for t in tasks for v, strides in t.layouts.items()}
         arrays, constants = dict[Value, np.ndarray](), {v: a for t in tasks for v, a in t.region.body.constants.items()}
         rng = np.random.default_rng(0)
@@ -98,3 +97,20 @@ class Stopwatch:
             if deadline is not None and time.monotonic() > deadline:
                 break
         return best
+
+
+class CpuBench:
+    """See `search.Bench`: kernels in C, each program's time the least that a stopwatch found."""
+
+    def __init__(self, compiler: Compiler, threads: int, l3: int):
+        self.compiler, self.threads, self.l3 = compiler, threads, l3
+        self._watch: Stopwatch | None = None
+
+    @contextmanager
+    def ready(self, sources: Mapping[str, str], told: Callable[[int], None]) -> Iterator[Code]:
+        with load_code(self.compiler.link(self.compiler.objects(sources, told))) as loaded:
+            yield loaded
+
+    def race(self, tasks: Sequence[Task], programs: Sequence[Sequence[Kernel]], loaded: Code, rounds: int, deadline: float | None = None) -> list[int]:
+        self._watch = self._watch or Stopwatch(self.threads, self.l3)
+        return self._watch.race(tasks, programs, loaded, rounds, deadline)

@@ -2,23 +2,27 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any, Protocol
 
-from pelton.backends.cpu import load_code
 from pelton.errors import BuildError
 from pelton.ir.graph import Value
-from pelton.kernels.compile import Compiler
-from pelton.kernels.template import TEMPLATES, Kernel, Tactic, Target, Template
+from pelton.kernels.template import Kernel, Packed, Tactic, Target, Template, templates
 from pelton.plan.place import Placed, Task
 from pelton.plan.region import Region
 
 from . import size
 from .cache import TimingCache
 from .candidates import candidates
-from .measure import Stopwatch
+
+log = logging.getLogger("pelton.build")
 
 ROUNDS = {1: 3, 2: 4, 3: 7, 4: 12, 5: 25}              # level → rounds of timing
 MOST = {0: 1, 1: 1, 2: 2, 3: 4, 4: 8, 5: 1000}         # level → tactics of each form of a template
@@ -30,13 +34,28 @@ Found = list[tuple[Template, Tactic]]
 
 @dataclass(frozen=True)
 class Choice:
-    """The kernel of a task, what its packed weights take, and what was measured for it (tactic name → ns; empty where nothing was)."""
+    """The kernel of a task, what its packed weights take, what was measured for it (tactic name → ns; empty where nothing was), and other kernels that
+    could stand in its place, reading the same constants."""
 
     template: Template
     tactic: Tactic
     kernel: Kernel
     packing: size.Packing
     times: dict[str, int] = field(default_factory=dict)
+    spares: tuple[tuple[Tactic, Kernel], ...] = ()
+
+    def with_kernels(self, change: Callable[[Kernel], Kernel]) -> Choice:
+        """The same with every kernel changed."""
+        return replace(self, kernel=change(self.kernel), spares=tuple((t, change(k)) for t, k in self.spares))
+
+    def without(self, failed: Mapping[str, BuildError]) -> Choice:
+        """The same without the kernels that could not be compiled (symbol → why), a spare one in place of the chosen one. The error where none is left."""
+        left = [(t, k) for t, k in ((self.tactic, self.kernel), *self.spares) if k.symbol not in failed]
+        if not left:
+            raise failed[self.kernel.symbol]
+        if left[0][1] is not self.kernel:
+            log.warning("%s instead of %s: %s", left[0][0].name, self.tactic.name, failed[self.kernel.symbol])
+        return replace(self, tactic=left[0][0], kernel=left[0][1], spares=tuple(left[1:]))
 
 
 def task_key(task: Task) -> str:
@@ -53,9 +72,9 @@ def digest(task: Task) -> str:
     return hashlib.sha256(task_key(task).encode()).hexdigest()[:32]
 
 
-def select(placed: Placed, target: Target, timing: Timing | None, *, strict: bool, most: int) -> dict[int, Choice]:
+def select(placed: Placed, target: Target, timing: Timing | None, *, strict: bool, most: int, spares: int = 0) -> dict[int, Choice]:
     """Task number → choice, for every task that is a region, among `most` tactics of each form. Equal tasks are looked at once; without a clock at all
-    the first guess is taken."""
+    the first guess is taken. spares: how many more kernels each may have."""
     digests = {i: digest(t) for i, t in enumerate(placed.tasks) if isinstance(t.what, Region)}
     tasks = {d: placed.tasks[i] for i, d in digests.items()}
     found: dict[str, Found] = {}
@@ -77,8 +96,28 @@ def select(placed: Placed, target: Target, timing: Timing | None, *, strict: boo
         if weights in counted:                                             # steps of a recurrence read the same ones
             packing = size.Packing(0, 0, 0.0)
         counted.add(weights)
-        out[i] = Choice(template, tactic, template.emit(task.region, task.layouts, tactic, target), packing, best[d][2])
+        kernel = template.emit(task.region, task.layouts, tactic, target)
+        others = islice(_alike(task, kernel, ranked(found[d], times[d], tactic), target), spares)
+        out[i] = Choice(template, tactic, kernel, packing, best[d][2], tuple(others))
     return out
+
+
+def ranked(found: Found, times: Mapping[str, int], but: Tactic) -> Found:
+    """All other tactics: by their times where they have some, then the first of every form, then the rest."""
+    timed = sorted((way for way in found if way[1].name in times), key=lambda way: times[way[1].name])
+    return [way for way in dict.fromkeys([*timed, *first_few(found), *found]) if way[1] != but]
+
+
+def _alike(task: Task, kernel: Kernel, ways: Found, target: Target) -> Iterator[tuple[Tactic, Kernel]]:
+    """The kernels that need no constants but those of the given one."""
+    def constants(kernel: Kernel) -> set[Hashable]:
+        held = task.region.body.constants
+        return {(x.sources, x.form) if isinstance(x, Packed) else x for x in kernel.operands if isinstance(x, Packed) or x in held}
+    there = constants(kernel)
+    for template, tactic in ways:
+        other = template.emit(task.region, task.layouts, tactic, target)
+        if constants(other) <= there:
+            yield tactic, other
 
 
 def first_few(found: Found) -> Found:
@@ -139,14 +178,22 @@ def _small_enough(best: Best, found: Mapping[str, Found], tasks: Mapping[str, Ta
     return {d: (ways[d][k].template, ways[d][k].tactic, size.packing(ways[d], k, sum(weights[d].values()))) for d, k in chosen.items()}
 
 
+class Bench(Protocol):
+    """What makes kernels run and takes their times."""
+
+    def ready(self, sources: Mapping[str, str], told: Callable[[int], None]) -> AbstractContextManager[Any]:
+        """All that `race` needs of kernels, symbol → source, for as long as it is held; `told` hears how many are compiled."""
+    def race(self, tasks: Sequence[Task], programs: Sequence[Sequence[Kernel]], loaded: Any, rounds: int,
+             deadline: float | None = None) -> Sequence[int | None]:
+        """Nanoseconds of each program, its kernels one after the other; None for those that do not run. Programs may hand values on that tasks have."""
+
+
 class Timing:
     """Measures what the cache does not know, as long as the budget lasts: everything is compiled first, then timed with nothing else running."""
 
-    def __init__(self, target: Target, compiler: Compiler, cache: TimingCache, *, rounds: int, budget: float | None, l3: int,
-                 progress: Callable[[str, int, int], None]):
-        self.target, self.compiler, self.cache, self.rounds, self.l3, self.progress = target, compiler, cache, rounds, l3, progress
+    def __init__(self, target: Target, bench: Bench, cache: TimingCache, *, rounds: int, budget: float | None, progress: Callable[[str, int, int], None]):
+        self.target, self.bench, self.cache, self.rounds, self.progress = target, bench, cache, rounds, progress
         self.deadline = None if budget is None else time.monotonic() + budget
-        self.watch: Stopwatch | None = None
 
     def tune(self, tasks: Mapping[str, Task], found: Mapping[str, Found], alone: bool = False) -> None:
         """Times tasks by digest: one tactic of every form, then all of the forms near the best. alone: also what has but one."""
@@ -171,41 +218,42 @@ class Timing:
         if not kernels or self.late():
             return
         sources = {k.symbol: k.source for ks in kernels.values() for _, k in ks}
-        code = self.compiler.link(self.compiler.objects(sources, lambda done: self.progress("compile", done, len(sources))))
-        self.watch = self.watch or Stopwatch(self.target.threads, self.l3)
-        with load_code(code) as loaded:
+        with self.bench.ready(sources, lambda done: self.progress("compile", done, len(sources))) as loaded:
             for done, (d, ks) in enumerate(kernels.items()):
                 self.progress(stage, done, len(kernels))
                 if self.late():
                     break
                 task, timed = self.usual(tasks[d], [k for _, k in ks])
-                times = self.watch.time(task, timed, loaded, self.rounds, self.deadline)
-                self.cache.put(d, dict(zip((n for n, _ in ks), times)))
+                times = self.bench.race((task,), [(k,) for k in timed], loaded, self.rounds, self.deadline)
+                self._put(d, [n for n, _ in ks], times)
         self.progress(stage, len(kernels), len(kernels))
 
     def race(self, digest: str, tasks: Sequence[Task], programs: Mapping[str, Sequence[Kernel]]) -> dict[str, int]:
         """Name → ns of ways to run a few tasks, each way one kernel after the other; as far as they are known where there is no time left. Filed under a
         digest like the times of a task."""
         if any(name not in self.cache.get(digest) for name in programs) and not self.late():
-            code = self.compiler.link(self.compiler.objects({k.symbol: k.source for kernels in programs.values() for k in kernels}))
-            self.watch = self.watch or Stopwatch(self.target.threads, self.l3)
+            sources = {k.symbol: k.source for kernels in programs.values() for k in kernels}
             sizes, to = {name: n for t in tasks for name, n in t.region.usual_sizes(t.layouts).items()}, dict[Value, Value]()
             usual = [t.sized(sizes, to) for t in tasks]
             timed = [[k.sized(sizes, to) for k in kernels] for kernels in programs.values()]
-            with load_code(code) as loaded:
-                self.cache.put(digest, dict(zip(programs, self.watch.race(usual, timed, loaded, self.rounds, self.deadline))))
+            with self.bench.ready(sources, lambda done: None) as loaded:
+                self._put(digest, list(programs), self.bench.race(usual, timed, loaded, self.rounds, self.deadline))
         known = self.cache.get(digest)
         return {name: known[name] for name in programs if name in known}
 
+    def _put(self, digest: str, names: Sequence[str], times: Sequence[int | None]) -> None:
+        self.cache.put(digest, {name: ns for name, ns in zip(names, times) if ns is not None})
 
-def template_hash() -> str:
-    """Stands for the kernel files and templates in cache keys."""
+
+def template_hash(isa: str) -> str:
+    """Stands for the kernel files and templates of a kind of target in cache keys."""
     import inspect
 
-    from pelton.kernels.template import SOURCES
+    modules = {type(t).__module__ for t in templates(isa).values()}
+    folders = {Path(sys.modules[m].__file__ or "").parent / name for m in modules for name in ("c", "files")}
     digest = hashlib.sha256()
-    for path in sorted(SOURCES.glob("*.[ch]")):
+    for path in sorted(path for folder in folders for path in folder.glob("*.*")):
         digest.update(path.read_bytes())
-    for module in sorted({type(t).__module__ for t in TEMPLATES.values()}):
+    for module in sorted(modules):
         digest.update(inspect.getsource(sys.modules[module]).encode())
     return digest.hexdigest()[:16]

@@ -66,6 +66,9 @@ class Device(Protocol):
     arch: int                                  # 90 for sm_90
     memory: int                                # bytes
     multiprocessors: int
+    l1: int                                    # bytes of each multiprocessor that blocks may share
+    l2: int                                    # bytes
+    cuda: str                                  # the newest CUDA that the driver knows, as 13.0
 
     def __enter__(self) -> Device: ...
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
@@ -98,8 +101,8 @@ class Device(Protocol):
     def copy(self, to: int, source: int, nbytes: int, stream: int) -> None: ...
 
     def graph(self) -> Any: ...
-    def add(self, graph: Any, launch: Launch | None, after: Sequence[Any]) -> Any:
-        """A node that starts when those of `after` have ended; without a launch it does nothing but wait for them."""
+    def add(self, graph: Any, launch: Launch, after: Sequence[Any]) -> Any:
+        """A node that starts when those of `after` have ended."""
     def instantiate(self, graph: Any, stream: int) -> Any:
         """The graph, ready to be replayed."""
     def change(self, ready: Any, node: Any, launch: Launch) -> None:

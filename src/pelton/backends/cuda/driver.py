@@ -99,7 +99,8 @@ class Gpu:
         self.name = call("cuDeviceGetName", 256, handle).split(b"\0")[0].decode(errors="replace")
         self.arch = 10 * attribute("COMPUTE_CAPABILITY_MAJOR") + attribute("COMPUTE_CAPABILITY_MINOR")
         self.multiprocessors, self.shared = attribute("MULTIPROCESSOR_COUNT"), attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
-        self.memory = call("cuDeviceTotalMem", handle)
+        self.l1, self.l2 = attribute("MAX_SHARED_MEMORY_PER_MULTIPROCESSOR"), attribute("L2_CACHE_SIZE")
+        self.memory, self.cuda = call("cuDeviceTotalMem", handle), _version(driver)
         self._context = call("cuDevicePrimaryCtxRetain", handle)
 
     def __enter__(self) -> Gpu:
@@ -265,9 +266,7 @@ class Gpu:
         graph = call("cuGraphCreate", 0)
         return self._kept(Held(graph), "cuGraphDestroy", graph)
 
-    def add(self, graph: Held, launch: Launch | None, after: Sequence[Any]) -> Any:
-        if launch is None:
-            return call("cuGraphAddEmptyNode", graph.handle, list(after), len(after))
+    def add(self, graph: Held, launch: Launch, after: Sequence[Any]) -> Any:
         node = call("cuGraphAddKernelNode", graph.handle, list(after), len(after), self._node(launch))
         for name, value in self._attributes(launch):
             call("cuGraphKernelNodeSetAttribute", node, getattr(binding().CUkernelNodeAttrID, name), value)

@@ -3,11 +3,35 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pelton.errors import EngineError
 
 from .bundle import Cubin
+
+
+@dataclass(frozen=True)
+class Usual:
+    """A GPU that stands for its architecture: multiprocessors; bytes of each that blocks may share, and how many of them one block; bytes of L2."""
+
+    name: str
+    multiprocessors: int
+    l1: int
+    block: int
+    l2: int
+
+
+# What is built for where no such GPU is there to be asked. Multiprocessors and L2 are of NVIDIA's white papers ("A100 Tensor Core GPU Architecture", 2020;
+# "Ampere GA102 GPU Architecture", 2020, RTX 3090; "Ada GPU Architecture", 2022, RTX 4090; "H100 Tensor Core GPU Architecture", 2022, SXM5), shared memory of
+# the CUDA C++ Programming Guide, "Technical Specifications per Compute Capability".
+USUAL = {80: Usual("A100", 108, 164 << 10, 163 << 10, 40 << 20), 86: Usual("RTX 3090", 82, 100 << 10, 99 << 10, 6 << 20),
+         89: Usual("RTX 4090", 128, 100 << 10, 99 << 10, 72 << 20), 90: Usual("H100 SXM5", 132, 228 << 10, 227 << 10, 50 << 20)}
+
+
+def usual(arch: int) -> Usual:
+    """What stands for an architecture: of those known, the newest that is no newer."""
+    return USUAL[max((a for a in USUAL if a <= arch), default=min(USUAL))]
 
 
 def target(archs: Iterable[int]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from pelton.errors import EngineError
 
 from .bundle import Cubin
 from .device import ALIGN, TRAILING, Function, Launch, Memory
+from .machine import usual
 
 Kernel = Callable[[int, np.ndarray], None]     # what a kernel does, given its programs and its parameters without the trailing pointers
 
@@ -36,15 +37,19 @@ class Thing:
     after: tuple[Thing, ...] = ()
     nodes: list[Thing] = field(default_factory=list)
     words: np.ndarray | None = None            # a node's parameters, as they were when it was made or changed
+    time: float = 0.0                          # when an event happened
 
 
 class NullDevice:
-    """See `device.Device`. `kernels`: functions of Python that stand for kernels, by symbol; others do nothing. What happens is in `happenings`, in order;
-    `free`: bytes of memory that are left. It does everything at once, so that streams have nothing to wait for."""
+    """See `device.Device`. `kernels`: functions of Python that stand for kernels, by symbol; others do nothing. `lasts`: nanoseconds that a launch is said to
+    take; it may raise. What happens is in `happenings`, in order; `free`: bytes of memory that are left. It does everything at once, so that streams have
+    nothing to wait for."""
 
-    def __init__(self, arch: int = 90, kernels: Mapping[str, Kernel] | None = None, memory: int = 1 << 30, ordinal: int = 0):
-        self.ordinal, self.name, self.arch, self.memory, self.multiprocessors = ordinal, "no GPU", arch, memory, 132
-        self.free, self.kernels = memory, dict(kernels or {})
+    def __init__(self, arch: int = 90, kernels: Mapping[str, Kernel] | None = None, memory: int = 1 << 30, ordinal: int = 0,
+                 lasts: Callable[[Launch], float] = lambda launch: 1.0):
+        self.ordinal, self.name, self.arch, self.memory = ordinal, "no GPU", arch, memory
+        self.multiprocessors, self.l1, self.l2, self.cuda = usual(arch).multiprocessors, usual(arch).l1, usual(arch).l2, "13.0"
+        self.free, self.kernels, self.lasts, self.now = memory, dict(kernels or {}), lasts, 0.0
         self.happenings: list[Happening] = []
         self.inside = 0                        # blocks `with device:` that have begun
         self._spans: dict[int, int] = {}       # address → bytes of its memory
@@ -130,6 +135,7 @@ class NullDevice:
     def _run(self, launch: Launch, words: np.ndarray, stream: int) -> None:
         cubin = launch.function.cubin
         self._note("launch", stream, symbol=cubin.symbol, grid=launch.grid, block=launch.block, shared=cubin.shared, words=words.tolist())
+        self.now += self.lasts(launch)
         if cubin.symbol in self.kernels:
             self.kernels[cubin.symbol](launch.programs, words[:-TRAILING])
 
@@ -143,6 +149,7 @@ class NullDevice:
 
     def record(self, event: Thing, stream: int) -> None:
         self._note("record", stream, event=event.handle)
+        event.time = self.now
 
     def wait(self, stream: int, event: Thing) -> None:
         self._note("wait", stream, event=event.handle)
@@ -154,18 +161,18 @@ class NullDevice:
         self._note("synchronize", stream)
 
     def elapsed(self, begin: Thing, end: Thing) -> float:
-        return 1.0
+        return end.time - begin.time
 
     def graph(self) -> Thing:
         self._note("graph")
         return self._thing("graph")
 
-    def add(self, graph: Thing, launch: Launch | None, after: Sequence[Thing]) -> Thing:
+    def add(self, graph: Thing, launch: Launch, after: Sequence[Thing]) -> Thing:
         if not all(node in graph.nodes for node in after):
             raise EngineError("a node waits for one of another graph")
         node = self._thing("node", launch, after)
         graph.nodes.append(node)
-        self._note("node", node=node.handle, symbol=None if launch is None else launch.function.cubin.symbol, after=[n.handle for n in after])
+        self._note("node", node=node.handle, symbol=launch.function.cubin.symbol, after=[n.handle for n in after])
         return node
 
     def instantiate(self, graph: Thing, stream: int) -> Thing:

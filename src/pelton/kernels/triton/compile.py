@@ -12,10 +12,12 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pelton.backends.cuda.bundle import Cubin
+from pelton.backends.cuda.machine import usual
 from pelton.errors import BuildError
 from pelton.kernels.compile import store
 
@@ -25,11 +27,11 @@ from .emit import ALIGNED
 
 @dataclass(frozen=True)
 class Made:
-    """A cubin, and what it takes per thread: registers, and bytes of them that are spilled to memory."""
+    """A cubin, and what it takes per thread: registers, and bytes of them that are spilled to memory. None where the tool that counts them is missing."""
 
     cubin: Cubin
-    registers: int
-    spilled: int
+    registers: int | None
+    spilled: int | None
 
 
 def version() -> str:
@@ -59,28 +61,37 @@ class Compiler:
     def __init__(self, archs: Sequence[int] = (80, 90), cache: Path | None = None, jobs: int = 2):
         self.archs, self.jobs = tuple(archs), jobs
         self.compiled = self.reused = 0
-        self._cache, self._salt = cache, version()
+        self._cache, self.id = cache, version()
         self._memory: dict[str, Made] = {}
 
-    def cubins(self, sources: Mapping[str, str], told: Callable[[int], None] = lambda done: None) -> dict[tuple[str, int], Made]:
-        """symbol → source to (symbol, architecture) → cubin; `told` hears how many are done."""
-        wanted = [(s, arch) for s in sources for arch in self.archs]
+    def cubins(self, sources: Mapping[str, str], told: Callable[[int], None] = lambda done: None, failed: dict[str, BuildError] | None = None,
+               archs: Sequence[int] | None = None) -> dict[tuple[str, int], Made]:
+        """symbol → source to (symbol, architecture) → cubin, for these architectures, all of its own unless told; `told` hears how many are done. Where
+        `failed` is given, it gets what could not be compiled, symbol → why; otherwise the first such thing is raised."""
+        wanted = [(s, arch) for s in sources for arch in archs or self.archs]
         out = {w: made for w in wanted if (made := self._known(sources[w[0]], w[1])) is not None}
         missing = [w for w in wanted if w not in out]
+
+        def keep(w: tuple[str, int], result: Callable[[], Made]) -> None:
+            told(len(out))
+            try:
+                out[w] = self._keep(sources[w[0]], w[1], result())
+            except BuildError as e:
+                if failed is None:
+                    raise
+                failed.setdefault(w[0], e)
         if self.jobs > 1 and len(missing) > 1:
             with workers.pool(min(self.jobs, len(missing)), cubin_of) as submit:
                 running = {w: submit(w[0], sources[w[0]], w[1]) for w in missing}
                 for w, job in running.items():
-                    told(len(out))
-                    out[w] = self._keep(sources[w[0]], w[1], job.result())
+                    keep(w, job.result)
         else:
             for w in missing:
-                told(len(out))
-                out[w] = self._keep(sources[w[0]], w[1], cubin_of(w[0], sources[w[0]], w[1]))
-        return {w: out[w] for w in wanted}
+                keep(w, partial(cubin_of, w[0], sources[w[0]], w[1]))
+        return {w: out[w] for w in wanted if w in out}
 
     def _key(self, text: str, arch: int) -> str:
-        return hashlib.sha256(f"{self._salt}\nsm_{arch}\n{text}".encode()).hexdigest()
+        return hashlib.sha256(f"{self.id}\nsm_{arch}\n{text}".encode()).hexdigest()
 
     def _known(self, text: str, arch: int) -> Made | None:
         key = self._key(text, arch)
@@ -114,6 +125,7 @@ def compiled(symbol: str, text: str, arch: int) -> Any:
     from triton import compile, knobs
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
+    from triton.errors import TritonError
 
     source = load(text, symbol)
     types, multiples = source["SIGNATURE"], source["MULTIPLES"]
@@ -124,7 +136,7 @@ def compiled(symbol: str, text: str, arch: int) -> Any:
         knobs.cache.dir, knobs.compilation.always_compile, knobs.compilation.disable_line_info = room, True, True
         try:
             made = compile(ASTSource(source[symbol], {"a": types}, {}, attrs), target=GPUTarget("cuda", arch, 32), options=options)
-        except Exception as e:                                             # Triton raises what its passes and its assembler come upon: any kind at all
+        except (TritonError, RuntimeError) as e:                           # its passes raise the latter
             raise BuildError(f"compiling kernel {symbol} ({text.splitlines()[0].strip(chr(34))}) for sm_{arch} failed: {str(e).strip()[:2000]}") from e
     kept = {name: getattr(made.metadata, name) for name in options}
     if kept != options:
@@ -136,13 +148,15 @@ def cubin_of(symbol: str, text: str, arch: int) -> Made:
     """The cubin of a kernel for an architecture. BuildError as `compiled`."""
     found = compiled(symbol, text, arch)
     about, image = found.metadata, found.asm["cubin"]
+    if about.shared > usual(arch).block:
+        raise BuildError(f"kernel {symbol} takes {about.shared} bytes of shared memory, a block of sm_{arch} has {usual(arch).block}")
     cubin = Cubin(symbol=about.name, arch=arch, image=image, shared=about.shared, warps=about.num_warps, clusters=about.num_ctas,
                   scratch=about.global_scratch_size, align=max(1, about.global_scratch_align))
     return Made(cubin, *_resources(image))
 
 
-def _resources(image: bytes) -> tuple[int, int]:
-    """(registers, bytes spilled) per thread, as the tool for cubins in Triton's wheel counts them; what is spilled shows as stack."""
+def _resources(image: bytes) -> tuple[int | None, int | None]:
+    """(registers, bytes spilled) per thread, as the tool for cubins in Triton's wheel counts them (what is spilled shows as stack); None where it does not."""
     from triton import knobs
 
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
@@ -152,5 +166,6 @@ def _resources(image: bytes) -> tuple[int, int]:
             said = subprocess.run([knobs.nvidia.cuobjdump.path, "--dump-resource-usage", file.name], capture_output=True, text=True, check=True).stdout
         except (OSError, subprocess.CalledProcessError) as e:
             logging.getLogger("pelton.build").warning("registers and spills are not known: %s", e)
-            return 0, 0
-    return tuple(int(found[1]) if (found := re.search(rf"{word}:(\d+)", said)) else 0 for word in ("REG", "STACK"))  # type: ignore[return-value]
+            return None, None
+    registers, stack = (re.search(rf"{word}:(\d+)", said) for word in ("REG", "STACK"))
+    return int(registers[1]) if registers else None, int(stack[1]) if stack else None

@@ -84,6 +84,9 @@ class Products(Template):
     def form(self, tactic: Tactic) -> tuple[int, ...]:
         return tactic["BM"], tactic["BN"]
 
+    def exact(self, tactic: Tactic) -> bool:
+        return tactic["PRECISION"] == 0                                    # 1: three products of TF32 instead of one of f32
+
 
 def pixels(shape: tuple[int, ...]) -> Grid:
     """All pixels of all pictures × channels."""

@@ -32,8 +32,8 @@ class Rois(roi.Rois):
         xn, xc, xh, xw = layouts[x]
         touched = node.op.name == "max_roi_pool"
         half = not touched and attrs["half_pixel"]
-        block = (f"SAMPLES, SCALE, OFFSET = tl.constexpr({0 if touched else attrs['samples']}), tl.constexpr({float(attrs['scale'])!r}), tl.constexpr({0.5 * half})\n"
-                 f"LEAST, TOUCHED = tl.constexpr({-1e300 if half else 1.0}), tl.constexpr({touched})\n"
+        block = (f"SAMPLES, SCALE = tl.constexpr({0 if touched else attrs['samples']}), tl.constexpr({float(attrs['scale'])!r})\n"
+                 f"OFFSET = tl.constexpr({0.5 * half})\nLEAST, TOUCHED = tl.constexpr({-1e300 if half else 1.0}), tl.constexpr({touched})\n"
                  f"LARGEST = tl.constexpr({touched or attrs['mode'] == 'max'})\n\n\n")
         sizes = dict(C=c, H=h, W=w, N=n, PH=attrs["height"], PW=attrs["width"], XN=xn, XH=xh, XW=xw, XC=xc, RN=layouts[rois][0], RC=layouts[rois][1],
                      BN=layouts[batch][0])

@@ -1,0 +1,94 @@
+"""How long kernels take on a GPU: graphs of many launches replayed, candidates in turns, with what they read of constants cold and all else warm."""
+from __future__ import annotations
+
+import logging
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pelton.errors import EngineError
+
+from .device import Device, Launch, Memory
+
+log = logging.getLogger("pelton.build")
+
+SPAN_NS = 200_000                              # of a replay: much more than it takes to start one
+MOST_TURNS = 50                                # in a graph
+DROPS = {1: 2.0, 3: 1.25}                      # after so many rounds, what takes so many times the best one's time is out
+
+
+@dataclass(frozen=True)
+class Way:
+    """Something to time. `launches` gives those of one turn, in order, which for each turn may read other copies of the same constants; there are `turns` such
+    copies. `name` is for messages."""
+
+    name: str
+    launches: Callable[[int], Sequence[Launch]]
+    turns: int = MOST_TURNS
+
+
+class Clock:
+    """Times ways on a GPU, on a stream of its own. Between two replays, twice what the L2 cache holds passes through it."""
+
+    def __init__(self, device: Device):
+        self.device = device
+        with device:
+            self.stream = device.stream()
+            self._begin, self._end = device.event(timed=True), device.event(timed=True)
+            self._swept: Memory = device.allocate(4 * device.l2, "timing kernels")
+
+    def race(self, ways: Sequence[Way], rounds: int, deadline: float | None = None) -> list[int | None]:
+        """Nanoseconds of one turn of each: the median of several replays, the slow ones dropped after the first rounds. None where a kernel does not launch,
+        which is logged with the reason. EngineError where nothing runs any more."""
+        with self.device:
+            graphs = {i: graph for i, way in enumerate(ways) if (graph := self._graph(way)) is not None}
+            times: dict[int, list[float]] = {i: [] for i in graphs}
+            alive = list(graphs)
+            for turn in range(1, rounds + 1):
+                for i in alive:
+                    ready, turns = graphs[i]
+                    times[i].append(self._replayed(ready) / turns)
+                if turn in DROPS:
+                    limit = DROPS[turn] * min((statistics.median(times[i]) for i in alive), default=0.0)
+                    alive = [i for i in alive if statistics.median(times[i]) <= limit]
+                if deadline is not None and time.monotonic() > deadline:
+                    break
+        return [round(statistics.median(times[i])) if times.get(i) else None for i in range(len(ways))]
+
+    def _graph(self, way: Way) -> tuple[Any, int] | None:
+        """(graph, turns in it) with as many turns as make it long enough; None where it does not run."""
+        try:
+            first = way.launches(0)
+            self._timed(first)                 # code and activations come in
+            turns = max(1, min(way.turns, MOST_TURNS, round(SPAN_NS / max(self._timed(first), 1.0))))
+            graph = self.device.graph()
+            before: list[Any] = []
+            for turn in range(turns):
+                for launch in way.launches(turn):
+                    before = [self.device.add(graph, launch, before)]
+            return self.device.instantiate(graph, self.stream.handle), turns
+        except EngineError as e:
+            self.device.synchronize(self.stream.handle)          # fails, too, where the GPU can do nothing any more
+            log.warning("%s is not timed: %s", way.name, e)
+            return None
+
+    def _timed(self, launches: Sequence[Launch]) -> float:
+        """Nanoseconds of launches one by one."""
+        def work() -> None:
+            for launch in launches:
+                self.device.launch(launch, self.stream.handle)
+        return self._measured(work)
+
+    def _replayed(self, ready: Any) -> float:
+        half = self._swept.nbytes // 2
+        self.device.copy(self._swept.address, self._swept.address + half, half, self.stream.handle)
+        return self._measured(lambda: self.device.replay(ready, self.stream.handle))
+
+    def _measured(self, work: Callable[[], None]) -> float:
+        self.device.record(self._begin, self.stream.handle)
+        work()
+        self.device.record(self._end, self.stream.handle)
+        self.device.finish(self._end)
+        return self.device.elapsed(self._begin, self._end)

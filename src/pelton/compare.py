@@ -1,0 +1,137 @@
+"""How far an engine is from its model in float64 on some inputs: its outputs, and what every step writes; where it overflows."""
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from pelton.check import Exact, difference, written
+from pelton.errors import Cancelled, InputError
+from pelton.importers import onnx as importer
+from pelton.importers.imported import Imported
+from pelton.ir.evaluate import evaluate
+from pelton.ir.types import DType
+from pelton.options import Options
+from pelton.passes import pipeline
+from pelton.runtime import Engine
+from pelton.runtime.arrays import drawn
+from pelton.runtime.prepared import Prepared
+
+TOLERANCE = {"fp32": 2e-3, "fp16": 2e-2, "bf16": 6e-2}        # of the largest value of an output, by the engine's precision
+
+
+@dataclass(frozen=True)
+class Apart:
+    """How far a value is from what it should be. `error`: the largest difference, in parts of the largest value wanted, of the elements that are numbers in
+    both; `lost`: elements that are infinite or no numbers and should not be, or the other way round; `most`: the largest value wanted."""
+
+    name: str
+    dtype: str
+    error: float
+    lost: int
+    most: float
+
+
+@dataclass(frozen=True)
+class Compared(Apart):
+    """The same of what a step writes."""
+
+    step: int
+    op: str
+    tactic: str
+    layers: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """An engine beside its model. `steps`: those whose values the model has, in the order in which they run; `unknown`: how many others there are."""
+
+    outputs: tuple[Apart, ...]
+    steps: tuple[Compared, ...]
+    unknown: int
+    tolerance: float
+    precision: str
+
+    @property
+    def ok(self) -> bool:
+        """Whether no output is further off than the tolerance, or infinite where it should not be."""
+        return all(o.error <= self.tolerance and not o.lost for o in self.outputs)
+
+    def worst(self, count: int) -> tuple[Compared, ...]:
+        """Steps that overflow first, then those furthest off."""
+        return tuple(sorted(self.steps, key=lambda s: (not s.lost, -s.error, s.step))[:count])
+
+    def json(self) -> dict[str, Any]:
+        return {"ok": self.ok, **asdict(self)}
+
+
+def compare(model: Any, engine: Engine, inputs: Mapping[str, np.ndarray] | None = None, *, tolerance: float | None = None, seed: int = 0,
+            values: Mapping[str, Any] | None = None, progress: Callable[[str, int, int], Any] | None = None) -> Comparison:
+    """Runs an engine once, step by step, beside its model in float64 (seconds to minutes), on these inputs or, where there are none, on ones made up from the
+    seed, of the sizes that the engine is tuned for.
+
+    tolerance: of the largest value of an output (by precision where not given, see TOLERANCE). values: inputs that became constants, as for `pelton.build`.
+    InputError where model, engine and inputs do not go together, ModelError for what is wrong with the model.
+    """
+    if engine.parts != (engine,):
+        raise InputError(f"engine {engine.name!r} is a script over several engines, which are not compared step by step")
+    if inputs is None:
+        inputs = drawn([replace(p, shape=engine.shapes()[p.name]) for p in engine.inputs], seed)
+    imported = _imported(model, engine, inputs, values)
+    graph, _ = pipeline.run(imported.graph, Options(strict=bool(engine.meta.get("strict"))))
+    known = {v.name: v for n in graph.nodes for v in n.outputs}
+    exact = Exact(graph, inputs, [known[name] for s in engine.steps for name in s.info["writes"] if name in known])
+    found, unknown = list[Compared](), 0
+
+    def see(done: int, ready: Prepared) -> None:
+        nonlocal unknown
+        if not done:
+            return
+        if progress is not None and progress("check", done, len(engine.steps)) is False:
+            raise Cancelled(f"cancelled while in step {done} of {len(engine.steps)}")
+        step = ready.plain.steps[done - 1]
+        there = {name: a for name, a in written(step, ready).items() if name in known}
+        unknown += not there
+        for name, got in there.items():
+            want, info = exact.take(known[name]), step.info
+            if want.shape == got.shape:
+                apart = asdict(_apart(name, got, want, known[name].type.dtype))
+                found.append(Compared(**apart, step=done - 1, op=info["op"], tactic=info["tactic"], layers=tuple(info["layers"])))
+    results = engine.context(engine.meta.get("threads")).watch(inputs, see)
+    wanted = evaluate(imported.graph, inputs, round=False)
+    outputs = tuple(_apart(v.name, results[v.name], wanted[v.name], v.type.dtype) for v in imported.graph.outputs)
+    precision = str(engine.meta.get("precision", "fp32"))
+    return Comparison(outputs, tuple(found), unknown, TOLERANCE.get(precision, TOLERANCE["fp32"]) if tolerance is None else tolerance, precision)
+
+
+def _imported(model: Any, engine: Engine, inputs: Mapping[str, np.ndarray], values: Mapping[str, Any] | None) -> Imported:
+    """The model for inputs of these sizes, with the outputs that the engine has."""
+    names = [p.name for p in engine.outputs]
+    shapes = {p.name: np.shape(inputs[p.name]) for p in engine.inputs if p.name in inputs}
+    imported = importer.load(model, shapes=shapes, values=values)
+    if [v.name for v in imported.graph.outputs] != names:
+        imported = importer.load(model, shapes=shapes, values=values, outputs=names)
+    takes, has = {v.name: v.type.dtype.value for v in imported.graph.inputs}, {p.name: p.dtype for p in engine.inputs}
+    if takes != has:
+        raise InputError(f"the engine takes {_listed(has)}, the model {_listed(takes)}; the engine was made of another model, or with values for inputs, "
+                         "which have to be given here, too (--values)")
+    return imported
+
+
+def _listed(inputs: Mapping[str, str]) -> str:
+    return ", ".join(f"{name}: {dtype}" for name, dtype in inputs.items()) or "nothing"
+
+
+def _apart(name: str, got: np.ndarray, want: np.ndarray, dtype: DType) -> Apart:
+    if not dtype.is_float:
+        return Apart(name, str(got.dtype), difference(dtype, got, want), 0, 0.0)
+    told, got = str(got.dtype), got.astype(np.float64)
+    with np.errstate(over="ignore"):
+        rounded = want.astype(dtype.numpy).astype(np.float64)     # what is infinite in the model may be so in the engine
+    numbers = np.isfinite(got) & np.isfinite(rounded)
+    lost = ~numbers & (got != rounded) & ~(np.isnan(got) & np.isnan(rounded))
+    most = float(np.abs(rounded[np.isfinite(rounded)]).max(initial=0.0))
+    off = float(np.abs(got[numbers] - want[numbers]).max(initial=0.0))
+    return Apart(name, told, off / max(most, 1e-30) if off else 0.0, int(lost.sum()), most)

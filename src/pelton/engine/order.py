@@ -1,0 +1,61 @@
+"""Which steps wait for which: for those that write what they read, and for all that use memory which they take over."""
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from .engine import Step
+
+Span = tuple[int, int]                         # from, to, in bytes
+
+
+def waits(steps: Sequence[Step], spans: Mapping[int, Span], scratch: Sequence[Span]) -> list[list[int]]:
+    """For each kernel the earlier ones that it waits for, by their numbers here, none that another of them waits for already.
+
+    spans: where the buffers lie that share memory; scratch: each step's own. Steps of one wave never wait for each other, and no element of a buffer is
+    written twice, so that the parts of a joined buffer may be written at once. A step that does not say what it writes may write to all that it is given.
+    """
+    found: list[list[int]] = []
+    after: list[int] = []                      # all that each waits for, as the bits of a number
+    wrote, used = Counter[int](), Counter[int]()                 # buffer → steps, as such bits
+    beside = _overlapping(spans)
+    before = this = 0                          # the steps of earlier waves, those of this one
+    for i, step in enumerate(steps):
+        if i and step.wave != steps[i - 1].wave:
+            before, this = before | this, 0
+        given, written = Counter(a.buffer for a in step.args), Counter(t.slice.buffer for t in step.outputs)
+        need = 0
+        for b, times in given.items():
+            need |= wrote[b] if times > written[b] else 0
+            need |= used[b] if not written else 0
+            for other in beside.get(b, ()):
+                need |= used[other]
+        for k in range(i) if scratch[i][0] < scratch[i][1] else ():
+            if scratch[k][0] < scratch[i][1] and scratch[i][0] < scratch[k][1]:
+                need |= 1 << k
+        need &= before
+        direct, left = list[int](), need
+        while left:
+            last = left.bit_length() - 1
+            direct.append(last)
+            left &= ~(after[last] | 1 << last)
+            need |= after[last]
+        found.append(direct[::-1])
+        after.append(need)
+        for b in given:
+            used[b] |= 1 << i
+        for b in written or given:
+            wrote[b] |= 1 << i
+        this |= 1 << i
+    return found
+
+
+def _overlapping(spans: Mapping[int, Span]) -> dict[int, list[int]]:
+    """Buffer → the others that have memory in common with it."""
+    keys = np.array(list(spans), np.int64)
+    begin, end = np.array(list(spans.values()), np.int64).reshape(-1, 2).T
+    common = (begin[:, None] < end) & (begin < end[:, None]) & (begin < end) & (begin < end)[:, None]
+    np.fill_diagonal(common, False)
+    return {int(keys[i]): keys[row].tolist() for i, row in enumerate(common) if row.any()}

@@ -1,0 +1,236 @@
+"""What is different about building for CPUs and for NVIDIA GPUs: what code is made for, what it is timed on, and how kernels become an engine's code."""
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pelton.backends import cpu
+from pelton.backends.cpu.machine import target as runs_on_cpu
+from pelton.errors import BuildError, Cancelled, EngineError
+from pelton.ir.graph import Graph, Value
+from pelton.ir.types import DType
+from pelton.kernels.compile import Compiler, compiler_id
+from pelton.kernels.template import Kernel, Packed, Target
+from pelton.options import Options, cache_directory
+from pelton.passes.keep import keep
+from pelton.passes.unroll import unroll
+from pelton.plan.place import Placed
+from pelton.tune import cache, search
+from pelton.tune.measure import CpuBench
+
+if TYPE_CHECKING:
+    from pelton.backends.cuda.device import Device
+
+log = logging.getLogger("pelton.build")
+
+KEPT = {"fp16": "f16", "bf16": "bf16"}                            # precision → what values are kept in; f32 as it is
+COMMON = (80, 90)                                                 # architectures to build for where no GPU says which
+SPARES = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8}                     # level → tactics that an engine for GPUs has beside the chosen one, for `pelton tune`
+
+Choices = Mapping[int, search.Choice]
+
+
+class BackEnd(Protocol):
+    """One kind of target. `clock`: what times kernels, None where nothing is timed; `spares`: how many more tactics engines keep for each region; `meta`:
+    what engines say of how they were tuned."""
+
+    target: Target
+    clock: search.Timing | None
+    spares: int
+    meta: Mapping[str, Any]
+    runs_on: Mapping[str, Any]
+
+    def code(self, placed: Placed, choices: Choices) -> tuple[Choices, bytes]:
+        """The code of all kernels, and the choices that it has kernels for."""
+
+
+@contextmanager
+def back_end(options: Options) -> Iterator[BackEnd]:
+    """What builds for the target of these options. BuildError where a compiler is missing, or new times cannot be kept."""
+    with (_cpu if options.target == "cpu" else _gpu)(options) as found:
+        yield found
+
+
+def describe_target(options: Options) -> tuple[Target, Mapping[str, Any]]:
+    """What code is made for, and what engines say about where they run."""
+    if options.target == "cpu":
+        return _describe_cpu(options)[0], runs_on_cpu(LEVEL)
+    from pelton.backends.cuda.machine import target as runs_on_gpu  # only engines for GPUs need these
+    from pelton.kernels.triton import library  # noqa: F401  (declares the templates)
+
+    archs, device = _gpus(options)
+    return gpu_target(archs, device), runs_on_gpu(archs)
+
+
+def adapted(graph: Graph, options: Options) -> Graph:
+    """The program with its values as the precision keeps them, and for GPUs with recurrent layers step by step where that is faster."""
+    if options.target == "cpu":
+        return graph
+    from pelton.kernels.triton.recurrent import one_by_one  # only engines for GPUs need it
+
+    return unroll(keep(graph, DType(KEPT[options.precision])) if options.precision in KEPT else graph, one_by_one)
+
+
+def teller(options: Options) -> Callable[[str, int, int], None]:
+    """Tells of progress; Cancelled where whoever hears of it wants no more."""
+    def tell(stage: str, done: int, total: int) -> None:
+        if options.progress is not None and options.progress(stage, done, total) is False:
+            raise Cancelled(f"the build was cancelled while in stage {stage!r} ({done} of {total})")
+    return tell
+
+
+def _folder(options: Options, name: str) -> Path | None:
+    home = cache_directory(options)
+    return home / name if home else None
+
+
+@contextmanager
+def _timing(options: Options, machine: str) -> Iterator[cache.TimingCache]:
+    """The times of a machine. New ones are kept in the end: where the user named a file a failure is an error, in the common cache only a warning."""
+    found = cache.TimingCache(machine, options.timing_cache or _folder(options, "timing.json"))
+    yield found
+    try:
+        found.save()
+    except BuildError as e:
+        if options.timing_cache is not None:
+            raise
+        log.warning("%s", e)
+
+
+# ---- CPUs ----
+
+LEVEL = "x86_64_v3"
+
+
+class ForCpu:
+    """See `BackEnd`."""
+
+    spares = 0
+
+    def __init__(self, options: Options, target: Target, compiler: Compiler, clock: search.Timing | None):
+        self.target, self.clock = target, clock
+        self.runs_on: Mapping[str, Any] = runs_on_cpu(target.isa)
+        self.meta: Mapping[str, Any] = {"threads": target.threads}
+        self._compiler, self._tell = compiler, teller(options)
+
+    def code(self, placed: Placed, choices: Choices) -> tuple[Choices, bytes]:
+        self._tell("link", 0, 1)
+        return choices, self._compiler.link(self._compiler.objects({c.kernel.symbol: c.kernel.source for c in choices.values()}))
+
+
+@contextmanager
+def _cpu(options: Options) -> Iterator[BackEnd]:
+    target, machine = _describe_cpu(options)
+    with Compiler(target.isa, _folder(options, "objects"), options.cc, jobs=cpu.default_threads()) as compiler, \
+            _timing(options, _cpu_key(machine, target, options)) as times:
+        bench = CpuBench(compiler, target.threads, target.l3)
+        yield ForCpu(options, target, compiler, _clock(options, target, bench, times) if options.level else None)
+
+
+def _describe_cpu(options: Options) -> tuple[Target, Mapping[str, Any]]:
+    """(what code is made for, the CPU here)"""
+    machine = cpu.describe()
+    caches = machine["caches"]
+    sizes = {name: caches.get(key, usual) for name, key, usual in (("l1", "l1d", 32 << 10), ("l2", "l2", 512 << 10), ("l3", "l3", 32 << 20))}
+    return Target(isa=LEVEL, lanes=8, threads=options.threads or cpu.default_threads(), **sizes), machine
+
+
+def _cpu_key(machine: Mapping[str, Any], target: Target, options: Options) -> str:
+    """What times depend on besides the region: the CPU, the threads, the compiler and the templates."""
+    return "|".join(map(str, (machine["vendor"], machine["family"], machine["cpu_model"], machine["stepping"], target.isa, target.l1, target.l2, target.l3,
+                              target.threads, compiler_id(options.cc), search.template_hash(target.isa))))
+
+
+def _clock(options: Options, target: Target, bench: search.Bench, times: cache.TimingCache) -> search.Timing:
+    return search.Timing(target, bench, times, rounds=search.ROUNDS[options.level], budget=options.budget, progress=teller(options))
+
+
+# ---- NVIDIA GPUs ----
+
+class ForGpu:
+    """See `BackEnd`. Tactics are timed where a GPU of one of the architectures is here, otherwise guessed by a model of the oldest of them."""
+
+    def __init__(self, options: Options, archs: Sequence[int], target: Target, device: Device | None, compiler: Any, clock: search.Timing | None):
+        from pelton.backends.cuda.machine import target as runs_on
+
+        self.target, self.clock, self.spares = target, clock, SPARES[options.level]
+        self.runs_on: Mapping[str, Any] = runs_on(archs)
+        self.meta: Mapping[str, Any] = {"multiprocessors": target.threads, "gpu": device.name if device and clock else None}
+        self._archs, self._compiler, self._tell = archs, compiler, teller(options)
+
+    def code(self, placed: Placed, choices: Choices) -> tuple[Choices, bytes]:
+        from pelton.backends.cuda.bundle import pack
+
+        choices = {i: c.with_kernels(partial(_lying, placed)) for i, c in choices.items()}
+        sources = {k.symbol: k.source for c in choices.values() for k in (c.kernel, *(k for _, k in c.spares))}
+        failed: dict[str, BuildError] = {}
+        made = self._compiler.cubins(sources, lambda done: self._tell("compile", done, len(sources) * len(self._archs)), failed)
+        return {i: c.without(failed) for i, c in choices.items()}, pack(m.cubin for m in made.values() if m.cubin.symbol not in failed)
+
+
+def _lying(placed: Placed, kernel: Kernel) -> Kernel:
+    """The kernel for operands as they lie here, of which some may not begin where kernels expect it. Buffers do."""
+    from pelton.kernels.triton import emit
+
+    def begins(x: Value | Packed) -> bool:
+        at = 0 if isinstance(x, Packed) else placed.places[x].offset * x.type.dtype.size
+        return at // emit.ALIGNED * emit.ALIGNED == at
+    return emit.lying(kernel, [begins(x) for x in kernel.operands])
+
+
+@contextmanager
+def _gpu(options: Options) -> Iterator[BackEnd]:
+    from pelton.kernels.triton import compile as triton_compile
+    from pelton.kernels.triton import library  # noqa: F401  (declares the templates)
+    from pelton.tune.measure_cuda import GpuBench
+
+    archs, device = _gpus(options)
+    target = gpu_target(archs, device)
+    compiler = triton_compile.Compiler(archs, _folder(options, "cubins"), cpu.default_threads())
+    if device is None or not options.level:
+        idle = [name for name in ("budget", "timing_cache") if getattr(options, name) is not None]
+        if idle:
+            log.warning("%s has no effect: nothing is timed %s", " and ".join(idle), "without a GPU" if options.level else "at level 0")
+        yield ForGpu(options, archs, target, device, compiler, None)
+        return
+    with _timing(options, gpu_key(device, compiler.id, target)) as times:
+        yield ForGpu(options, archs, target, device, compiler, _clock(options, target, GpuBench(compiler, device), times))
+
+
+def _gpus(options: Options) -> tuple[tuple[int, ...], Device | None]:
+    """The architectures to build for, and the GPU here where it is of one of them."""
+    from pelton.backends.cuda.machine import fitting
+
+    device = gpu_here()
+    archs = options.architectures or ((device.arch,) if device else COMMON)
+    return archs, device if device and fitting(archs, device.arch) is not None else None
+
+
+def gpu_here() -> Device | None:
+    """The GPU of this machine; None where there is none."""
+    from pelton.backends.cuda.driver import device
+
+    try:
+        return device()
+    except EngineError as e:
+        log.info("tactics for GPUs are guessed: %s", e)
+        return None
+
+
+def gpu_target(archs: Sequence[int], device: Device | None = None) -> Target:
+    """What tactics are chosen for: `threads` are multiprocessors, `lanes` the threads of a warp. Those of the GPU, else of what stands for the oldest
+    architecture."""
+    from pelton.backends.cuda.machine import usual
+
+    of = device or usual(min(archs))
+    return Target(isa=",".join(f"sm_{a}" for a in archs), lanes=32, l1=of.l1, l2=of.l2, l3=of.l2, threads=of.multiprocessors)
+
+
+def gpu_key(device: Device, compiler: str, target: Target) -> str:
+    """What times depend on besides the region: the GPU, its driver, the compiler and the templates."""
+    return "|".join(map(str, (device.name, f"sm_{device.arch}", device.multiprocessors, device.l2, f"CUDA {device.cuda}", target.isa, compiler,
+                              search.template_hash(target.isa))))

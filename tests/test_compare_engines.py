@@ -1,0 +1,160 @@
+"""Engines beside their models: how far outputs and steps are off, where half precision overflows, and what cannot be compared."""
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from models import inverted_residuals, small_cnn, wide_cnn
+from onnx import helper
+from onnx_models import draw, model
+
+import pelton
+from pelton import cli
+from pelton.compare import compare
+from pelton.engine import file
+from pelton.options import Options
+from pelton.runtime.prepared import Prepared
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def engine(cache):
+    return pelton.build(wide_cnn(), level=0, cache_dir=cache)
+
+
+def test_an_engine_is_close_to_its_model(engine):
+    found = compare(wide_cnn(), engine)
+    assert found.ok and found.tolerance == 2e-3 and len(found.steps) == len(engine.steps) - found.unknown
+    assert found.unknown == len(engine.meta["copies"]) and all(0 <= s.error < 1e-4 and not s.lost for s in found.steps)
+    assert max(s.error for s in found.steps) > 1e-8
+    assert [s.step for s in found.steps] == sorted(s.step for s in found.steps) and found.outputs[0].name == engine.outputs[0].name
+    assert found.worst(2)[0].error == max(s.error for s in found.steps) and not compare(wide_cnn(), engine, tolerance=1e-9).ok
+    assert json.loads(json.dumps(found.json()))["ok"] is True
+
+
+@pytest.mark.parametrize("made", [small_cnn, inverted_residuals])
+def test_what_steps_write_is_known_to_the_model(made, cache):
+    engine = pelton.build(made(), level=0, strict=True, cache_dir=cache)
+    found = compare(made(), engine, seed=3)
+    assert found.ok and len(found.steps) + found.unknown == len(engine.steps) and found.unknown <= 2
+    assert max(s.error for s in found.steps) < 1e-5
+
+
+def test_a_wrong_step_is_seen_where_it_is(engine, monkeypatch):
+    run_part, spoiled, done = Prepared.run_part, 2, []
+
+    def run_and_spoil(self, part):
+        run_part(self, part)
+        done.append(part)
+        if len(done) == spoiled + 1:
+            self.memory(self.plain.steps[spoiled].outputs[0].slice.buffer).view(np.float32)[:] = np.nan
+    monkeypatch.setattr(Prepared, "run_part", run_and_spoil)
+    found = compare(wide_cnn(), engine)
+    assert not found.ok and found.outputs[0].lost and not any(s.lost for s in found.steps if s.step < spoiled)
+    assert next(s for s in found.steps if s.step == spoiled).lost and found.worst(1)[0].lost
+
+
+def test_sizes_that_a_run_decides(cache):
+    node = helper.make_node("MatMul", ["x", "w"], ["p"], "product"), helper.make_node("Relu", ["p"], ["y"], "relu")
+    m = model(list(node), {"x": "f32[n, 8]"}, ["y"], {"w": np.random.default_rng(0).standard_normal((8, 5)).astype(np.float32)})
+    engine = pelton.build(m, {"x": "1..4..9x8"}, level=0, cache_dir=cache)
+    for rows in (4, 7):
+        found = compare(m, engine, {"x": np.random.default_rng(1).standard_normal((rows, 8)).astype(np.float32)})
+        assert found.ok and found.steps
+
+
+def test_from_the_command_line(engine, cache, tmp_path, capsys):
+    import onnx
+
+    path, other, made = tmp_path / "m.onnx", tmp_path / "other.onnx", tmp_path / "m.pelton"
+    onnx.save(wide_cnn(), path)
+    onnx.save(small_cnn(), other)
+    engine.save(made)
+    assert cli.main(["compare", str(path), str(made), "--top", "3"]) == 0
+    told = capsys.readouterr().out
+    assert "within the tolerance of 0.002 (fp32)" in told and ", seed " in told and "the worst of" in told and len(told.splitlines()) == 9
+    assert cli.main(["compare", str(path), str(made), "--tolerance", "1e-9", "--seed", "5", "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["seed"] == 5 and found["ok"] is False and len(found["steps"]) + found["unknown"] == len(engine.steps)
+    assert found["inputs"] == {"x": list(engine.inputs[0].shape)}
+    assert cli.main(["compare", str(path), str(made), "--tolerance", "1e-9", "-q"]) == 1 and not capsys.readouterr().out
+    np.save(tmp_path / "x.npy", np.zeros(engine.inputs[0].shape, np.float32))
+    assert cli.main(["compare", str(path), str(made), "--input", f"x={tmp_path / 'x.npy'}"]) == 0 and "seed" not in capsys.readouterr().out
+    for wrong, why in ((["--seed", "1", "--input", "x=x.npy"], "are for made-up inputs"), (["--shapes", "z=1"], "no input 'z'")):
+        assert cli.main(["compare", str(path), str(made), *wrong]) == cli.REFUSED and why in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        cli.main(["compare", str(path), str(made), "--tolerance", "0"])
+    assert cli.main(["compare", str(other), str(made)]) == cli.REFUSED
+    assert "error:" in capsys.readouterr().err
+
+
+def test_another_model_is_refused(engine):
+    m = model([helper.make_node("Relu", ["a"], ["y"])], {"a": "f32[3]"}, ["y"], {})
+    with pytest.raises(pelton.Error):
+        compare(m, engine)
+
+
+# ---- half precision, under Triton's interpreter ----
+
+def overflowing():
+    """x · w is past what f16 holds; the next product brings it back."""
+    rng = np.random.default_rng(0)
+    constants = {"w": (300 * rng.standard_normal((32, 16))).astype(np.float32), "v": (rng.standard_normal((16, 8)) / 1e4).astype(np.float32)}
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["large"], "up"), helper.make_node("MatMul", ["large", "v"], ["y"], "down")]
+    return model(nodes, {"x": "f32[4, 32]"}, ["y"], constants)
+
+
+def interpreted(data, sources, m, feeds):
+    """In a process where all of Triton is interpreted."""
+    import triton_interpreter
+
+    from pelton.backends.cuda.null import NullDevice
+    from pelton.runtime.cuda import CudaEngine
+    from pelton.kernels.triton.emit import TYPES
+
+    names = {memory: register.replace("int1", "int8") for register, memory in TYPES.values()}
+    kernels = {s: lambda programs, words, s=s: triton_interpreter.launch(sources[s], s, words.tolist(), names, programs) for s in sources}
+    return compare(m, CudaEngine(file.read(data)).start(NullDevice(kernels=kernels)), feeds)
+
+
+@pytest.fixture(scope="module")
+def apart():
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    pytest.importorskip("triton", reason="Triton is not installed (make test-gpu)")
+    import triton_interpreter
+
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=triton_interpreter.prepare) as pool:
+        yield pool
+
+
+def on_gpu(apart, cache, m, feeds, precision):
+    from pelton.build import built
+
+    made = built(m, Options(target="cuda:sm_90", precision=precision, level=0, cache_dir=cache))
+    sources = {c.kernel.symbol: c.kernel.source for c in made.chosen if c.kernel is not None}
+    return apart.submit(interpreted, made.engine.tobytes(), sources, m, feeds).result()
+
+
+def test_overflow_in_half_precision_is_found_where_it_begins(apart, cache):
+    m = overflowing()
+    feeds = {"x": np.random.default_rng(1).uniform(50, 100, (4, 32)).astype(np.float32)}
+    half, whole = (on_gpu(apart, cache, m, feeds, precision) for precision in ("fp16", "bf16"))
+    assert not half.ok and half.outputs[0].lost and half.tolerance == 2e-2
+    first = next(s for s in half.steps if s.lost)
+    assert (first.name, first.layers, first.dtype) == ("large", ("up",), "float16") and first.most > 65504
+    assert whole.ok and not any(s.lost for s in whole.steps) and whole.tolerance == 6e-2
+    small = on_gpu(apart, cache, m, {"x": feeds["x"] / 1e3}, "fp16")
+    assert small.ok and not any(s.lost for s in small.steps) and 0 < small.outputs[0].error < 1e-2
+
+
+def test_a_network_for_gpus_is_compared_step_by_step(apart, cache):
+    m = small_cnn()
+    found = on_gpu(apart, cache, m, draw(m, 3, low=-1, high=1), "fp16")
+    assert found.ok and len(found.steps) >= 4 and all(1e-6 < s.error < 2e-2 for s in found.steps)

@@ -1,0 +1,335 @@
+"""Tactics timed on a GPU that is none: what wins, what is dropped, what is remembered; all of it at build time and, by what engines carry, later."""
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+
+import numpy as np
+import pytest
+from handmade import chain, expected
+from onnx import helper
+from onnx_models import model
+
+import pelton
+from pelton import targets
+from pelton.backends.cuda import Cubin, pack, target
+from pelton.backends.cuda.clock import Clock, Way
+from pelton.backends.cuda.device import Launch
+from pelton.backends.cuda.machine import USUAL, usual
+from pelton.backends.cuda.null import NullDevice
+from pelton.engine.engine import Engine, Step
+from pelton.errors import BuildError, Cancelled, EngineError, InputError
+from pelton.kernels.triton import compile as triton_compile
+from pelton.options import Options
+from pelton.runtime import cuda_context
+from pelton.tune import measure_cuda
+from test_cuda_runtime import KERNELS, N
+
+
+def device(lasts=lambda launch: 1000.0, arch: int = 90, **given) -> NullDevice:
+    """One with little to sweep between two replays."""
+    found = NullDevice(arch, lasts=lasts, **given)
+    found.l2 = 1 << 12
+    return found
+
+
+def launch(on: NullDevice, symbol: str, *words: int) -> Launch:
+    with on:
+        return Launch(on.load(Cubin(symbol, 90, b"\x7fELF", 0, 4), len(words) + 2), 1, np.array([*words, 0, 0], np.int64))
+
+
+def way(on: NullDevice, symbol: str) -> Way:
+    at = launch(on, symbol)
+    return Way(symbol, lambda turn: [at])
+
+
+def test_ways_take_turns_and_slow_ones_leave_early():
+    took = {"slow": 5000.0, "middling": 1400.0, "fast": 1000.0}
+    null = device(lambda launch: took[launch.function.cubin.symbol])
+    times = Clock(null).race([way(null, name) for name in took], rounds=5)
+    assert times == [5000, 1400, 1000]
+    replays = [h.facts["nodes"] for h in null.happened("replay")]
+    assert [replays.count(n) for n in (40, 50)] == [1, 3 + 5]          # turns that make 200 µs, 50 at most; after one and three rounds some leave
+    assert len(null.happened("copy")) == len(replays)                  # the L2 cache swept before each
+    nodes = null.happened("node")
+    assert all(n.facts["after"] in ([], [m.facts["node"]]) for m, n in zip([nodes[0], *nodes], nodes))
+
+
+def test_a_median_is_not_moved_by_one_slow_replay():
+    slow = iter([1.0, 1.0, 9.0, *[1.0] * 1000])
+    null = device(lambda launch: 100_000 * next(slow))
+    assert Clock(null).race([way(null, "k")], rounds=5) == [100_000]
+
+
+def test_what_does_not_launch_is_dropped_and_said(caplog):
+    def lasts(launch):
+        if launch.function.cubin.symbol == "bad":
+            raise EngineError("too many resources requested for launch")
+        return 100.0
+    null = device(lasts)
+    ways = [way(null, name) for name in ("bad", "good")]
+    with caplog.at_level(logging.WARNING, "pelton.build"):
+        assert Clock(null).race(ways, 3) == [None, 100]
+    assert "bad is not timed: too many resources" in caplog.text and "good" not in caplog.text
+
+
+def test_a_lost_context_ends_it():
+    def lasts(launch):
+        raise EngineError("the GPU's context is lost")
+    null = device(lasts)
+
+    def synchronize(stream: int) -> None:
+        raise EngineError("the GPU's context is lost, still")
+    null.synchronize = synchronize
+    with pytest.raises(EngineError, match="still"):
+        Clock(null).race([way(null, "k")], 3)
+
+
+def test_every_turn_reads_other_constants():
+    null = device()
+    seen: list[int] = []
+
+    def launches(turn: int):
+        seen.append(turn)
+        return [launch(null, "k", turn)]
+    Clock(null).race([Way("k", launches, turns=7)], 1)
+    words = [h.facts["words"][0] for h in null.happened("launch")]
+    assert words[-7:] == list(range(7)) and max(seen) == 6
+
+
+def test_what_is_known_of_architectures():
+    assert usual(90) is USUAL[90] and usual(87) is USUAL[86] and usual(100) is USUAL[90] and usual(70) is USUAL[80]
+    here = device()
+    here.multiprocessors, here.l2 = 114, 1 << 20
+    found = targets.gpu_target((90,), here)
+    assert (found.threads, found.l2, found.isa) == (114, 1 << 20, "sm_90")
+    assert targets.gpu_target((80, 90)).threads == 108 and targets.gpu_target((80, 90)).isa == "sm_80,sm_90"
+
+
+def test_options_without_an_effect_are_refused_or_said(monkeypatch, caplog, tmp_path):
+    with pytest.raises(InputError, match="threads are those of CPUs"):
+        Options(target="cuda", threads=2)
+    with pytest.raises(InputError, match="strict keeps all arithmetic"):
+        Options(target="cuda", strict=True, precision="fp16")
+    pytest.importorskip("triton", reason="Triton is not installed (make test-gpu)")
+    monkeypatch.setattr(targets, "gpu_here", lambda: None)
+    with caplog.at_level(logging.WARNING, "pelton.build"), targets.back_end(Options(target="cuda", budget=3.0, cache_dir=tmp_path)) as back:
+        assert back.clock is None and back.target.isa == "sm_80,sm_90" and back.meta == {"multiprocessors": 108, "gpu": None}
+    assert "budget has no effect: nothing is timed without a GPU" in caplog.text
+
+
+def test_strict_takes_products_of_f32_alone():
+    pytest.importorskip("triton", reason="Triton is not installed (make test-gpu)")
+    from kernel_harness import program, region_of
+
+    from pelton.kernels.triton import library  # noqa: F401  (declares the templates)
+    from pelton.plan.layout import dense
+    from pelton.tune.candidates import candidates
+
+    region = region_of(program(("y", "matmul", "a b"), a="f32[64, 64]", b="f32[64, 64]"))
+    lies = {v: dense(v.type.shape) for v in (*region.body.inputs, *region.body.outputs)}
+    precise = {strict: {c["PRECISION"] for _, c in candidates(region, lies, targets.gpu_target((90,)), strict, 4)} for strict in (False, True)}
+    assert precise == {False: {0, 1}, True: {0}}
+
+
+# ---- engines that carry kernels ----
+
+F32 = np.float32
+
+
+def spare(step: Step, symbol: str) -> Step:
+    return dataclasses.replace(step, symbol=symbol, info={"tactic": symbol})
+
+
+def carrying(symbols=("scale", "scale_b", "scale_c", "scale_d")) -> Engine:
+    """Handmade: x + 2 x, times three; the steps that scale, of which two are the same, carry other kernels for that."""
+    plain = chain(N)
+    steps = [dataclasses.replace(s, info={"tactic": s.symbol}, spares=tuple(spare(s, other) for other in symbols if s.symbol == "scale" and other != "scale"))
+             for s in plain.steps]
+    cubins = [Cubin(s, 90, b"\x7fELF " + s.encode(), 0, 4) for s in (*symbols, "add")]
+    return dataclasses.replace(plain, steps=tuple(steps), code=pack(cubins), target=target([90]))
+
+
+def scaling(took: dict[str, float]) -> NullDevice:
+    """A device whose kernels do what they should, and take so long."""
+    return device(lambda launch: took[launch.function.cubin.symbol], kernels={**dict.fromkeys(took, KERNELS["scale"]), "add": KERNELS["add"]})
+
+
+TOOK = {"scale": 3000.0, "scale_b": 2000.0, "scale_c": 1000.0, "scale_d": 2990.0, "add": 10.0}
+
+
+def test_the_fastest_kernel_goes_in_place():
+    engine, null = pelton.Engine(carrying()), scaling(TOOK)
+    before = engine.tobytes()
+    tuned = pelton.tune(engine, null)
+    for step, old in zip(tuned.steps, engine.steps):
+        if old.symbol == "scale":
+            assert step.symbol == "scale_c" and [s.symbol for s in step.spares] == ["scale", "scale_b", "scale_d"]
+            assert step.info["times_ns"] == {"scale": 3000, "scale_b": 2000, "scale_c": 1000, "scale_d": 2990} and step.info["tactic"] == "scale_c"
+        else:
+            assert step == old
+    assert engine.tobytes() == before and tuned.meta["gpu"] == "no GPU" and tuned.meta["multiprocessors"] == 132
+    x = np.arange(N, dtype=F32)
+    wanted = expected(x)
+    got = tuned.start(scaling(TOOK)).run({"x": x})
+    assert all(np.array_equal(got[k], wanted[k]) for k in wanted)
+    back = pelton.tune(tuned, scaling({**TOOK, "scale_b": 1.0}))       # again, on another GPU
+    assert {s.symbol for s in back.steps} == {"add", "scale_b"}
+
+
+def test_two_hundredths_are_no_reason():
+    tuned = pelton.tune(pelton.Engine(carrying()), scaling({**TOOK, "scale_b": 2990.0, "scale_c": 2950.0}))
+    assert {s.symbol for s in tuned.steps} == {"add", "scale"}
+
+
+def test_kernels_of_an_engine_that_do_not_load_are_passed_over(caplog):
+    null, load = scaling({**TOOK, "scale_c": 1.0}), NullDevice.load
+
+    def refuse(cubin, parameters):
+        if cubin.symbol == "scale_c":
+            raise EngineError("kernel 'scale_c' needs more shared memory than there is")
+        return load(null, cubin, parameters)
+    null.load = refuse
+    with caplog.at_level(logging.WARNING, "pelton.build"):
+        tuned = pelton.tune(pelton.Engine(carrying()), null)
+    assert {s.symbol for s in tuned.steps} == {"add", "scale_b"} and "scale_c of step" in caplog.text
+
+
+def test_constants_are_read_where_they_are_cold():
+    plain = carrying()
+    adds = [dataclasses.replace(s, spares=(spare(s, "scale_b"),)) if s.symbol == "add" else dataclasses.replace(s, spares=()) for s in plain.steps]
+    null = device()
+    null.l2 = 1 << 13                                              # twice the constant
+    pelton.tune(pelton.Engine(dataclasses.replace(plain, steps=tuple(adds))), null)
+    read = {h.facts["words"][1] for h in null.happened("launch") if h.facts["symbol"] == "add"}
+    assert len(read) == 1 + 4 * null.l2 // 4096                    # where the weights are, and copies of four times the cache
+
+
+def test_without_time_nothing_changes_and_cancelled_is_cancelled():
+    engine = pelton.Engine(carrying())
+    tuned = pelton.tune(engine, scaling(TOOK), budget=0.0)
+    assert tuned.steps == engine.steps
+    with pytest.raises(Cancelled):
+        pelton.tune(engine, scaling(TOOK), progress=lambda stage, done, total: False)
+
+
+def test_tune_from_the_command_line(tmp_path, monkeypatch, capsys):
+    from pelton import cli
+    path, out = tmp_path / "e.pelton", tmp_path / "tuned.pelton"
+    pelton.Engine(carrying()).save(path)
+    before = path.read_bytes()
+
+    def no_gpu(ordinal: int = 0):
+        raise EngineError("there is no NVIDIA driver on this machine; install one")
+    monkeypatch.setattr("pelton.runtime.cuda.gpu", no_gpu)
+    assert cli.main(["tune", str(path)]) == cli.REFUSED and path.read_bytes() == before
+    assert capsys.readouterr().err.startswith("error: there is no NVIDIA driver")
+    monkeypatch.setattr("pelton.runtime.cuda.gpu", lambda ordinal: scaling(TOOK))
+    assert cli.main(["tune", str(path), "-o", str(out)]) == 0 and path.read_bytes() == before
+    told = capsys.readouterr().out
+    assert "2 steps timed on no GPU, 2 changed; all of them together 6.0 µs → 2.0 µs" in told and "3.0 µs → 1.0 µs, scale_c" in told
+    assert cli.main(["tune", str(path), "-q"]) == 0 and path.read_bytes() == out.read_bytes() != before
+    assert {s.symbol for s in pelton.load(path, device=None).steps} == {"add", "scale_c"}
+    pelton.Engine(chain(N)).save(path)
+    assert cli.main(["tune", str(path)]) == cli.REFUSED and "is for CPUs" in capsys.readouterr().err
+
+
+def test_timed_from_the_command_line(tmp_path, monkeypatch, capsys):
+    from pelton import cli
+    path, null = tmp_path / "e.pelton", device(lambda launch: 5000.0, kernels=KERNELS)
+    pelton.Engine(carrying()).save(path)
+    monkeypatch.setattr(cuda_context, "IDLE", 1 << 10)
+    monkeypatch.setattr("pelton.runtime.cuda.gpu", lambda ordinal: null)
+    assert cli.main(["bench", str(path), "--seconds", "0", "--warmup", "0", "--layers"]) == 0
+    told = capsys.readouterr().out
+    assert "z f32[1000], no GPU" in told and "in kernels 15.0 µs" in told and "a run, as one graph, with its copies: " in told and "peak" not in told
+    assert cli.main(["bench", str(path), "--seconds", "0", "--json"]) == 0 and json.loads(capsys.readouterr().out)["machine"] == "no GPU"
+    for wrong in (["--plot", str(tmp_path / "x.svg")], ["--vs", "onnxruntime"]):
+        assert cli.main(["bench", str(path), *wrong]) == cli.REFUSED and "is for engines of CPUs" in capsys.readouterr().err
+
+
+# ---- builds ----
+
+@pytest.fixture(scope="module")
+def cubins(tmp_path_factory):
+    """Where compiled kernels are kept for all builds."""
+    return tmp_path_factory.mktemp("cubins")
+
+
+@pytest.fixture
+def built_on(monkeypatch, tmp_path, cubins):
+    """Builds a product with its tail for GPUs where this device is the one here."""
+    pytest.importorskip("triton", reason="Triton is not installed (make test-gpu)")
+    monkeypatch.setattr(measure_cuda, "POOL", 1 << 20)
+    monkeypatch.setitem(targets.SPARES, 1, 1)
+
+    def build(here: NullDevice | None, **options):
+        monkeypatch.setattr(targets, "gpu_here", lambda: here)
+        return pelton.build(product(), **{"target": "cuda:sm_90", "cache_dir": cubins, "timing_cache": tmp_path / "timing.json", "level": 1, **options})
+    return build
+
+
+def product():
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["p"], "product"), helper.make_node("Relu", ["p"], ["y"], "relu")]
+    return model(nodes, {"x": "f32[32, 64]"}, ["y"], {"w": np.random.default_rng(0).standard_normal((64, 48)).astype(np.float32)})
+
+
+def warps(launch: Launch) -> int:
+    return launch.function.cubin.warps
+
+
+def test_the_clock_decides(built_on, tmp_path):
+    few = built_on(device(lambda launch: 1000.0 * warps(launch)))
+    many = built_on(device(lambda launch: 9000.0 / warps(launch)), timing_cache=tmp_path / "other.json")
+    for engine, wins in ((few, "WARPS=4"), (many, "WARPS=8")):
+        (step,), = [engine.steps]
+        times = step.info["times_ns"]
+        assert wins in step.info["tactic"] and len(times) > 3 and {ns for name, ns in times.items() if wins in name} == {min(times.values())}
+        assert wins in step.spares[0].info["tactic"]               # the next best first
+    assert few.meta["gpu"] == "no GPU" and few.meta["multiprocessors"] == 132 and "threads" not in few.meta
+    keys = list(json.loads((tmp_path / "timing.json").read_text())["times"])
+    assert len(keys) == 1 and keys[0].startswith("no GPU|sm_90|132|4096|CUDA 13.0|sm_90|triton 3.")
+
+
+def test_times_are_remembered_by_gpu(built_on, tmp_path):
+    engine = built_on(device(lambda launch: 1000.0 * warps(launch)))
+    again = device(lambda launch: 9000.0 / warps(launch))
+    assert built_on(again).tobytes() == engine.tobytes() and not again.happened("launch")
+    other = device(lambda launch: 9000.0 / warps(launch))
+    other.name = "another GPU"
+    assert built_on(other).tobytes() != engine.tobytes() and other.happened("launch")
+    assert len(json.loads((tmp_path / "timing.json").read_text())["times"]) == 2
+
+
+def test_kernels_that_do_not_launch_do_not_win(built_on, caplog):
+    def lasts(launch):
+        if warps(launch) == 4:
+            raise EngineError("too many resources requested for launch")
+        return 1000.0
+    with caplog.at_level(logging.WARNING, "pelton.build"):
+        (step,), = [built_on(device(lasts)).steps]
+    assert "WARPS=4" not in step.info["tactic"] + " ".join(step.info["times_ns"]) and "is not timed: too many resources" in caplog.text
+
+
+def test_a_gpu_of_another_architecture_times_nothing(built_on):
+    null = device(arch=80)
+    engine = built_on(null, timing_cache=None)
+    assert not null.happenings and engine.meta["gpu"] is None and engine.meta["multiprocessors"] == 132 and not engine.steps[0].info["times_ns"]
+
+
+def test_what_does_not_compile_gives_way_to_another_tactic(built_on, caplog, monkeypatch):
+    real, first = triton_compile.cubin_of, built_on(None, timing_cache=None).steps[0]
+
+    def cubin_of(symbol, text, arch):
+        if symbol == first.symbol:
+            raise BuildError("out of registers")
+        return real(symbol, text, arch)
+    monkeypatch.setattr(triton_compile, "cubin_of", cubin_of)
+    monkeypatch.setattr(triton_compile.Compiler, "_known", lambda self, text, arch: None)
+    monkeypatch.setattr(targets.cpu, "default_threads", lambda: 1)
+    with caplog.at_level(logging.WARNING, "pelton.build"):
+        step = built_on(None, timing_cache=None).steps[0]
+    assert step.symbol == first.spares[0].symbol and not step.spares and "out of registers" in caplog.text
+    with pytest.raises(BuildError, match="out of registers"):
+        built_on(None, timing_cache=None, level=0)
