@@ -1,11 +1,14 @@
 """The runtime on a GPU: kernels written in PTX, which the driver compiles. Skipped where there is none."""
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from handmade import chain, expected
 from test_cuda_runtime import branches, dynamic, equal, on_gpu
 
+import pelton
 from pelton.backends.cuda import Cubin, describe
 from pelton.errors import EngineError
 from pelton.runtime.cuda import CudaEngine
@@ -35,6 +38,14 @@ SCALE = HEAD + """
     ret;
 }
 """
+SLOW = SCALE.replace(".entry scale(", ".entry slow(").replace("%r<2>", "%r<3>").replace("    st.global", """\
+    mov.u32 %r2, 0;
+AGAIN:
+    ld.volatile.global.f32 %f1, [%d1];
+    add.u32 %r2, %r2, 1;
+    setp.lt.u32 %p, %r2, 300;
+    @%p bra AGAIN;
+    st.global""")
 ADD = HEAD + """
 .visible .entry add(.param .u64 x, .param .u64 y, .param .u64 z, .param .u64 tile, .param .u64 n, .param .u64 scratch, .param .u64 profile)
 {
@@ -110,6 +121,18 @@ def test_results_of_one_are_inputs_of_another_without_a_copy(arch):
         between = first.run_async({"x": x})["z"]
         assert equal(second.run({"x": between}), expected(expected(x)["z"]))
     assert all(ns > 0 for _, ns in first.profile({"x": x}))
+
+
+def test_the_faster_of_two_kernels_is_found(arch):
+    plain = chain(10_000)
+    steps = [replace(s, symbol="slow", info={"tactic": "slow"}, spares=(replace(s, info={"tactic": "scale"}),)) if s.symbol == "scale" else s
+             for s in plain.steps]
+    cubins = [Cubin(name, arch, text.encode() + b"\0", 0, 4) for name, text in (("scale", SCALE), ("slow", SLOW), ("add", ADD))]
+    tuned = pelton.tune(CudaEngine(on_gpu(replace(plain, steps=tuple(steps)), cubins)))
+    assert [s.symbol for s in tuned.steps] == ["scale", "add", "scale"]
+    assert all(2 * s.info["times_ns"]["scale"] < s.info["times_ns"]["slow"] for s in tuned.steps if s.symbol == "scale")
+    x = np.random.default_rng(0).integers(-50, 50, 10_000).astype(np.float32)
+    assert equal(tuned.run({"x": x}), expected(x))
 
 
 def test_arrays_of_torch(arch):

@@ -204,6 +204,10 @@ def test_constants_are_read_where_they_are_cold():
     pelton.tune(pelton.Engine(dataclasses.replace(plain, steps=tuple(adds))), null)
     read = {h.facts["words"][1] for h in null.happened("launch") if h.facts["symbol"] == "add"}
     assert len(read) == 1 + 4 * null.l2 // 4096                    # where the weights are, and copies of four times the cache
+    begun = next(i for i, h in enumerate(null.happenings) if h.what == "launch" and h.facts["symbol"] == "add")
+    before = [h for h in null.happenings[:begun] if h.what == "launch"]                         # by the context; the clock has a stream of its own
+    assert null.happenings[begun].stream != before[-1].stream and any(
+        h.what == "synchronize" and h.stream == before[-1].stream for h in null.happenings[null.happenings.index(before[-1]):begun])
 
 
 def test_without_time_nothing_changes_and_cancelled_is_cancelled():
@@ -316,6 +320,21 @@ def test_a_gpu_of_another_architecture_times_nothing(built_on):
     null = device(arch=80)
     engine = built_on(null, timing_cache=None)
     assert not null.happenings and engine.meta["gpu"] is None and engine.meta["multiprocessors"] == 132 and not engine.steps[0].info["times_ns"]
+
+
+def test_explained_for_gpus(monkeypatch, capsys, tmp_path):
+    from pelton import cli
+    from pelton.explain import explain
+
+    monkeypatch.setattr(targets, "gpu_here", lambda: None)
+    found = explain(product(), target="cuda:sm_90", precision="fp16")
+    assert [set(names) for names in found.tactics] == [{"pointwise"}, {"gemm"}] and all("@sm_90" in t for t in found.tactics[1]["gemm"])
+    assert found.why_not("gemm").took == ("product+relu",) and found.why_not("conv").refused
+    path = tmp_path / "e.pelton"
+    pelton.Engine(carrying()).save(path)
+    assert cli.main(["inspect", str(path)]) == 0 and "with 6 kernels more, which `pelton tune` times" in capsys.readouterr().out
+    assert cli.main(["inspect", str(path), "--json"]) == 0
+    assert [len(s["spares"]) for s in json.loads(capsys.readouterr().out)["steps"]] == [3, 0, 3]
 
 
 def test_what_does_not_compile_gives_way_to_another_tactic(built_on, caplog, monkeypatch):

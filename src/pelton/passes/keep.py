@@ -13,7 +13,7 @@ def keep(graph: Graph, dtype: DType) -> Graph:
     and so do steps of the onnx package.
 
     Kernels compute in f32 whatever values are kept in, so only what is written to memory is rounded. Constants past the largest number become that number.
-    What a value stands for keeps its name; casts have new ones.
+    Values that stand for those of the program keep their names, outputs behind the last cast.
     """
     b = Builder(graph.name)
     taken = {v.name for v in (*graph.inputs, *graph.constants, *(v for n in graph.nodes for v in n.outputs))}
@@ -23,12 +23,13 @@ def keep(graph: Graph, dtype: DType) -> Graph:
     for v, array in graph.constants.items():
         kept[v] = b.constant(_narrowed(array, dtype) if v.type.dtype is F32 else array, v.name)
 
-    def cast(v: Value, to: DType) -> Value:
-        if v.type.dtype is to:
-            return v
+    def cast(v: Value, to: DType, name: str = "") -> Value:
+        return v if v.type.dtype is to else b.emit(get("cast"), (v,), {"to": to}, names=[name or fresh(v)])[0]
+
+    def fresh(v: Value) -> str:
         name = unique(v.name, taken)
         taken.add(name)
-        return b.emit(get("cast"), (v,), {"to": to}, names=[name])[0]
+        return name
 
     def emit(node: Node, to: DType) -> tuple[Value, ...] | None:
         """The node with what was f32 as `to`; None where it cannot be so."""
@@ -41,7 +42,8 @@ def keep(graph: Graph, dtype: DType) -> Graph:
         except (TypeError, ValueError):
             return None
         inputs = [cast(kept[v], t.dtype) for v, t in zip(node.inputs, types)]
-        return b.emit(node.op, inputs, attrs, names=[v.name for v in node.outputs], node_name=node.name)
+        names = [fresh(v) if v in graph.outputs and v.type != t else v.name for v, t in zip(node.outputs, wanted)]
+        return b.emit(node.op, inputs, attrs, names=names, node_name=node.name)
 
     for node in graph.nodes:
         made = None if node.op.kind == "foreign" else emit(node, dtype)   # the CPU runs these, whose references do not all know narrow floats
@@ -49,7 +51,7 @@ def keep(graph: Graph, dtype: DType) -> Graph:
         if made is None:
             raise AssertionError(f"{node.op.name} cannot be what it was")
         kept.update(zip(node.outputs, made))
-    outputs = [cast(kept[v], v.type.dtype) for v in graph.outputs]
+    outputs = [cast(kept[v], v.type.dtype, v.name) for v in graph.outputs]
     return live(b.graph(outputs))
 
 

@@ -28,6 +28,8 @@ from .script import ScriptEngine
 
 log = logging.getLogger("pelton.build")
 
+Known = dict[tuple[Any, ...], dict[str, int]]  # kernels with their sizes → tactic → nanoseconds
+
 ROUNDS = 9                                     # replays of each kernel
 MARGIN = 0.98                                  # another kernel must take this part of the time of the one in place
 COPIES = 4                                     # of the L2 cache: bytes of copies of a step's constants
@@ -46,7 +48,7 @@ def tune(engine: Engine | str | os.PathLike[str], device: int | Device = 0, *, b
     parts = [CudaEngine(part.plain, device) for part in engine.parts if isinstance(part, CudaEngine)]
     if not parts:
         raise InputError(f"engine {engine.name!r} is for CPUs, where kernels are timed while it is built; build it with a higher level, or with --target cuda")
-    known: dict[tuple[str, ...], dict[str, int]] = {}
+    known: Known = {}
     if isinstance(plain, Script):
         # the constants of all are the script's, and so they stay
         tuned = iter([_tuned(part, deadline, progress, known) for part in parts])
@@ -55,9 +57,9 @@ def tune(engine: Engine | str | os.PathLike[str], device: int | Device = 0, *, b
 
 
 def _tuned(engine: CudaEngine, deadline: float | None, progress: Callable[[str, int, int], Any] | None,
-           known: dict[tuple[str, ...], dict[str, int]]) -> plain_engine.Engine:
+           known: Known) -> plain_engine.Engine:
     on, plain = engine.device, engine.plain
-    bench = _Bench(engine, deadline)
+    bench, found = _Bench(engine, deadline), dict[int, dict[str, int]]()
 
     def see(done: int, ready: CudaPrepared) -> None:
         """Before a step runs, all that it reads is there."""
@@ -66,15 +68,16 @@ def _tuned(engine: CudaEngine, deadline: float | None, progress: Callable[[str, 
         if progress is not None and progress("tune", done, len(plain.steps)) is False:
             raise Cancelled(f"timing was cancelled at step {done} of {len(plain.steps)}")
         step = ready.plain.steps[done]
-        kernels = (step.symbol, *(s.symbol for s in step.spares))
-        if step.spares and kernels not in known and (deadline is None or time.monotonic() < deadline):
+        kernels = tuple((s.symbol, s.tiles, s.dims) for s in (step, *step.spares))
+        if step.spares and step.tiles and kernels not in known and (deadline is None or time.monotonic() < deadline):
             known[kernels] = bench.times(step, ready)
+        found[done] = known.get(kernels, {})
     context = engine.context()
     shapes = engine.shapes()
     context.watch(drawn([replace(p, shape=shapes[p.name]) for p in engine.inputs]), see)       # type: ignore[arg-type]
     if progress is not None:
         progress("tune", len(plain.steps), len(plain.steps))
-    steps = tuple(_fastest(step, known.get((step.symbol, *(s.symbol for s in step.spares)), {})) for step in plain.steps)
+    steps = tuple(_fastest(step, found[i]) for i, step in enumerate(plain.steps))
     return replace(plain, steps=steps, meta={**plain.meta, "gpu": on.name, "multiprocessors": on.multiprocessors})
 
 
@@ -99,6 +102,7 @@ class _Bench:
 
     def times(self, step: Step, ready: CudaPrepared) -> dict[str, int]:
         """Tactic → nanoseconds, of those that run."""
+        self.device.synchronize(ready.stream)                    # the clock's stream does not wait for the context's
         kernels = (step, *(replace(s, name=step.name) for s in step.spares))
         copies = _Copies(self.device, ready, kernels, self.clock.stream.handle)
         ways, held = list[Way](), list[Memory]()
