@@ -11,6 +11,8 @@ from onnx_models import model
 
 from pelton.cli import main
 from pelton.coverage import check
+from pelton.explain import explain
+from pelton.plan.region import Region
 
 W = np.ones((4, 3), np.float32)
 
@@ -50,6 +52,17 @@ def test_what_becomes_of_operators(sound):
     nodes = [helper.make_node("StringConcat", ["x", "x"], ["y"], "words")]
     (words,) = check(model(nodes, {"x": "string[3]"}, ["y"], opset=20)).operators
     assert (words.host, words.on_host) == (1, ("words",))
+
+
+def test_a_gpu_has_kernels_of_its_own(capsys, tmp_path):
+    nodes = [helper.make_node("MatMul", ["x", "x"], ["a"], "product"), helper.make_node("Det", ["a"], ["d"], "volume"), helper.make_node("Neg", ["d"], ["y"])]
+    made = model(nodes, {"x": "f32[2, 4, 4]"}, ["y"])
+    hosted = {target: {o.operator: o.host for o in check(made, target=target, precision=precision).operators}
+              for target, precision in (("cpu", "fp32"), ("cuda:sm_90", "fp16"))}
+    assert hosted == {"cpu": {"MatMul": 0, "Det": 0, "Neg": 0}, "cuda:sm_90": {"MatMul": 0, "Det": 1, "Neg": 0}}
+    onnx.save(made, tmp_path / "m.onnx")
+    assert main(["check", str(tmp_path / "m.onnx"), "--target", "cuda:sm_90"]) == 0 and "volume" in capsys.readouterr().out
+    assert [t.node.name for t in explain(made, target="cuda:sm_90").placed.tasks if not isinstance(t.what, Region)] == ["volume"]
 
 
 def test_what_becomes_of_operators_in_a_script(sound):

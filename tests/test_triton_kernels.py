@@ -9,6 +9,7 @@ pytest.importorskip("triton", reason="Triton is not installed (make test-gpu)")
 from compare import assert_close  # noqa: E402
 from draw import examples, operands  # noqa: E402
 from kernel_harness import drawn, laid, named, program, region_of  # noqa: E402
+from test_kernels_image import regions  # noqa: E402
 from triton_harness import TARGET, Case, check, check_dynamic, interpreted, nhwc  # noqa: E402
 
 from pelton.ir import dims  # noqa: E402
@@ -74,7 +75,36 @@ def few_seen(rows: int, columns: int) -> np.ndarray:
 
 
 NONE = np.zeros(())
+def steps(op: str, dtype: str, time: int, batch: int, hidden: int, outputs: str = "", **attrs) -> Case:
+    """A recurrence over given gates; `outputs` are those of its results that are read, all where none is named."""
+    directions, gates = 1 + (attrs.get("direction") == "bidirectional"), {"lstm": 4, "gru": 3, "rnn": 1}[op]
+    state, results = f"{dtype}[{directions}, {batch}, {hidden}]", {"lstm": "y h1 c1", "gru": "y h1", "rnn": "y h1"}[op]
+    inputs = {"g": f"{dtype}[{time}, {batch}, {directions * gates * hidden}]", "r": constant(dtype, directions, gates * hidden, hidden),
+              **({"b": f"{dtype}[{directions}, {hidden}]"} if op == "gru" else {}), "h": state,
+              **({"c": state, "p": constant(dtype, directions, 3 * hidden)} if op == "lstm" else {})}
+    graph = program((results, f"{op}_steps", " ".join(inputs), attrs), **inputs)
+    ends = outputs.split() or results.split()
+    return Case(named(op, dtype, time, batch, hidden, *ends, *(k for k, v in attrs.items() if v)),
+                graph.replace(outputs=tuple(v for v in graph.outputs if v.name in ends)))
+
+
+def blend(dtype: str, x: tuple, places: tuple, axis: int, batch: int, weights: str, tail=(), **more) -> Case:
+    indices = RNG.integers(-x[axis], x[axis], places)
+    by = RNG.standard_normal(places) * (RNG.random(places) < .8)                     # some pick nothing
+    node = ("y", "blend", "x i w", dict(axis=axis, batch_dims=batch))
+    graph = program(node, *tail, x=f"{dtype}{list(x)}", i=f"i64{list(places)}", w=f"{weights}{list(places)}")
+    return Case(named(dtype, x, axis, batch), graph, arrays={"i": indices, "w": by}, **more)
+
+
+def scatters(op: str, dtype: str, x: tuple, indices: list, updates: tuple, reduction: str, tail=(), **attrs) -> Case:
+    array = np.array(indices, np.int64)
+    graph = program(("y", op, "x i u", dict(reduction=reduction, **attrs)), *tail, x=f"{dtype}{list(x)}", i=f"i64{list(array.shape)}",
+                    u=f"{dtype}{list(updates)}")
+    return Case(named(op, dtype, x, updates, reduction), graph, arrays={"i": array})
+
+
 RELU = (("z", "relu", "y"),)
+BOTH = dict(direction="bidirectional")
 CASES: dict[str, list[Case]] = {
     "pointwise": [
         *(one(f"tail-{t}", ("y", "add", "a b"), ("z", "relu", "y"), ("o", "mul", "z c"), a=f"{t}[3, 5, 7]", b=f"{t}[7]", c=f"{t}[5, 1]") for t in HALF),
@@ -87,7 +117,7 @@ CASES: dict[str, list[Case]] = {
         one("cast-int", ("y", "cast", "a", dict(to=DType.I32)), a="f32[41]"),
         one("turned", ("y", "add", "a b"), a="f32[3, 33, 17]", b="f32[3, 33, 17]", orders={"a": (0, 2, 1)}),
         *(one(f"copy-{t}", ("y", "copy", "a"), a=f"{t}[2, 33, 5, 7]", orders={"a": o})
-          for t, o in (("f16", (0, 2, 3, 1)), ("f32", (0, 1, 2, 3)), ("i64", (3, 1, 0, 2)))),
+          for t, o in (("f16", (0, 2, 3, 1)), ("f32", (0, 1, 2, 3)), ("i64", (3, 1, 0, 2)), ("f8e4m3fn", (0, 2, 3, 1)), ("i4", (3, 1, 0, 2)))),
         one("f64", ("y", "exp", "a"), a="f64[3, 9]"),
         one("library", ("y", "atan", "a"), ("z", "pow", "b y"), ("o", "round", "z"), a="f32[31]", b="f32[31]"),
         one("odd", ("y", "mod", "a b"), ("z", "sign", "y"), a="i32[31]", b="i32[31]"),
@@ -185,8 +215,66 @@ CASES: dict[str, list[Case]] = {
         picks("embedding", ("y", "gather", "x i", dict(axis=0)), "f16[19, 70]", [[0, 18, -1], [-19, 3, 7]], tail=RELU),
         picks("middle", ("y", "gather", "x i", dict(axis=1)), "f32[2, 7, 3]", [6, -7, 2, 2]),
         picks("bool", ("y", "gather", "x i", dict(axis=0)), "bool[9, 5]", [3, 1]),
+        picks("complex", ("y", "gather", "x i", dict(axis=1)), "c64[3, 5]", [3, 1, -1]),
         picks("elements", ("y", "gather_elements", "x i", dict(axis=1)), "f32[3, 7]", [[1, 6], [0, -1], [5, 2]]),
         picks("tuples", ("y", "gather_nd", "x i"), "i64[5, 7, 3]", [[4, 2], [-1, 6], [0, 0], [3, -7]]),
+    ],
+    "matmul": [
+        one("f64", ("y", "matmul", "a b"), ("z", "add", "y c"), a="f64[2, 19, 21]", b="f64[21, 37]", c="f64[37]"),
+        one("i32", ("y", "matmul", "a b"), a="i32[33, 45]", b="i32[45, 9]", orders={"a": (1, 0)}),
+        one("i64", ("y", "matmul", "a b"), a="i64[3, 2, 5, 7]", b="i64[2, 7, 4]"),
+        one("u8", ("y", "matmul", "a b"), a="u8[5, 70]", b="u8[70, 3]"),
+    ],
+    "move": [
+        one("pad-holes", ("y", "pad", "x v", dict(pads=(0, 1, 3, 0, 2, 4))), ("z", "relu", "y"), x="f16[2, 3, 37]", v="f16[]"),
+        one("pad-less", ("y", "pad", "x v", dict(pads=(-1, 2, 1, -3))), x="f32[5, 21]", v="f32[]"),
+        *(one(f"pad-{m}", ("y", "pad", "x v", dict(pads=(2, 0, 9, 1, 0, 11), mode=m)), x="f32[5, 3, 7]", v="f32[]", orders={"x": (2, 0, 1)})
+          for m in ("reflect", "edge", "wrap")),
+        one("pad-bool", ("y", "pad", "x v", dict(pads=(1, 2, 1, 0))), x="bool[3, 9]", v="bool[]"),
+        one("tile", ("y", "tile", "x", dict(repeats=(2, 3, 1))), x="bf16[3, 5, 7]"),
+        one("tile-inner", ("y", "tile", "x", dict(repeats=(1, 4))), x="i64[3, 5]"),
+        *(one(f"trilu-{upper}-{k}", ("y", "trilu", "x", dict(upper=upper, k=k)), x="f32[2, 7, 11]") for upper, k in ((True, 0), (True, 3), (False, -2))),
+        *(one(f"bits-{a}-{b.value}", ("y", "bit_cast", "x", dict(to=b)), x=f"{a}[3, 41]")
+          for a, b in (("f32", DType.I32), ("i64", DType.F64), ("f16", DType.U16), ("bf16", DType.I16), ("u8", DType.BOOL), ("bool", DType.I8))),
+    ],
+    "blend": [
+        *(blend(t, (2, 5, 7, 3), (2, 4, 2), 2, 1, w) for t, w in (("f32", "f32"), ("f16", "f32"), ("bf16", "f32"), ("f64", "f64"))),
+        blend("f32", (3, 29, 6), (11, 3), 1, 0, "f32", tail=(("z", "relu", "y"),)),
+        blend("f16", (1, 6, 9, 5), (17, 4), 2, 0, "f32", orders={"x": nhwc(4)}),
+    ],
+    "scatter": [
+        *(scatters("scatter_nd", t, (7, 5), [[3], [-1], [3], [0]], (4, 5), r) for t, r in (("f32", "add"), ("f16", "mul"), ("bf16", "max"), ("i64", "min"))),
+        scatters("scatter_nd", "f32", (4, 3, 21), [[[0, 1], [3, -1]], [[2, 2], [0, 0]]], (2, 2, 21), "none", tail=(("z", "relu", "y"),)),
+        scatters("scatter_nd", "f32", (4, 6), [[0, 1], [3, -6], [3, 0]], (3,), "add"),
+        scatters("scatter_nd", "bool", (9,), [[4], [0]], (2,), "none"),
+        scatters("scatter_elements", "f32", (5, 7), [[0, -1, 2], [1, 1, 1]], (2, 3), "add", axis=0),
+        scatters("scatter_elements", "f16", (3, 9), [[0, -1, 2], [8, 1, 4]], (2, 3), "none", axis=1),
+        scatters("scatter_elements", "i32", (3, 2, 5), [[[4, 4, 0]]], (1, 1, 3), "mul", axis=2),
+    ],
+    "roi": [
+        regions("roi_align", "f32[2, 21, 9, 11]", 7, height=2, width=3, samples=2, tail=[("s", "relu", "y")]),
+        regions("roi_align", "f32[1, 35, 9, 11]", 5, height=3, width=2, samples=0, half_pixel=False),
+        regions("roi_align", "f32[2, 3, 9, 11]", 7, "i32", height=1, width=2, samples=0, mode="max"),
+        regions("roi_align", "f16[2, 9, 9, 11]", 4, height=2, width=2, samples=3, mode="max", half_pixel=False),
+        regions("max_roi_pool", "f32[2, 21, 9, 11]", 7, height=2, width=3), regions("max_roi_pool", "bf16[2, 3, 9, 11]", 7, height=7, width=7),
+    ],
+    "recurrent": [
+        *(steps("lstm", t, 4, 3, 19, **BOTH) for t in HALF),
+        steps("lstm", "f32", 5, 2, 18, "h1 c1", direction="reverse", clip=0.5, input_forget=True),
+        steps("lstm", "f16", 3, 1, 130, "y"),
+        steps("lstm", "f64", 2, 2, 9),
+        steps("lstm", "f32", 2, 1, 500, "y"),
+        steps("lstm", "f32", 1, 2, 21, **BOTH),
+        *(steps("lstm", t, 1, 5, 37, "y c1") for t in HALF),
+        *(steps("gru", t, 4, 3, 19, **BOTH) for t in HALF),
+        steps("gru", "f32", 3, 2, 18, "h1", direction="reverse", clip=0.7),
+        steps("gru", "f32", 4, 2, 21, linear_before_reset=True, **BOTH),
+        steps("gru", "f16", 1, 1, 45, "y", linear_before_reset=True),
+        steps("gru", "f16", 1, 19, 33, "y", linear_before_reset=True),
+        steps("gru", "f32", 1, 2, 33),
+        steps("rnn", "f32", 4, 3, 19, **BOTH),
+        steps("rnn", "f16", 4, 2, 10, "h1", activation="Relu", clip=0.9),
+        steps("rnn", "bf16", 1, 17, 23, "y", direction="reverse"),
     ],
     "rows": [
         *(one(f"softmax-{t}", ("y", "softmax", "x", dict(axis=1)), x=f"{t}[5, 13]") for t in HALF),
@@ -248,7 +336,8 @@ def test_template(name, case):
 
 
 @pytest.mark.parametrize("name, index", [("pointwise", 0), ("gemm", 1), ("gemm", 3), ("window", 3), ("rows", 0), ("rows", 7), ("conv", 1),
-                                         ("attention", 0), ("attention", 3), ("attention", 9), ("few", 0), ("few", 4), ("scan", 0), ("top_k", 7)])
+                                         ("attention", 0), ("attention", 3), ("attention", 9), ("few", 0), ("few", 4), ("scan", 0), ("top_k", 7),
+                                         ("recurrent", 0), ("recurrent", 11), ("move", 0), ("move", 7), ("matmul", 0)])
 def test_sizes_that_a_run_decides(name, index):
     assert check_dynamic(GPU_TEMPLATES[name], CASES[name][index]).dims
 
@@ -293,6 +382,15 @@ def test_many_pictures_whose_number_a_run_decides():
     y = b.emit(get("convolution"), [x, *(b.constant(constant("f16", *shape), name) for name, shape in (("w", (20, 16, 3, 3)), ("b", (20,))))], attrs)
     kernel = check_dynamic(Pictures(), Case("many", b.graph(y), {"x": nhwc(4)}))
     assert kernel.dims and "DESCRIBED = tl.constexpr(True)" in kernel.source
+
+
+@pytest.mark.parametrize("name, case", [
+    ("blend", one("blend", ("y", "blend", "x i w", dict(axis=1)), x="f32[3, 29, 6]", i="i64[11, 2]", w="f32[11, 2]")),
+    ("scatter", one("scatter", ("y", "scatter_nd", "x i u", dict(reduction="add")), x="f32[9, 7]", i="i64[4, 1]", u="f32[4, 7]")),
+    ("scatter", one("elements", ("y", "scatter_elements", "x i u", dict(axis=0, reduction="mul")), x="f32[9, 7]", i="i64[4, 3]", u="f32[4, 3]"))],
+    ids=lambda x: getattr(x, "name", ""))
+def test_indices_into_sizes_that_a_run_decides(name, case):
+    assert check_dynamic(GPU_TEMPLATES[name], case).dims
 
 
 def test_sizes_may_have_the_names_that_kernels_use():

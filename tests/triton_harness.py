@@ -12,7 +12,9 @@ from kernel_harness import Case, drawn, laid, region_of, sample, symbolic
 from pelton.ir import dims
 from pelton.ir.evaluate import evaluate
 from pelton.ir.graph import Value, symbols, usual_sizes
+from pelton.ir.types import DType
 from pelton.kernels.template import Kernel, Packed, Tactic, Target, Template
+from pelton.kernels.triton.emit import computable
 from pelton.kernels.triton.library import GPU_TEMPLATES  # noqa: F401  (declares)
 from pelton.plan.layout import Strides, dense, row_major, span
 from pelton.plan.region import Region
@@ -29,6 +31,8 @@ class Memory:
     def __init__(self, array: np.ndarray, strides: Strides, filled: bool):
         kind = {"bool": "uint8", "bfloat16": "uint16"}.get(array.dtype.name, array.dtype.name)
         self.name = {"bool": "uint8"}.get(array.dtype.name, array.dtype.name)
+        if not computable(DType.of(array)):
+            kind = self.name = f"uint{8 * array.dtype.itemsize}"
         self.first = 8 + sum((d - 1) * -s for d, s in zip(array.shape, strides) if s < 0)
         size = span(array.shape, tuple(map(abs, strides)))
         poison = np.full(size + 16, np.float32(POISON.get(np.dtype(kind).kind, 77)) if self.name != "bfloat16" else np.nan)

@@ -25,7 +25,7 @@ from pelton.passes.widen import narrow, widen
 from pelton.plan import demand, fuse, lower, place, region, ways
 from pelton.plan.script import assemble
 from pelton.runtime import Engine, ScriptEngine
-from pelton.targets import back_end, describe_target, kept, teller
+from pelton.targets import adapted, back_end, describe_target, teller
 from pelton.tune import candidates, chains, layouts, search
 from pelton.tune.size import Packing
 
@@ -105,7 +105,7 @@ def compiled(imported: Imported, options: Options) -> Built:
     progress("optimize", 0, 1)
     graph, report = pipeline.run(imported.graph, options)
     with back_end(options) as back:
-        placed, fused, decided = plan(kept(graph, options, back.target), options, back.target, back.clock)
+        placed, fused, decided = plan(adapted(graph, options, back.target), options, back.target, back.clock)
         choices, code = back.code(placed, search.select(placed, back.target, back.clock, strict=options.strict, most=search.MOST[options.level],
                                                         spares=back.spares))
     chosen = [_chosen(task, choices.get(i), wave) for i, (task, wave) in enumerate(zip(placed.tasks, lower.waves(placed)))]
@@ -150,7 +150,7 @@ def plan(graph: Graph, options: Options, target: Target, clock: search.Timing | 
 def spelled(graph: Graph, claim: Callable[[region.Region], str | None]) -> Graph:
     """The program in words that templates take, as far as there are such; `claim` says of a region why none of them does."""
     def claimed(graph: Graph, node: Node) -> bool:
-        return claim(region.cut(graph, (node,), (node,))) is None
+        return fuse.is_view(node) or claim(region.cut(graph, (node,), (node,))) is None
 
     def takes(graph: Graph, node: Node) -> bool:
         return claimed(graph, node) or not any(narrow(v.type.dtype) for v in (*node.inputs, *node.outputs)) and expansion(node) is not None

@@ -20,7 +20,7 @@ from pelton.ir.graph import Value
 from pelton.options import Options
 from pelton.passes import pipeline
 from pelton.plan.region import Region
-from pelton.targets import describe_target
+from pelton.targets import adapted, describe_target
 
 ADVICE = "export the model again, if need be with another opset or without this operator, or put its meaning into the model as a function"
 
@@ -71,11 +71,13 @@ class Coverage:
         return {"ok": self.ok, **asdict(self)}
 
 
-def check(model: Any, shapes: Mapping[str, Shape] | None = None, outputs: Sequence[str] | None = None, *, strict: bool = False) -> Coverage:
-    """Takes a model as far as to its kernels. ModelError where the file cannot be read at all, InputError for shapes and outputs that do not fit."""
+def check(model: Any, shapes: Mapping[str, Shape] | None = None, outputs: Sequence[str] | None = None, *, strict: bool = False, target: str = "cpu",
+          precision: str = "fp32") -> Coverage:
+    """Takes a model as far as to the kernels of a target. ModelError where the file cannot be read at all, InputError for shapes and outputs that do not
+    fit, and for a target or precision that there is not."""
+    options = Options(strict=strict, target=target, precision=precision)
     source = read(model)
     program, found = importer.examine(source, shapes, outputs)
-    options = Options(strict=strict)
     if isinstance(found, OnData):
         try:
             script = onnx_script.load(source, shapes, outputs)
@@ -91,9 +93,10 @@ def _planned(source: Source, met: Sequence[Met], programs: Sequence[Imported], i
     """Nodes of the main graph by operator, each by the worst that becomes of what was written for it."""
     problems, on_host, alive = list[Problem](), set[str](), {(n.name, n.op.name) for p in programs for n in p.graph.nodes}
     for program in programs:
-        graph, _ = pipeline.run(program.graph, options)
+        target, _ = describe_target(options)
+        graph = adapted(pipeline.run(program.graph, options)[0], options, target)
         try:
-            on_host |= {t.node.name for t in plan(graph, options, describe_target(options)[0])[0].tasks if not isinstance(t.what, Region)}
+            on_host |= {t.node.name for t in plan(graph, options, target)[0].tasks if not isinstance(t.what, Region)}
         except BuildError as e:
             problems.append(Problem(*_apart(str(e), "")))
     counts: dict[tuple[str, str], Counter[str]] = {}

@@ -27,7 +27,7 @@ from pelton.plan.place import Placed, Task
 from pelton.plan.region import Region
 from pelton.runtime import Engine
 from pelton.runtime.arrays import drawn
-from pelton.targets import describe_target, kept
+from pelton.targets import adapted, describe_target
 from pelton.tune.candidates import candidates
 
 ALL = 1 << 20                                     # tactics per template: every one
@@ -133,7 +133,7 @@ def explained(imported: Imported, options: Options) -> Explanation:
     stages = {"import": imported.graph}
     graph, report = pipeline.run(imported.graph, options, lambda name, g: stages.__setitem__(name.replace(" ", "-"), g))
     target, _ = describe_target(options)
-    placed, fused, layouts = plan(kept(graph, options, target), options, target)
+    placed, fused, layouts = plan(adapted(graph, options, target), options, target)
     stages["decompose"] = fused.graph
 
     def tactics(task: Task) -> dict[str, tuple[str, ...]]:

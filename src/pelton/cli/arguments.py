@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from pelton.errors import InputError
 
@@ -62,13 +63,18 @@ def add_threads(command: argparse.ArgumentParser) -> None:
     command.add_argument("--threads", type=whole(1, 256, "threads"), metavar="N", help="threads to use (all that this process may use, if not given)")
 
 
+def add_target(command: Any) -> None:
+    """What the engine is for."""
+    command.add_argument("--target", default="cpu", metavar="WHAT", help='"cpu" (if not given), "cuda" for the GPU here, or "cuda:sm_80,sm_90"')
+    command.add_argument("--precision", choices=("fp32", "fp16", "bf16"), default="fp32", help="what values between layers are kept in; fp32 alone for CPUs")
+
+
 def add_build(command: argparse.ArgumentParser) -> None:
     """What steers a build."""
     group = command.add_argument_group("how the engine is built")
     group.add_argument("--level", type=whole(0, 5, "level"), default=3, metavar="N",
                        help="0: no timing, seconds; 1–2: few candidates; 3: the default; 4–5: many, all")
-    group.add_argument("--target", default="cpu", metavar="WHAT", help='"cpu" (if not given), "cuda" for the GPU here, or "cuda:sm_80,sm_90"')
-    group.add_argument("--precision", choices=("fp32", "fp16", "bf16"), default="fp32", help="what values between layers are kept in; fp32 alone for CPUs")
+    add_target(group)
     group.add_argument("--budget", type=seconds, metavar="S", help="seconds for timing kernels; then the best guess is taken")
     group.add_argument("--strict", action="store_true",
                        help="only arithmetic that differs from the model's by the order of sums (no Winograd, no weights in half)")

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 EXAMPLES = """examples:
   pelton check resnet50.onnx                            every problem with its reason, and the operators by what becomes of them
   pelton check bert.onnx --shapes input_ids=1x128       the same for known sizes
+  pelton check resnet50.onnx --target cuda:sm_90        the same for what a GPU would run
   pelton check resnet50.onnx --json                     for programs
 
 Nothing is compiled or timed. The exit status is 0 where the model can be built, 1 where it cannot, 2 where it cannot be read at all."""
@@ -28,6 +29,7 @@ def add(commands) -> argparse.ArgumentParser:
     command.add_argument("model", help="an ONNX file")
     command.add_argument("--json", action="store_true", help="print one JSON object")
     command.add_argument("--strict", action="store_true", help="as `pelton build --strict` would")
+    arguments.add_target(command)
     command.add_argument("--shapes", action="append", default=[], metavar="NAME=SIZES", help=arguments.SHAPE_HELP)
     command.add_argument("--outputs", action="append", default=[], metavar="NAME", help="only what these tensors need (repeat)")
     return command
@@ -40,7 +42,8 @@ def main(args: argparse.Namespace) -> int:
         if (e.name or "").partition(".")[0] == "pelton":
             raise
         raise BuildError(f'checking models needs the package {e.name}: pip install "pelton[build]"') from None
-    found = check(args.model, arguments.shapes(args) or None, tuple(args.outputs) or None, strict=args.strict)
+    found = check(args.model, arguments.shapes(args) or None, tuple(args.outputs) or None, strict=args.strict, target=args.target,
+                  precision=args.precision)
     print(json.dumps(found.json(), indent=1, ensure_ascii=False) if args.json else "\n".join(lines(found)))
     return 0 if found.ok else 1
 

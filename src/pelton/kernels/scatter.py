@@ -14,7 +14,7 @@ from .fold import held, joined
 from .sweep import TASK, extent
 from .template import Kernel, Layouts, Tactic, Target, Template, template
 
-_JOINS = {"add": "sum", "mul": "prod", "max": "max", "min": "min"}
+JOINS = {"add": "sum", "mul": "prod", "max": "max", "min": "min"}
 
 
 class Places:
@@ -87,6 +87,6 @@ class Scatter(Template):
             dtype = DType(f"u{8 * dtype.size}")
             block += held(dtype) + "#define JOIN(a, b) (b)\n"
         else:
-            block += joined(_JOINS[reduction], dtype)
+            block += joined(JOINS[reduction], dtype)
         block += f"#define STORE(p, v, n) stn_{dtype.value}(p, v, n)\n"
         return kernel("scatter.c", region, tactic, block, (x, indices, updates, node.output), tactic["PARTS"])

@@ -15,7 +15,7 @@ from pelton.engine import sizes
 from pelton.engine.constants import ALIGN, Unmade
 from pelton.engine.engine import Buffer, Engine, Number, Port, Slice, Step, Symbol, Tensor
 from pelton.engine.memory import Lifetime, assign
-from pelton.ir.dims import Dim, Size, maximum, tree
+from pelton.ir.dims import Dim, Size, is_known, maximum, tree
 from pelton.ir.text import node_text
 from pelton.ir.graph import Value, symbols
 from pelton.ir.types import STRING, DType
@@ -213,13 +213,13 @@ def running(chosen: Sequence[Chosen]) -> list[Chosen]:
 def waves(placed: Placed) -> list[int]:
     """The wave of every task: as early as what it reads allows, so that independent branches run side by side; host steps stand alone."""
     level: list[int] = []
-    written: dict[Value, int] = {}                                        # root → the last level in which part of it is written
+    written: dict[Value, list[tuple[tuple[int, int] | None, int]]] = {}   # root → what was written of it, each with its level
     for task in placed.tasks:
-        at = 1 + max((written.get(placed.places[v].root, -1) for v in task.reads), default=-1)
+        reads = [(placed.places[v].root, _extent(placed, v)) for v in task.reads]
+        at = 1 + max((when for root, part in reads for what, when in written.get(root, ()) if _meet(what, part)), default=-1)
         level.append(at)
         for v in task.writes:
-            root = placed.places[v].root
-            written[root] = max(at, written.get(root, -1))
+            written.setdefault(placed.places[v].root, []).append((_extent(placed, v), at))
     order = sorted(range(len(level)), key=lambda i: (level[i], not isinstance(placed.tasks[i].what, Region), i))
     out, wave, last = [0] * len(level), -1, None
     for i in order:
@@ -229,3 +229,16 @@ def waves(placed: Placed) -> list[int]:
         last = (level[i], host)
         out[i] = wave
     return out
+
+
+def _extent(placed: Placed, v: Value) -> tuple[int, int] | None:
+    """The first element that a value has of its root's buffer, and the one past its last; None where a run decides them."""
+    at = placed.places[v]
+    if not is_known(at.offset, *v.type.shape, *at.strides) or v.type.size == 0:
+        return None
+    reach = [(d - 1) * s for d, s in zip(v.type.shape, at.strides)]
+    return at.offset + sum(r for r in reach if r < 0), at.offset + sum(r for r in reach if r > 0) + 1
+
+
+def _meet(a: tuple[int, int] | None, b: tuple[int, int] | None) -> bool:
+    return a is None or b is None or a[0] < b[1] and b[0] < a[1]

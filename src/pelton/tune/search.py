@@ -89,9 +89,13 @@ def select(placed: Placed, target: Target, timing: Timing | None, *, strict: boo
     times: dict[str, dict[str, int]] = {d: timing.cache.get(d) if timing is not None else {} for d in found}
     best = {d: best_of(f, times[d]) for d, f in found.items()}
     chosen = _small_enough(best, found, tasks, digests, placed, target, times)
-    out = {}
+    out, counted = dict[int, Choice](), set[frozenset[Value]]()
     for i, d in digests.items():
         (template, tactic, packing), task = chosen[d], placed.tasks[i]
+        weights = frozenset(task.region.body.constants)
+        if weights in counted:                                             # steps of a recurrence read the same ones
+            packing = size.Packing(0, 0, 0.0)
+        counted.add(weights)
         kernel = template.emit(task.region, task.layouts, tactic, target)
         others = islice(_alike(task, kernel, ranked(found[d], times[d], tactic), target), spares)
         out[i] = Choice(template, tactic, kernel, packing, best[d][2], tuple(others))

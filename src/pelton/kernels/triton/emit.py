@@ -17,7 +17,7 @@ import numpy as np
 
 from pelton.ir.dims import Dim, Size, bounds
 from pelton.ir.graph import Node, Value
-from pelton.ir.types import BOOL, DType
+from pelton.ir.types import BOOL, STRING, DType
 from pelton.kernels import emit as c_emit
 from pelton.kernels.emit import Grid, Tail, scalar_constant
 from pelton.kernels.template import Kernel, Layouts, Packed, Tactic
@@ -39,6 +39,16 @@ _LIBRARY = ("pow", "tanh", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh
 def computable(dtype: DType) -> bool:
     """Whether generated kernels hold this element type."""
     return dtype.value in TYPES
+
+
+def movable(dtype: DType) -> bool:
+    """Whether they can copy it, as the bits that it is."""
+    return computable(dtype) or dtype is not STRING and dtype.size <= 8
+
+
+def memory(dtype: DType) -> str:
+    """What Triton calls an element in memory: what kernels do not compute with is so many bits."""
+    return TYPES[dtype.value][1] if computable(dtype) else f"u{8 * dtype.size}"
 
 
 def computed(dtype: DType) -> str:
@@ -108,7 +118,7 @@ def unreadable(nodes: Sequence[Node]) -> str | None:
     """Why pointwise nodes have no Triton reading; None where they have."""
     for node in nodes:
         for v in (*node.inputs, node.output):
-            if not computable(v.type.dtype):
+            if not (movable if node.op.name == "copy" else computable)(v.type.dtype):
                 return f"{v.type.dtype.value} is not held by kernels"
     return None
 
@@ -234,7 +244,7 @@ def kernel(file: str, region: Region, tactic: Tactic, sizes: Mapping[str, Size],
     chosen = dict(tactic.params)
     text = _filled(text, "tactic", _constants({k: v for k, v in chosen.items() if k not in ("WARPS", "STAGES")}))
     large = bool(dims) or any(bounds(_reach(x, layouts))[1] >= 1 << 31 for x in operands)
-    types = [f"*{TYPES[x.dtype.value if isinstance(x, Packed) else x.type.dtype.value][1]}" for x in operands] + ["i64"] * len(dims)
+    types = [f"*{memory(x.dtype if isinstance(x, Packed) else x.type.dtype)}" for x in operands] + ["i64"] * len(dims)
     whole = [True] * len(operands) + [d // ALIGNED * ALIGNED == d for d in dims]
     text = _with_scalars(text)
     head = (f'"""{region.title()} by {tactic.name}."""\n'
@@ -277,7 +287,8 @@ def source(file: str) -> str:
 def _with_scalars(text: str) -> str:
     """The scalar functions that a text calls, in the place where it imports them."""
     shared = source("scalars.py").partition("# <functions>\n")[2].strip().split("\n\n\n")
-    used = [f for f in shared if re.search(rf"\b{re.search(r'def (.+?)[(]', f)[1]}[(]", text)]
+    called = set(re.findall(r"\b(\w+)\(", text))
+    used = [f for f in shared if f.partition("def ")[2].partition("(")[0] in called]
     return text.replace("from scalars import *\n", "\n\n\n".join([*used, ""]))
 
 

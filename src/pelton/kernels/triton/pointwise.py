@@ -9,7 +9,7 @@ from pelton.kernels.grid import divide
 from pelton.kernels.template import Kernel, Layouts, Tactic, Target, gpu_template
 from pelton.plan.region import Region
 
-from .emit import kernel, tail, unreadable
+from .emit import computable, kernel, tail, unreadable
 
 
 def power_of_two(n: int, least: int = 1, most: int = 1 << 20) -> int:
@@ -22,6 +22,8 @@ class Pointwise(pointwise.Pointwise):
     dynamic = True
 
     def refuses(self, region: Region) -> str | None:
+        if any(v.type.size == 1 and not computable(v.type.dtype) for v in region.body.constants):
+            return "a number in the code of a type that kernels do not hold"
         return super().refuses(region) or unreadable(region.body.nodes)
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:

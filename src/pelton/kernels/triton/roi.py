@@ -1,0 +1,42 @@
+"""Regions of pictures brought to one size."""
+from __future__ import annotations
+
+from pelton.ir.graph import Value
+from pelton.kernels import roi
+from pelton.kernels.grid import divide
+from pelton.kernels.template import Kernel, Layouts, Tactic, Target, gpu_template
+from pelton.plan.region import Region
+
+from .emit import kernel, tail, unreadable
+from .pointwise import power_of_two
+from .product import pixels
+
+
+@gpu_template
+class Rois(roi.Rois):
+    def refuses_node(self, region: Region) -> str | None:
+        return super().refuses_node(region) or unreadable(region.tail)
+
+    def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
+        return True
+
+    def tactics(self, region: Region, layouts: Layouts, target: Target):
+        cb = power_of_two(region.anchor.output.type.shape[1], 1, 256)
+        for warps in (4, 2, 1):
+            yield Tactic(self.name, target.isa, (("CB", cb), ("WARPS", warps)))
+
+    def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
+        node, attrs = region.anchor, region.anchor.attrs
+        x, rois, batch = node.inputs
+        n, c, h, w = x.type.shape
+        xn, xc, xh, xw = layouts[x]
+        touched = node.op.name == "max_roi_pool"
+        half = not touched and attrs["half_pixel"]
+        block = (f"SAMPLES, SCALE = tl.constexpr({0 if touched else attrs['samples']}), tl.constexpr({float(attrs['scale'])!r})\n"
+                 f"OFFSET = tl.constexpr({0.5 * half})\nLEAST, TOUCHED = tl.constexpr({-1e300 if half else 1.0}), tl.constexpr({touched})\n"
+                 f"LARGEST = tl.constexpr({touched or attrs['mode'] == 'max'})\n\n\n")
+        sizes = dict(C=c, H=h, W=w, N=n, PH=attrs["height"], PW=attrs["width"], XN=xn, XH=xh, XW=xw, XC=xc, RN=layouts[rois][0], RC=layouts[rois][1],
+                     BN=layouts[batch][0])
+        end = tail(region, layouts, pixels(node.output.type.shape), (node.output,), first=3)
+        bins = batch.type.shape[0] * attrs["height"] * attrs["width"]
+        return kernel("roi.py", region, tactic, sizes, block + end.text, (x, rois, batch, *end.operands), bins * divide(c, tactic["CB"]), layouts)
