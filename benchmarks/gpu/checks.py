@@ -46,7 +46,7 @@ class Templates:
     def names(self) -> list[str]:
         return [f"{template} {case.name}" for template, case in self.cases]
 
-    def compile(self, cases: list[int]) -> dict[str, float]:
+    def compile(self, cases: list[int]) -> dict[str, Any]:
         """Cubins of all that these cases launch, side by side."""
         start, sources = time.monotonic(), dict[str, str]()
         for i in cases:
@@ -54,7 +54,7 @@ class Templates:
             sources |= {k.symbol: k.source for k, _, _ in self.harness.tried(self.templates[name], case, MOST, self.target)}
         made = self.compiler.cubins(sources)
         self.cubins = {symbol: m.cubin for (symbol, _), m in made.items()}
-        return {"kernels": len(made), "seconds": time.monotonic() - start, "spilled": max(m.spilled for m in made.values())}
+        return {"kernels": len(made), "seconds": time.monotonic() - start, "spilled": max((m.spilled for m in made.values() if m.spilled is not None), default=None)}
 
     def check(self, i: int) -> dict[str, Any]:
         """How many kernels were right, and the first that was not."""
