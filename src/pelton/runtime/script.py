@@ -321,7 +321,10 @@ def _result(port: Port, value: Any, shared: bool, out: np.ndarray | None) -> Any
         if out is not None:
             raise InputError(f"out[{port.name!r}] cannot take what is no array")
         return value
-    array = np.require(value, port.numpy_dtype, "C").reshape(value.shape)
+    try:
+        array = np.require(value, port.numpy_dtype, "C").reshape(value.shape)
+    except (TypeError, ValueError) as e:
+        raise EngineError(f"output {port.name!r} should be {port.dtype}, what makes it gave {value.dtype}: {e}") from None
     if out is None:
         return array.copy() if shared or array.base is not None or not array.flags.writeable else array
     port = replace(port, shape=array.shape)
