@@ -107,6 +107,8 @@ REFUSED: dict[str, tuple[Callable[[], onnx.ModelProto | bytes], str]] = {
     "ends of a slice": (lambda: one_node("Slice", "f32[2, 3]", "i64[1]", f"i64[{HUGE}]", "i64[1]", "i64[1]"), "at most 2 starts"),
     "space to depth": (lambda: one_node("SpaceToDepth", "f32[1, 2, 4, 6]", blocksize=(1 << 62) + 1, mode="CRD", opset=28), "does not fit"),
     "letters of numbers": (lambda: one_node("StringNormalizer", "i4[2]", opset=10), "gave"),
+    "directions of a recurrent layer": (lambda: one_node("LSTM", "f32[1, 3, 2]", "f32[1, 12, 2]", f"f32[{HUGE}, 12, 3]", outputs=2, hidden_size=3),
+                                        "needs recurrent weights for 1"),
     "depth to space": (lambda: one_node("DepthToSpace", "f32[1, 4, 2, 2]", blocksize=1 << 30), ""),
     "an input": (lambda: one_node("Relu", f"f32[{HUGE}]"), "GB"),
     "an outer product": (lambda: one_node("MatMul", f"f32[{1 << 20}, 1]", f"f32[1, {1 << 20}]"), "GB"),

@@ -26,7 +26,9 @@ def recurrent(n: Reading) -> tuple[Thing, ...]:
     turned, direction = n.attr("layout", 0) == 1, n.attr("direction", "forward")
     x = n.transpose(x, (1, 0, 2)) if turned else x
     time, batch = x.type.shape[:2]
-    directions, hidden = r.type.shape[0], r.type.shape[2]
+    directions, hidden = 2 if direction == "bidirectional" else 1, r.type.shape[2]
+    if r.type.shape[0] != directions:
+        raise n.refuse(f"{n.op} with direction {direction!r} needs recurrent weights for {directions}, got {r.type}")
     if n.attr("hidden_size") not in (None, hidden):
         raise n.refuse(f"{n.op} needs recurrent weights for its hidden_size {n.attr('hidden_size')}, got {r.type}")
 
