@@ -118,6 +118,7 @@ CASES = [
     # windows
     ("Conv", IMAGE, weights(4, 6, 3, 3), weights(4), {"pads": [1, 1, 1, 1], "strides": [2, 1]}),
     ("Conv", IMAGE, weights(4, 6, 1, 1), {}),
+    ("Conv", "f32[2, 0, 5, 4]", weights(3, 0, 2, 1), weights(3), {"strides": [2, 1]}),
     ("Conv", IMAGE, weights(6, 2, 3, 3), {"group": 3, "dilations": [2, 1]}),
     ("Conv", "f32[1, 2, 9]", weights(3, 2, 4), {"auto_pad": "SAME_UPPER", "strides": [2]}),
     ("Conv", "f32[1, 2, 9]", weights(3, 2, 4), {"auto_pad": "SAME_LOWER", "kernel_shape": [4]}),
