@@ -16,6 +16,7 @@ from pelton.ir.types import F16, F32, I32, DType, TensorType
 from pelton.ops import REGISTRY
 from pelton.ops.op import Term
 from pelton.ops.scalar import PRIMITIVES, Scalar, cast
+from pelton.passes.decompose import decompose
 
 ALL = list(examples())
 IDS = [name for name, *_ in ALL]
@@ -70,6 +71,24 @@ def _emit(builder: Builder, thing, memo: dict) -> tuple[Value, ...]:
                 for i, a in enumerate(thing.args)]
         memo[id(thing)] = builder.emit(thing.op, args, thing.attrs)
     return memo[id(thing)]
+
+
+@pytest.mark.parametrize("name, op, types, attrs", EXPANDED, ids=[e[0] for e in EXPANDED])
+def test_what_an_op_takes_its_expansion_takes(name, op, types, attrs):
+    """Of all element types, in all inputs or in one: types that do not fit are refused by the op, not by what it stands for."""
+    given = {tuple(TensorType(d, t.shape) if i in here else t for i, t in enumerate(types))
+             for d in DType for here in (range(len(types)), *((k,) for k in range(len(types))))}
+    taken = 0
+    for each in given:
+        try:
+            outputs = op.infer_types(each, attrs)
+        except (TypeError, ValueError):
+            continue
+        builder = Builder()
+        found = decompose(builder.graph(builder.emit(op, [builder.input(t, f"x{i}") for i, t in enumerate(each)], attrs)), lambda _, n: n.op is not op)
+        assert tuple(v.type for v in found.outputs) == outputs
+        taken += 1
+    assert taken
 
 
 @pytest.mark.parametrize("name, op, types, attrs", [e for e in ALL if e[1].kind == "pointwise"], ids=[e[0] for e in ALL if e[1].kind == "pointwise"])

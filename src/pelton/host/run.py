@@ -1,4 +1,7 @@
-"""Runs one node by its reference: floats computed in float64 and rounded once, foreign nodes by the onnx package in their own types."""
+"""Runs one node by its reference: floats computed in float64 and rounded once, foreign nodes by the onnx package in their own types.
+
+References are code of other packages (numpy, onnx, Pillow), with exceptions of their own for data they cannot take: any of them becomes an EngineError.
+"""
 from __future__ import annotations
 
 import json
@@ -15,9 +18,6 @@ from pelton.ir.types import DType, TensorType
 from pelton.ops import data
 from pelton.ops.foreign import evaluator
 
-# what the references of ops, numpy's and those of the onnx package, raise for data they cannot take
-_RAISED = (ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, MemoryError, RuntimeError, TypeError, ValueError)
-
 
 def run_node(node: Node, arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
     """The outputs of a node for arrays of its input types, contiguous. InputError where they do not fit, EngineError where the reference fails."""
@@ -29,7 +29,7 @@ def run_node(node: Node, arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]
         found = node.op.evaluate(given, node.attrs) if node.op.kind == "foreign" else evaluate_node(node, given)
     except EngineError as e:
         raise EngineError(f"{e} (step {_where(node)})") from None
-    except _RAISED as e:
+    except Exception as e:
         raise EngineError(f"step {_where(node)} failed on the host: {type(e).__name__}: {e}") from e
     if len(found) != len(node.outputs):
         raise EngineError(f"step {_where(node)} should give {len(node.outputs)} arrays, but gave {len(found)}; this engine is damaged, build it again")
@@ -73,7 +73,7 @@ def function(name: str, call: str, text: str, native: Mapping[str, Callable[...,
     def run(*given: Any) -> Sequence[Any]:
         try:
             return found(*given)
-        except _RAISED as e:
+        except Exception as e:
             raise EngineError(f"step {name!r} failed on the host: {type(e).__name__}: {e}") from e
     return run
 
@@ -86,7 +86,7 @@ def _evaluated(name: str, model: str, given: Sequence[Any]) -> Sequence[Any]:
             return list(run.run(None, dict(zip(run.input_names, given, strict=True))))
     except EngineError as e:
         raise EngineError(f"{e} (step {name!r})") from None
-    except _RAISED as e:
+    except Exception as e:
         raise EngineError(f"step {name!r} failed on the host: {type(e).__name__}: {e}") from e
 
 
@@ -96,7 +96,7 @@ def _prepare(node: Node) -> None:
         evaluator(node.attrs["model"])
     except EngineError as e:
         raise EngineError(f"{e} (step {_where(node)})") from None
-    except _RAISED as e:
+    except Exception as e:
         raise EngineError(f"step {_where(node)} cannot run on the onnx package installed here: {type(e).__name__}: {e}") from e
 
 

@@ -49,7 +49,7 @@ def call(source: Source, opsets: Mapping[str, int], node: onnx.NodeProto, reason
     model = _model(opsets, node, {}, {})
     try:
         foreign.bounded(model)
-    except foreign.RAISED as e:
+    except Exception as e:                 # whatever the packages behind it raise
         raise ModelError(f"{reason or node.op_type}; the reference evaluator of the onnx package cannot run it either: {e} ({source.name})") from None
     return "onnx", foreign.packed(model), [i.name for i in model.graph.input]
 
@@ -87,8 +87,8 @@ def types(cut: Cut, node: onnx.NodeProto, known: Known) -> list[TensorType | Non
     inferred = onnx.ModelProto()
     try:
         if not onnx_foreign.astray(node, (t.rank for name in onnx_names.read_by(node) if (t := known.type(name)) is not None)):
-            inferred = onnx.shape_inference.infer_shapes(_model(cut.opsets, node, spelled, arrays), data_prop=True)
-    except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError):
+            inferred = foreign.inferred(_model(cut.opsets, node, spelled, arrays))
+    except ValueError:
         pass
     found = {v.name: v.type for v in inferred.graph.output}
 
@@ -103,7 +103,7 @@ def types(cut: Cut, node: onnx.NodeProto, known: Known) -> list[TensorType | Non
 
 
 def _own_types(node: onnx.NodeProto, x: TensorType, count: Size) -> list[TensorType | None]:
-    attributes = _attributes(node)
+    attributes = OWN[domain_of(node.domain), node.op_type][1](_attributes(node))
     axis = attributes.get("axis")
     axis = None if axis is None else axis % max(x.rank, 1)
     cut = TensorType(x.dtype, (count,) if axis is None else tuple(count if i == axis else d for i, d in enumerate(x.shape)))
@@ -116,7 +116,7 @@ def _own_types(node: onnx.NodeProto, x: TensorType, count: Size) -> list[TensorT
         case "Compress":
             return [cut]
         case "StringNormalizer":
-            return [x.with_shape((*x.shape[:-1], count)) if attributes.get("stopwords") else x]
+            return [x.with_shape((*x.shape[:-1], count)) if attributes["stopwords"] else x]
         case "Tokenizer":
             return [x.with_shape((*x.shape, count))]
     return [cut, vector, TensorType(I64, (x.size if axis is None else x.shape[axis],)), vector]

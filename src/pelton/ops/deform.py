@@ -30,6 +30,7 @@ class deform_convolution:
         out = convolution.infer(x, w, b, strides=strides, pads=pads, dilations=dilations, group=group)
         count, outputs = offset_group * math.prod(w.shape[2:]), out.shape[2:]
         offsets, masks = ((x.shape[0], each * count, *outputs) for each in (x.rank - 2, 1))
+        expect(x.dtype.is_float, "needs floating point")
         expect(offset_group >= 1 and offset.dtype is mask.dtype is x.dtype, "needs offsets and a mask of the input's element type, in groups")
         expect_equal(x.shape[1] % offset_group, 0, f"needs channels divisible by {offset_group} groups of offsets")
         expect_equal(offset.shape, offsets, f"needs offsets of shape {list(offsets)}")

@@ -5,7 +5,7 @@ import base64
 import functools
 import threading
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,12 +17,11 @@ from .op import Op, Untyped
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
-    from onnx import ModelProto, TensorProto
+    from onnx import ModelProto
     from onnx.reference import ReferenceEvaluator
 
-# what the onnx package raises where it has no reference for a node, or the node is none
-RAISED = (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 TURNS = 1 << 14                # iterations of a loop that runs by reference
+_LONG = 1 << 16                # numbers of a vector that is no shape: onnx would follow what becomes of each of them
 # DType name → TensorProto.DataType, the numbers of the ONNX format.
 CODES = {"f32": 1, "u8": 2, "i8": 3, "u16": 4, "i16": 5, "i32": 6, "i64": 7, "string": 8, "bool": 9, "f16": 10, "f64": 11, "u32": 12, "u64": 13,
          "c64": 14, "c128": 15, "bf16": 16, "f8e4m3fn": 17, "f8e4m3fnuz": 18, "f8e5m2": 19, "f8e5m2fnuz": 20, "u4": 21, "i4": 22,
@@ -71,21 +70,33 @@ def bounded(model: ModelProto) -> ReferenceEvaluator:
     a tensor lies in a file: the package would look for it wherever this process happens to stand."""
     from onnx.reference import ReferenceEvaluator
 
-    for tensor in tensors(model):
+    for tensor in parts(model, "TensorProto"):
         if tensor.data_location == tensor.EXTERNAL:
             raise ValueError(f"tensor {tensor.name!r} lies in a file of its own, but is none of the model's initializers; put its data into the model")
     return ReferenceEvaluator(model, new_ops=[_loop()])
 
 
-def tensors(part: Message) -> Iterator[TensorProto]:
-    """All tensors in a part of a model, those in attributes, nested graphs and functions included."""
-    if part.DESCRIPTOR.name == "TensorProto":
-        yield cast("TensorProto", part)
-        return
-    for field, value in part.ListFields():
+def parts(whole: Message, kind: str) -> Iterator[Any]:
+    """All messages of a kind, such as TensorProto, in a part of a model, those in attributes, nested graphs and functions included."""
+    if whole.DESCRIPTOR.name == kind:
+        yield whole
+    for field, value in whole.ListFields() if whole.DESCRIPTOR.name != "TensorProto" else ():
         if field.message_type is not None:
             for inner in (value,) if hasattr(value, "ListFields") else value:
-                yield from tensors(inner)
+                yield from parts(inner, kind)
+
+
+def inferred(model: ModelProto, *, strict: bool = False) -> ModelProto:
+    """The model with the types that onnx infers, the contents of shapes propagated; ValueError where it cannot."""
+    import onnx
+
+    long = any(d.dim_value > _LONG for v in model.graph.input if len(v.type.tensor_type.shape.dim) == 1 for d in v.type.tensor_type.shape.dim)
+    if long and any(node.op_type == "Expand" for node in parts(model, "NodeProto")):
+        raise ValueError(f"no shape has more than {_LONG} axes")
+    try:
+        return onnx.shape_inference.infer_shapes(model, strict_mode=strict, data_prop=not long)
+    except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError) as e:
+        raise ValueError(f"onnx cannot infer its outputs: {str(e).strip()}") from None
 
 
 @functools.cache
@@ -136,12 +147,8 @@ def _infer(*types: TensorType, model: str) -> tuple[TensorType, ...]:
         raise ValueError(f"needs {len(typed.graph.input)} inputs, got {len(types)}")
     for slot, given in zip(typed.graph.input, types):
         slot.type.CopyFrom(onnx.helper.make_tensor_type_proto(CODES[given.dtype.value], spelled(given.shape)))
-    try:
-        inferred = onnx.shape_inference.infer_shapes(typed, check_type=False, strict_mode=True, data_prop=True)
-    except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError) as e:
-        raise ValueError(f"onnx cannot infer its outputs: {str(e).strip()}") from None
     named = {str(d): d for t in types for d in t.shape if isinstance(d, Dim)}
-    return tuple(_known_type(v.type, named) for v in inferred.graph.output)
+    return tuple(_known_type(v.type, named) for v in inferred(typed, strict=True).graph.output)
 
 
 def spelled(shape: tuple[Size, ...]) -> list[int | str]:

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 
-from pelton.ir.types import I64, DType, TensorType
+from pelton.ir.types import BOOL, I64, DType, TensorType
 
 from . import scalar as sc
 from .math import abs_, add, exp, is_inf, log, mul, sqrt, sub, where
@@ -19,9 +19,15 @@ _ANY = (("f32[5, 13]", dict(axes=(1,))), ("f32[2, 3, 7, 5]", dict(axes=(2, 3), k
 
 def reduced(x: TensorType, axes: Axes, keepdims: bool) -> TensorType:
     """The type of a reduction over the axes."""
+    expect(x.dtype.is_float or x.dtype.is_integer or x.dtype is BOOL, "needs numbers or truth values")
     expect(len(axes) > 0 and len(set(axes)) == len(axes) and all(0 <= a < x.rank for a in axes),
            f"needs distinct axes from 0 to {x.rank - 1}, got {list(axes)}")
     return x.with_shape((1 if i in axes else d) for i, d in enumerate(x.shape) if keepdims or i not in axes)
+
+
+def _summed(x: TensorType, axes: Axes, keepdims: bool) -> TensorType:
+    expect(x.dtype.is_float or x.dtype.is_integer, "needs numbers")
+    return reduced(x, axes, keepdims)
 
 
 def _flops(x: TensorType, **attrs) -> int:
@@ -34,7 +40,7 @@ class reduce_sum:
     """Y = Σ X over the axes."""
 
     def infer(x: TensorType, *, axes: Axes, keepdims: bool = True) -> TensorType:
-        return reduced(x, axes, keepdims)
+        return _summed(x, axes, keepdims)
 
     def reference(x, *, axes, keepdims=True):
         return np.sum(x, axes, dtype=x.dtype, keepdims=keepdims)
@@ -47,7 +53,7 @@ class reduce_mean:
     """Y = Σ X / n over the axes; integers round towards zero."""
 
     def infer(x: TensorType, *, axes: Axes, keepdims: bool = True) -> TensorType:
-        return reduced(x, axes, keepdims)
+        return _summed(x, axes, keepdims)
 
     def reference(x, *, axes, keepdims=True):
         wide = x.dtype if x.dtype.kind == "f" else np.uint64 if x.dtype.kind == "u" else np.int64
@@ -89,7 +95,7 @@ class reduce_prod:
     """Y = Π X over the axes."""
 
     def infer(x: TensorType, *, axes: Axes, keepdims: bool = True) -> TensorType:
-        return reduced(x, axes, keepdims)
+        return _summed(x, axes, keepdims)
 
     def reference(x, *, axes, keepdims=True):
         return np.prod(x, axes, dtype=x.dtype, keepdims=keepdims)
@@ -102,7 +108,7 @@ class reduce_l1:
     """Y = Σ |X| over the axes."""
 
     def infer(x: TensorType, *, axes: Axes, keepdims: bool = True) -> TensorType:
-        return reduced(x, axes, keepdims)
+        return _summed(x, axes, keepdims)
 
     def expand(x, *, axes, keepdims):
         return reduce_sum(abs_(x), axes=axes, keepdims=keepdims)
@@ -131,7 +137,7 @@ class reduce_sum_square:
     """Y = Σ X² over the axes."""
 
     def infer(x: TensorType, *, axes: Axes, keepdims: bool = True) -> TensorType:
-        return reduced(x, axes, keepdims)
+        return _summed(x, axes, keepdims)
 
     def expand(x, *, axes, keepdims):
         return reduce_sum(mul(x, x), axes=axes, keepdims=keepdims)

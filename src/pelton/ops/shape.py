@@ -277,6 +277,7 @@ class one_hot:
 
     def infer(indices: TensorType, values: TensorType, *, depth: int, axis: int) -> TensorType:
         _check_axis(indices.rank + 1, axis)
+        expect(indices.dtype.is_integer or indices.dtype.is_float, "needs numbers as indices")
         expect(depth >= 1, f"needs a depth of 1 and more, got {depth}")
         expect(values.shape == (2,), "needs two values: off and on")
         return values.with_shape((*indices.shape[:axis], depth, *indices.shape[axis:]))
