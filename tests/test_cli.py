@@ -285,6 +285,37 @@ def test_an_interrupted_build_leaves_nothing(tmp_path, cnn):
     assert not [p for p in (tmp_path / "cache").rglob("*") if p.is_file() and p.suffix not in (".o", ".json", ".pch")]
 
 
+def test_a_killed_build_leaves_no_file_and_the_next_one_its_temporary_ones(tmp_path, cnn):
+    temporary, there = tmp_path / "tmp", tmp_path / "there"
+    temporary.mkdir()
+    there.mkdir()
+    args = ("build", cnn, "-o", str(there / "e.pelton"), "--cache-dir", str(tmp_path / "cache"))
+    process = pelton_process(*args, "--level", "5", env={"TMPDIR": str(temporary)}, start_new_session=True)
+    try:
+        while "compiling" not in (line := process.stderr.readline()):
+            assert line, "it ended before it could be killed"
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)                      # the compilers that it started, too
+        process.communicate(timeout=60)
+    assert os.listdir(there) == [] and os.listdir(temporary) != []
+    again = pelton_process(*args, "--level", "0", env={"TMPDIR": str(temporary)})
+    assert again.wait(timeout=60) == 0, again.communicate()
+    assert os.listdir(there) == ["e.pelton"] and os.listdir(temporary) == []
+
+
+def test_a_process_killed_while_it_writes_leaves_nothing(tmp_path):
+    program = ("import os, signal, sys\nfrom pelton.engine import whole\n"
+               "def half():\n    yield b'x' * 4096\n    print(os.listdir(sys.argv[1]), flush=True)\n    os.kill(os.getpid(), signal.SIGKILL)\n    yield b'y'\n"
+               "whole.write(sys.argv[1] + '/e.pelton', half())\n")
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], env=HERE, capture_output=True, text=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    try:
+        os.close(os.open(tmp_path, os.O_WRONLY | os.O_TMPFILE))
+    except OSError as e:
+        pytest.skip(f"this file system has no files without names: {e}")
+    assert done.stdout == "[]\n" and os.listdir(tmp_path) == []
+
+
 def test_a_reader_that_has_seen_enough_is_no_error(engines):
     process = pelton_process("inspect", engines["cnn"], "--json")
     process.stdout.close()

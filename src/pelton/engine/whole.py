@@ -31,15 +31,25 @@ def replaces(path: str | os.PathLike[str]) -> bool:
 
 
 def make(path: str | os.PathLike[str], put: Callable[[int], None], *, durable: bool = False) -> None:
-    """Has `put` write an empty file, open for reading and writing, and puts it at a path."""
+    """Has `put` write an empty file, open for reading and writing, and puts it at a path.
+
+    Until it is whole the file has no name, so that nothing is left of it when the process is killed (open(2), O_TMPFILE); where the file system cannot
+    do that (NFS), it is called `.NAME.….part`.
+    """
     path = os.path.realpath(path)
-    part = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.{os.urandom(6).hex()}.part")
+    folder, name = os.path.split(path)
+    part = os.path.join(folder, f".{name}.{os.urandom(6).hex()}.part")
     try:
-        handle = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        handle = _nameless(folder)
+        named = handle is None
+        if handle is None:
+            handle = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         try:
             put(handle)
             if durable:
                 os.fsync(handle)
+            if not named:
+                os.link(f"/proc/self/fd/{handle}", part, src_dir_fd=handle, follow_symlinks=True)       # with a directory given, Python follows
         finally:
             os.close(handle)
         os.replace(part, path)
@@ -47,7 +57,19 @@ def make(path: str | os.PathLike[str], put: Callable[[int], None], *, durable: b
         if os.path.lexists(part):
             os.unlink(part)
     if durable:
-        _sync_directory(os.path.dirname(path))
+        _sync_directory(folder)
+
+
+def _nameless(folder: str) -> int | None:
+    """An empty file without a name, open for reading and writing; None where the system has no such files."""
+    try:
+        handle = os.open(folder, os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, 0o666)
+    except (AttributeError, OSError):                                      # what else is wrong the file with a name will say
+        return None
+    if os.path.exists(f"/proc/self/fd/{handle}"):
+        return handle
+    os.close(handle)
+    return None
 
 
 def _write_all(handle: int, piece: Any) -> None:

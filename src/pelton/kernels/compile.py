@@ -7,10 +7,12 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from functools import lru_cache, cache
 from pathlib import Path
 
 from pelton.engine import whole
+from pelton.engine.rooms import room
 from pelton.errors import BuildError
 
 from .template import SOURCES
@@ -53,8 +55,9 @@ class Compiler:
         self.compiled = self.reused = 0
         self._cache = cache
         self._memory: dict[str, bytes] = {}
-        self._work = tempfile.TemporaryDirectory(prefix="pelton-")
-        self._env = dict(os.environ, ZIG_GLOBAL_CACHE_DIR=self._work.name, ZIG_LOCAL_CACHE_DIR=self._work.name)
+        self._open = ExitStack()
+        self._work = self._open.enter_context(room())
+        self._env = dict(os.environ, ZIG_GLOBAL_CACHE_DIR=self._work, ZIG_LOCAL_CACHE_DIR=self._work)
         self._prepared: str | None = None
         self._salt = "\n".join((compiler_id(cc), isa, *FLAGS, headers()))
 
@@ -62,7 +65,7 @@ class Compiler:
         return self
 
     def __exit__(self, *_) -> None:
-        self._work.cleanup()
+        self._open.close()
 
     def objects(self, sources: Mapping[str, str], told: Callable[[int], None] = lambda done: None) -> dict[str, bytes]:
         """symbol → source to symbol → object code, compiled side by side; `told` hears how many are done."""
@@ -85,7 +88,7 @@ class Compiler:
     def link(self, objects: Mapping[str, bytes]) -> bytes:
         """One shared object without any outside need, the kernels in the order given."""
         objects = {**objects, **self.objects({"freestanding": (SOURCES / "freestanding.c").read_text()})}
-        with tempfile.TemporaryDirectory(dir=self._work.name) as d:
+        with tempfile.TemporaryDirectory(dir=self._work) as d:
             for name, code in objects.items():
                 Path(d, name + ".o").write_bytes(code)
             linker = [zig(), "ld.lld"]
@@ -95,7 +98,7 @@ class Compiler:
 
     def assembly(self, text: str) -> str:
         """What the compiler makes of a source, as assembly text (tests count spills in it)."""
-        with tempfile.TemporaryDirectory(dir=self._work.name) as d:
+        with tempfile.TemporaryDirectory(dir=self._work) as d:
             Path(d, "k.c").write_text(text)
             self._run([*self._command(), "-S", "-o", os.path.join(d, "k.s"), os.path.join(d, "k.c")], "compiling")
             return Path(d, "k.s").read_text()
@@ -117,7 +120,7 @@ class Compiler:
         return self._memory.get(key)
 
     def _compile(self, symbol: str, text: str) -> bytes:
-        with tempfile.TemporaryDirectory(dir=self._work.name) as d:
+        with tempfile.TemporaryDirectory(dir=self._work) as d:
             src, obj = os.path.join(d, symbol + ".c"), os.path.join(d, symbol + ".o")
             Path(src).write_text(text)
             self._run([*self._command(), "-c", "-o", obj, src], f"compiling kernel {symbol} ({text.splitlines()[0].lstrip('/ ')})")
@@ -132,7 +135,7 @@ class Compiler:
     def _prepare(self) -> None:
         """Parses vec.h once for all kernels (a precompiled header saves two thirds of a small kernel's compile time)."""
         if self._prepared is None:
-            made = os.path.join(self._work.name, "vec.pch")
+            made = os.path.join(self._work, "vec.pch")
             self._run([*self._command(), "-x", "c-header", "-o", made, str(SOURCES / "vec.h")], "compiling vec.h")
             self._prepared = made
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from pelton.backends.cuda.bundle import Cubin
 from pelton.backends.cuda.machine import usual
+from pelton.engine.rooms import room
 from pelton.errors import BuildError
 from pelton.kernels.compile import store
 
@@ -132,8 +133,8 @@ def compiled(symbol: str, text: str, arch: int) -> Any:
     options = {"num_warps": source["WARPS"], "num_stages": source["STAGES"], "num_ctas": 1, "enable_fp_fusion": True}
     attrs = {(0, i): [["tt.divisibility", ALIGNED]] for i, known in enumerate(multiples) if known}
     said = io.StringIO()                                                   # a failing assembler prints its whole input
-    with tempfile.TemporaryDirectory(prefix="pelton-") as room, knobs.compilation.scope(), knobs.cache.scope(), contextlib.redirect_stdout(said):
-        knobs.cache.dir, knobs.compilation.always_compile, knobs.compilation.disable_line_info = room, True, True
+    with room() as folder, knobs.compilation.scope(), knobs.cache.scope(), contextlib.redirect_stdout(said):
+        knobs.cache.dir, knobs.compilation.always_compile, knobs.compilation.disable_line_info = folder, True, True
         try:
             made = compile(ASTSource(source[symbol], {"a": types}, {}, attrs), target=GPUTarget("cuda", arch, 32), options=options)
         except (TritonError, RuntimeError) as e:                           # its passes raise the latter
