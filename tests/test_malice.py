@@ -73,6 +73,12 @@ def chained(count: int, op: str) -> onnx.ModelProto:
     return model(nodes, {"x0": "f32[7]"}, [f"x{count}"], {"w": f32(*range(7)) / 7 + 0.6})
 
 
+def between(shape: str) -> onnx.ModelProto:
+    """What only the data decides, and beside it an axis of all elements."""
+    return model([node("Reshape", "x all", "flat"), node("NonZero", "flat", "i"), node("Size", "i", "n"), node("Cast", "n", "m", to=TensorProto.FLOAT),
+                  node("Mul", "flat m", "y")], {"x": shape}, ["y"], {"all": i64(-1)})
+
+
 def widest(op: str, *operands, shape: str = "f32[1, 1, 4, 4]", **attrs) -> onnx.ModelProto:
     return one_node(op, shape, *operands, **attrs)
 
@@ -112,6 +118,8 @@ REFUSED: dict[str, tuple[Callable[[], onnx.ModelProto | bytes], str]] = {
     "letters of numbers": (lambda: one_node("StringNormalizer", "i4[2]", opset=10), "gave"),
     "directions of a recurrent layer": (lambda: one_node("LSTM", "f32[1, 3, 2]", "f32[1, 12, 2]", f"f32[{HUGE}, 12, 3]", outputs=2, hidden_size=3),
                                         "needs recurrent weights for 1"),
+    "an axis between segments": (lambda: between(f"f32[{HUGE}, 2, h]"), "at most"),
+    "a usual axis between segments": (lambda: between(f"f32[{1 << 31}, h, w]"), "GB|memory"),
     "depth to space": (lambda: one_node("DepthToSpace", "f32[1, 4, 2, 2]", blocksize=1 << 30), ""),
     "an input": (lambda: one_node("Relu", f"f32[{HUGE}]"), "GB"),
     "an outer product": (lambda: one_node("MatMul", f"f32[{1 << 20}, 1]", f"f32[1, {1 << 20}]"), "GB"),
@@ -151,6 +159,7 @@ FINE: dict[str, Callable[[], onnx.ModelProto]] = {
     "a chain of products": lambda: chained(600, "Mul"),
     "the largest complex numbers": lambda: one_node("TopK", "c64[2, 3]", i64(2), outputs=2),
     "an axis that nobody asked for": lambda: one_node("StringNormalizer", np.array(["a", "b"], object), opset=10, axis=["a"], stopwords=["a"]),
+    "places in a wide window": lambda: one_node("MaxPool", "f32[1, 1, 22000]", outputs=2, kernel_shape=[200], dilations=[10], pads=[100, 100], strides=[10]),
     "nothing": lambda: one_node("Sigmoid", "f32[0]"),
     "no columns": lambda: one_node("Add", "f32[3, 0]", "f32[3, 1]"),
     "no rows": lambda: one_node("Mul", "f32[0, 4]", "f32[4]"),

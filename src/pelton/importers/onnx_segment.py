@@ -138,8 +138,10 @@ class Segment:
             if isinstance(d, Dim) and str(d) not in self._inside and self._expressed(d) is None:
                 low, high = dims.bounds(d)
                 name = next((n for n, outside in self._outside.items() if outside == d), None) or self._name(f"{feed.name}_{feed.at}")
-                low = max(low, 0)
-                self._define(str(d), name, Range(low, min(max(low, dims.usual(d)), high), min(high, dims.UNBOUNDED)), d, feed)
+                low, high = max(low, 0), min(high, dims.UNBOUNDED)
+                if low > high:
+                    raise ModelError(f"{feed.name} has an axis of {d}, at least {low} elements; an axis may have at most {high} ({self.source.name})")
+                self._define(str(d), name, Range(low, min(max(low, dims.usual(d)), high), high), d, feed)
         for name in names:
             if name in self.known.constants:
                 value = program.hold(self.known.constants[name], name)

@@ -86,6 +86,14 @@ def _places(shape: Ints, column_major: bool) -> list[int]:
     return [math.prod(shape[1:]), math.prod(space), *steps]
 
 
+def _better(a: tuple[Thing, Thing], b: tuple[Thing, Thing] | None = None) -> tuple[Thing, Thing]:
+    """What is larger and where, the first of equals."""
+    if b is None:
+        return a
+    better = greater(b[0], a[0])
+    return where(better, b[0], a[0]), where(better, b[1], a[1])
+
+
 @composite(examples=(*((type, dict(attrs, column_major=i % 2 == 1)) for i, (type, attrs) in enumerate(_WINDOWS)),
                      ("u8[1, 3, 9, 9]", dict(kernel=(3, 3), strides=(2, 2), pads=(1, 1, 1, 1), dilations=(1, 1)))))
 class max_pool_places:
@@ -114,16 +122,13 @@ class max_pool_places:
         reach = [(n - 1) * s + (k - 1) * d + 1 - before - size for n, s, k, d, before, size in zip(sizes, strides, kernel, dilations, pads, shape[2:])]
         lowest = np.asarray(x.type.dtype.least, x.type.dtype.numpy)
         wide = pad(x, lowest, pads=(0, 0, *pads[:spatial], 0, 0, *map(max, pads[spatial:], reach)))
-        best: Thing = None
-        found: Thing = np.zeros((), np.int32)
+        each: list[tuple[Thing, Thing]] = []                               # (what is met there, where)
         for at, (_, *window) in zip(np.ndindex(*kernel), (window for _, window in taps(kernel, strides, dilations, sizes))):
             met = slice_(wide, starts=tuple(w.start for w in window), ends=tuple(w.stop for w in window), axes=tuple(range(2, 2 + spatial)), steps=strides)
-            here = np.asarray(sum(k * d * step for k, d, step in zip(at, dilations, steps[2:])), np.int32)
-            if best is None:
-                best = met
-            else:
-                better = greater(met, best)
-                best, found = where(better, met, best), where(better, here, found)
+            each.append((met, np.asarray(sum(k * d * step for k, d, step in zip(at, dilations, steps[2:])), np.int32)))
+        while len(each) > 1:                                               # in pairs: chains of hundreds of taps would be as deep
+            each = [_better(*each[i:i + 2]) for i in range(0, len(each), 2)]
+        ((_, found),) = each
         first = [np.arange(d) * step for d, step in zip(shape[:2], steps)]
         first += [(np.arange(n) * s - before) * step for n, s, before, step in zip(sizes, strides, pads, steps[2:])]
         index: Thing = cast(found, to=I64) if isinstance(found, Term) else None
