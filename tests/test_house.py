@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "ops": {"ir"},
     "importers": {"ir", "ops", "engine"},         # engine: scripts and ports, plain data
     "passes": {"ir", "ops"},
-    "host": {"ir", "ops"},
+    "host": {"ir", "ops", "importers"},           # importers: inside a function, for nodes that are read when their data is there
     "plan": {"ir", "ops", "engine"},
     "kernels": {"ir", "ops", "plan", "engine", "backends"},     # backends: what the code of a CUDA engine is made of
     "tune": {"ir", "ops", "plan", "kernels", "engine", "backends"},
@@ -38,7 +38,7 @@ MAY_IMPORT = {
     "onnx_backend": {"fitted", "options"}, "__main__": {"cli"},
     "__init__": {"build", "options", "runtime", "session"},
 }
-LAZY = {("ir", "ops"), ("runtime", "host"), ("session", "importers"), ("session", "build"), ("session", "ops"),
+LAZY = {("ir", "ops"), ("runtime", "host"), ("host", "importers"), ("session", "importers"), ("session", "build"), ("session", "ops"),
         ("session", "ir"), ("options", "pictures"), ("__init__", "build"), ("__init__", "options"), ("__init__", "runtime")}
 RUNTIME = ("errors", "engine", "backends", "runtime", "pictures", "cli", "__init__", "__main__", "options", "progress",
            "session")                             # what runs where only numpy is installed

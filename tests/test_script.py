@@ -10,6 +10,8 @@ import onnx
 import pytest
 from onnx import TensorProto as T
 from onnx.reference import ReferenceEvaluator
+from onnx_models import MICROSOFT
+from onnx_models import model as plain
 from script_models import MODELS, N, floats, graph, ints, model
 
 import pelton
@@ -147,6 +149,24 @@ def test_what_nothing_can_run_is_refused(build):
     m.graph.node[1].op_type = "Relux"
     with pytest.raises(ModelError, match="no operator Relux"):
         build(m)
+
+
+def test_sizes_an_engine_does_not_take_run_where_onnx_has_no_reference(build):
+    """No rows are left, or one where as many as another has were assumed: engines are made for others, and the onnx package does not know the operator."""
+    rng = np.random.default_rng()
+    x, packed, scales = floats(3, 16), rng.integers(0, 256, (3, 1, 8), np.uint8), floats(3)
+    product = N("MatMulNBits", ["rows", "packed", "scales"], ["p"], domain=MICROSOFT, K=16, N=3, bits=4, block_size=16)
+    engine = build(plain([N("Compress", ["x", "c"], ["rows"], axis=0), product, N("Mul", ["p", "z"], ["y"])],
+                         {"x": "f32[3, 16]", "c": "bool[3]", "z": "f32[3, 3]"}, ["y"], {"packed": packed, "scales": scales}, domains={MICROSOFT: 1}))
+    low, high = packed[:, 0] & 15, packed[:, 0] >> 4
+    weights = (np.stack((low, high), -1).reshape(3, 16) - 8.0) * scales[:, None]
+    z = floats(3, 3, seed=1)
+    for kept in ([True] * 3, [False, True, False]):
+        (y,) = engine.run({"x": x, "c": np.array(kept), "z": z}).values()
+        np.testing.assert_allclose(y, x[kept].astype(np.float64) @ weights.T * z, rtol=1e-4, atol=1e-4)
+    engine = build(plain([N("Compress", ["x", "c"], ["rows"], axis=0), product], {"x": "f32[3, 16]", "c": "bool[3]"}, ["p"],
+                         {"packed": packed, "scales": scales}, domains={MICROSOFT: 1}))
+    assert engine.run({"x": x, "c": np.zeros(3, bool)})["p"].shape == (0, 3)
 
 
 # --- the file

@@ -5,18 +5,19 @@ References are code of other packages (numpy, onnx, Pillow), with exceptions of 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from pelton.errors import EngineError, InputError
-from pelton.ir.evaluate import evaluate_node
+from pelton.ir.evaluate import evaluate, evaluate_node
 from pelton.ir.graph import Node
 from pelton.ir.text import parse_node
 from pelton.ir.types import DType, TensorType
 from pelton.ops import data
-from pelton.ops.foreign import evaluator
+from pelton.ops.foreign import CODES, evaluator, unpacked
 
 
 def run_node(node: Node, arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
@@ -61,10 +62,10 @@ def run_text(text: str, sizes: Mapping[str, int] | None = None) -> Callable[...,
 
 
 def function(name: str, call: str, text: str, native: Mapping[str, Callable[..., Any]]) -> Callable[..., Sequence[Any]]:
-    """What a step of a script calls, of arrays, lists and None: one of `ops.data` with its attributes, or what the back end has for it; or "onnx", a one-node
-    model (as `ops.foreign`)."""
-    if call == "onnx":
-        return lambda *given: _evaluated(name, text, given)
+    """What a step of a script calls, of arrays, lists and None: one of `ops.data` with its attributes, or what the back end has for it; or a one-node model
+    (as `ops.foreign`): "onnx" for the evaluator of the onnx package, "read" for our own importer and references."""
+    if call in _MODELS:
+        return lambda *given: _MODELS[call](name, text, given)
     try:
         found = data.prepared(call, json.loads(text), native)
     except (ValueError, RecursionError) as e:
@@ -80,10 +81,35 @@ def function(name: str, call: str, text: str, native: Mapping[str, Callable[...,
 
 def _evaluated(name: str, model: str, given: Sequence[Any]) -> Sequence[Any]:
     """The outputs of a one-node model, whatever they turn out to be."""
-    try:
+    with _told(name), np.errstate(all="ignore"):
         run = evaluator(model)
-        with np.errstate(all="ignore"):
-            return list(run.run(None, dict(zip(run.input_names, given, strict=True))))
+        return list(run.run(None, dict(zip(run.input_names, given, strict=True))))
+
+
+def _read(name: str, model: str, given: Sequence[Any]) -> Sequence[Any]:
+    """The same where the onnx package has no reference: read anew for these arrays, which are constants by then."""
+    with _told(name):
+        from pelton.importers import onnx as importer
+
+        whole = type(unpacked(model))()
+        whole.CopyFrom(unpacked(model))
+        values = dict(zip((i.name for i in whole.graph.input), map(np.asarray, given), strict=True))
+        for slot, array in zip(whole.graph.input, values.values()):
+            slot.type.tensor_type.elem_type = CODES[DType.of(array).value]
+            slot.type.tensor_type.shape.dim.extend(type(slot.type.tensor_type.shape).Dimension(dim_value=d) for d in array.shape)
+        graph = importer.load(whole, values=values).graph
+        found = evaluate(graph, {})
+        return [found[v.name] for v in graph.outputs]
+
+
+_MODELS = {"onnx": _evaluated, "read": _read}
+
+
+@contextmanager
+def _told(name: str) -> Iterator[None]:
+    """What goes wrong in the block, as an error of a step."""
+    try:
+        yield
     except EngineError as e:
         raise EngineError(f"{e} (step {name!r})") from None
     except Exception as e:

@@ -15,7 +15,7 @@ from pelton.ops import foreign
 
 from . import onnx_foreign, onnx_names
 from .onnx_file import Source
-from .onnx_reading import MICROSOFT, attribute
+from .onnx_reading import MICROSOFT, READERS, attribute
 from .onnx_scope import domain_of
 
 if TYPE_CHECKING:
@@ -47,15 +47,18 @@ def call(source: Source, opsets: Mapping[str, int], node: onnx.NodeProto, reason
         name, attributes = OWN[domain_of(node.domain), node.op_type]
         return name, json.dumps(attributes(_attributes(node))), list(node.input)
     model = _model(opsets, node, {}, {})
+    inputs = [i.name for i in model.graph.input]
     try:
         foreign.bounded(model)
     except Exception as e:                 # whatever the packages behind it raise
+        if (domain_of(node.domain), node.op_type) in READERS:
+            return "read", foreign.packed(model), inputs
         raise ModelError(f"{reason or node.op_type}; the reference evaluator of the onnx package cannot run it either: {e} ({source.name})") from None
-    return "onnx", foreign.packed(model), [i.name for i in model.graph.input]
+    return "onnx", foreign.packed(model), inputs
 
 
 def outputs(call: str, node: onnx.NodeProto) -> tuple[str, ...]:
-    return tuple(node.output) if call != "onnx" else tuple(filter(None, node.output))
+    return tuple(filter(None, node.output)) if call in ("onnx", "read") else tuple(node.output)
 
 
 def _model(opsets: Mapping[str, int], node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto], arrays: Mapping[str, np.ndarray]) -> onnx.ModelProto:
