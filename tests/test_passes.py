@@ -11,9 +11,11 @@ from random_programs import Programs
 from pelton.ir.evaluate import evaluate
 from pelton.ir.graph import Graph, sized, symbols
 from pelton.ir.text import key, parse, to_text
+from pelton.ir.types import DType
 from pelton.ir.verify import verify
 from pelton.passes.decompose import decompose
 from pelton.passes.fold import fold_constants, merge_equal
+from pelton.passes.keep import keep
 from pelton.passes.pipeline import PIPELINE, run
 from pelton.passes.report import PassReport
 from pelton.passes.siblings import sibling_convolutions, sibling_matmuls
@@ -368,6 +370,32 @@ def test_constants_inside_of_expansions_are_computed():
     after = decompose(fold_constants(graph, PassReport("")), lambda graph, node: False)
     assert [n.op.name for n in after.nodes] == ["sub", "mul", "add"]
     assert_same(graph, after, 1e-6)
+
+
+# --- narrow values
+
+def test_places_and_angles_and_what_becomes_an_integer_are_not_rounded():
+    """Corners of boxes at 700 pixels, angles of thousands, rows counted in floats: as f16 they would be half a pixel, a radian or a row away."""
+    graph = parse("""graph main(%x: f32[1, 1, 1024, 4], %at: f32[3, 4], %t: f32[5]) {
+        %far = constant f32[4]  %each = constant f32[5]  %n = constant i64[3]
+        %boxes = add(%at, %far)
+        %r = roi_align(%x, %boxes, %n) {height=2, width=1, samples=2}
+        %angles = mul(%t, %each)
+        %s = sin(%angles)
+        %rows = cast(%angles) {to=i64}
+        %z = mul(%each, %t)
+        return %r, %s, %rows, %z }""")
+    far, each, n = graph.constants
+    graph = graph.replace(constants={far: np.array([0, 700.3, 2, 701.9], np.float32), each: np.float32([2100.6, 1100.3, 3001.7, 2049.5, 5.25]),
+                                     n: np.zeros(3, np.int64)})
+    feeds = {"x": np.arange(4096, dtype=np.float32).reshape(1, 1, 1024, 4) % 128, "at": np.float32(np.random.default_rng().uniform(0, 3, (3, 4))),
+             "t": np.float32([1, 1, 1, 1, 1])}
+    want, got = evaluate(graph, feeds, round=False), evaluate(keep(graph, DType.F16), feeds)
+    verify(keep(graph, DType.F16))
+    for name, tolerance in (("r", .1), ("s", 1e-3), ("rows", 0), ("z", 2)):
+        np.testing.assert_allclose(got[name], want[name], rtol=0, atol=tolerance)
+    kinds = {v.name: v.type.dtype for node in keep(graph, DType.F16).nodes for v in node.outputs}
+    assert kinds["boxes"] is kinds["angles"] is DType.F32 and DType.F16 in kinds.values()
 
 
 # --- random programs

@@ -8,9 +8,13 @@ from pelton.ir.types import F32, DType
 from pelton.ops import get
 
 
+# op → the operand that is a place or an angle: rounded to a few digits, it is another one
+_PLACES = {"roi_align": 1, "max_roi_pool": 1, "grid_sample": 1, "sin": 0, "cos": 0, "tan": 0}
+
+
 def keep(graph: Graph, dtype: DType) -> Graph:
     """The same program with every f32 value as `dtype`, cast on its way in and out. What an op cannot be in `dtype` stays in f32, between two casts,
-    and so do steps of the onnx package.
+    and so do steps of the onnx package; so do places, angles and what becomes an integer, and what these are computed of element by element.
 
     Kernels compute in f32 whatever values are kept in, so only what is written to memory is rounded. Constants past the largest number become that number.
     Values that stand for those of the program keep their names, outputs behind the last cast.
@@ -20,8 +24,9 @@ def keep(graph: Graph, dtype: DType) -> Graph:
     kept: dict[Value, Value] = {}
     for v in graph.inputs:
         kept[v] = b.input(v.type, v.name)
+    exact = _exact(graph)
     for v, array in graph.constants.items():
-        kept[v] = b.constant(_narrowed(array, dtype) if v.type.dtype is F32 else array, v.name)
+        kept[v] = b.constant(array if v in exact else _narrowed(array, dtype) if v.type.dtype is F32 else array, v.name)
 
     def cast(v: Value, to: DType, name: str = "") -> Value:
         return v if v.type.dtype is to else b.emit(get("cast"), (v,), {"to": to}, names=[name or fresh(v)])[0]
@@ -34,7 +39,7 @@ def keep(graph: Graph, dtype: DType) -> Graph:
     def emit(node: Node, to: DType) -> tuple[Value, ...] | None:
         """The node with what was f32 as `to`; None where it cannot be so."""
         attrs = {k: to if a is F32 else a for k, a in node.attrs.items()}
-        types = tuple(v.type.with_dtype(to) if v.type.dtype is F32 else v.type for v in node.inputs)
+        types = tuple(v.type.with_dtype(to) if v.type.dtype is F32 and i != _place(node) else v.type for i, v in enumerate(node.inputs))
         wanted = tuple(v.type.with_dtype(to) if v.type.dtype is F32 else v.type for v in node.outputs)
         try:
             if node.op.infer_types(types, attrs) != wanted:
@@ -46,13 +51,28 @@ def keep(graph: Graph, dtype: DType) -> Graph:
         return b.emit(node.op, inputs, attrs, names=names, node_name=node.name)
 
     for node in graph.nodes:
-        made = None if node.op.kind == "foreign" else emit(node, dtype)   # the CPU runs these, whose references do not all know narrow floats
+        whole = node.op.kind == "foreign" or not exact.isdisjoint(node.outputs)            # foreign: run by references that do not all know narrow floats
+        made = None if whole else emit(node, dtype)
         made = made or emit(node, F32)
         if made is None:
             raise AssertionError(f"{node.op.name} cannot be what it was")
         kept.update(zip(node.outputs, made))
     outputs = [cast(kept[v], v.type.dtype, v.name) for v in graph.outputs]
     return live(b.graph(outputs))
+
+
+def _place(node: Node) -> int | None:
+    """Which operand stays as it is."""
+    return 0 if node.op.name == "cast" and node.attrs["to"].is_integer else _PLACES.get(node.op.name)
+
+
+def _exact(graph: Graph) -> set[Value]:
+    """Values of f32 that stay so."""
+    found: set[Value] = set()
+    for node in reversed(graph.nodes):
+        spreads = not found.isdisjoint(node.outputs) and (node.op.kind == "pointwise" or node.op.kind == "structured" and node.op.flops is None)
+        found.update(v for i, v in enumerate(node.inputs) if v.type.dtype is F32 and (spreads or i == _place(node)))
+    return found
 
 
 def _narrowed(array: np.ndarray, dtype: DType) -> np.ndarray:
