@@ -12,6 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
+from pelton import kernels
 from pelton.errors import BuildError
 from pelton.ir.graph import Value
 from pelton.kernels.template import Kernel, Packed, Tactic, Target, Template, templates
@@ -246,14 +247,9 @@ class Timing:
 
 
 def template_hash(isa: str) -> str:
-    """Stands for the kernel files and templates of a kind of target in cache keys."""
-    import inspect
-
-    modules = {type(t).__module__ for t in templates(isa).values()}
-    folders = {Path(sys.modules[m].__file__ or "").parent / name for m in modules for name in ("c", "files")}
+    """Stands for the templates of a kind of target, their kernel files and all they are made with, in cache keys."""
+    folders = {Path(kernels.__path__[0]), *(Path(sys.modules[type(t).__module__].__file__ or "").parent for t in templates(isa).values())}
     digest = hashlib.sha256()
-    for path in sorted(path for folder in folders for path in folder.glob("*.*")):
+    for path in sorted(path for folder in folders for kind in ("*.py", "c/*.*", "files/*.*") for path in folder.glob(kind)):
         digest.update(path.read_bytes())
-    for module in sorted(modules):
-        digest.update(inspect.getsource(sys.modules[module]).encode())
     return digest.hexdigest()[:16]
