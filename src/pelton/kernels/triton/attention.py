@@ -13,9 +13,11 @@ from pelton.plan.region import Region
 
 from .emit import address, kernel, place, tail, there, unreadable
 from .pointwise import power_of_two
+from .roofline import BYTES, STEP, products, waves
 
 TILES = ((128, 128, 8, 2), (128, 64, 8, 3), (128, 64, 4, 3), (128, 32, 8, 3), (64, 128, 4, 2), (64, 64, 4, 3), (64, 32, 4, 3), (64, 64, 8, 2), (64, 32, 8, 2),
          (32, 64, 4, 3), (32, 32, 4, 3), (16, 128, 4, 3), (16, 64, 4, 3), (16, 32, 4, 2))                     # queries, keys, warps, stages
+OTHERS = 0.08                                  # cycles that the units besides the tensor cores take for a score
 WIDEST = 512                                   # results per query that registers hold
 
 
@@ -43,23 +45,21 @@ class Attention(attention.Attention):
         return tactic["PRECISION"] == 0
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
-        h = Heads(region)
+        h, found = Heads(region), list[tuple[float, Tactic]]()
         d, dv = (power_of_two(x, 16) for x in (h.d, h.dv))
-
-        def cost(tile: tuple[int, int, int, int]) -> float:
-            """Cycles of a multiprocessor of an H100: products, what the other units do per score, loads from the L2 cache, and a wait for them."""
-            bm, bn, *_ = tile
-            products = bm * bn * (d + dv) / (2048 if bm >= 64 else 1024)
-            step = products + 0.08 * bm * bn + bn * (d + dv) / 32 + 500
-            return divide(h.batch * divide(h.sq, bm), target.threads) * divide(h.sk, bn) * step
-        for bm, bn, warps, stages in sorted(TILES, key=cost):
-            held, each, most = (32 * warps, 4, 100) if self.wide(h) else (32 * warps, 2, 200)
+        for bm, bn, warps, stages in TILES:
+            threads, each, most = (32 * warps, 4, 100) if self.wide(h) else (32 * warps, 2, 200)
+            room = (bn * stages * (d + dv) + bm * d) * each
             if bm > power_of_two(h.sq, 16) or bn > power_of_two(h.sk, 32) or self.wide(h) and warps == 8 and bm < 128:
                 continue
-            if bm * (dv + bn + (bn + d) * each // 4) > held * most or (bn * stages * (d + dv) + bm * d) * each > 160 << 10:
+            if bm * (dv + bn + (bn + d) * each // 4) > threads * most or room > 160 << 10:
                 continue                                                   # past registers (as found by compiling for both generations), or shared memory
+            held = threads * min(255, 48 + bm * (bn + dv) // threads)
             for precision in (1, 0) if self.wide(h) else (0,):
-                yield Tactic(self.name, target.isa, (("BM", bm), ("BN", bn), ("WARPS", warps), ("STAGES", stages), ("PRECISION", precision)))
+                busy = bm * bn * ((d + dv) / products(bm, target, self.wide(h), not precision) + OTHERS) + STEP
+                takes = waves(h.batch * divide(h.sq, bm), divide(h.sk, bn), busy, bn * (d + dv) * each, room, held, stages - 1, bm * dv * each / BYTES, target)
+                found.append((takes, Tactic(self.name, target.isa, (("BM", bm), ("BN", bn), ("WARPS", warps), ("STAGES", stages), ("PRECISION", precision)))))
+        yield from (t for _, t in sorted(found, key=lambda pair: pair[0]))
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         h = Heads(region)

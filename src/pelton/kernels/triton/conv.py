@@ -155,7 +155,7 @@ def guesses(s: Window, out: int, group: int, phases: int, f32: bool, boxes: bool
     taps, c, area, found = divide(s.kh * s.kw, phases), s.c // group, divide(s.oh * s.ow, phases), []
     for pictures in (1, 0) if boxes else (0,):
         rows, times = (s.n, phases * group * area) if pictures else (s.n * area, phases * group)
-        for t in tiles("conv", rows, out, taps * c, times, c, f32, target):
+        for t in tiles("conv", taps * c, c, f32, target):
             if pictures and (t["BM"] < MANY or group > 1 and c % t["BK"]):
                 continue
             count, deep = times * divide(rows, t["BM"]) * divide(out, t["BN"]), divide(c, t["BK"]) * t["BK"]

@@ -18,6 +18,7 @@ from pelton.plan.region import Region, cut
 
 from .emit import kernel, place, tail, unreadable
 from .pointwise import power_of_two
+from .roofline import BEGIN, BYTES, MEMORY, cycles
 
 TILES = ((128, 256, 8, 3), (256, 128, 8, 3), (128, 128, 8, 3), (128, 128, 4, 3), (128, 64, 8, 3), (128, 64, 4, 4), (64, 128, 4, 4), (64, 64, 4, 4),
          (64, 32, 4, 5), (32, 64, 4, 5), (32, 32, 4, 5), (16, 64, 4, 5), (16, 32, 4, 5))                 # rows, columns, warps, stages
@@ -26,16 +27,8 @@ PARTS = (1, 2, 3, 4, 6, 8)                      # that sums may be made in
 FEW = 4                                        # rows that are summed without tensor cores, which take 16 at least
 
 
-def cost(tile: tuple[int, int, int, int], m: int, n: int, batch: int, f32: bool, target: Target) -> float:
-    """For each element that is summed, waves of tiles × what a tile takes: its products or what it loads. The unit is a product of an H100's tensor cores,
-    which make three quarters of 2048 in a cycle (half as many with tiles of less than 64 rows, TF32 a sixth); its L2 cache gives a multiprocessor 40 bytes."""
-    bm, bn, *_ = tile
-    products = 1.3 * bm * bn * (6 if f32 else 1) * (2 if bm < 64 and target.isa == "sm_90" else 1)
-    return divide(batch * divide(m, bm) * divide(n, bn), target.threads) * max(products, (200 if f32 else 100) * (bm + bn))
-
-
-def tiles(name: str, m: int, n: int, k: int, batch: int, whole: int, f32: bool, target: Target) -> Iterable[Tactic]:
-    """Tactics by `cost`.
+def tiles(name: str, k: int, whole: int, f32: bool, target: Target) -> Iterable[Tactic]:
+    """Tactics for sums over k, in no order that says anything but that the preferred ones of equals come first.
 
     Sums that a thread holds are half as many where an A100 has to hold them: with twice as many its kernels spilled 112 to 424 bytes per thread.
     whole: steps that divide it are preferred. f32: exactly rounded products (three of TF32 each, or by the units for f32) instead of half ones.
@@ -45,10 +38,21 @@ def tiles(name: str, m: int, n: int, k: int, batch: int, whole: int, f32: bool, 
     ways = [w for w in ways if w[0] <= power_of_two(k, 16)] or [(16, ways[0][1])]
     ways.sort(key=lambda w: whole % w[0] != 0)
     for bk, precision in ways:
-        for bm, bn, warps, stages in sorted(TILES, key=lambda tile: cost(tile, m, n, batch, f32, target)):
+        for bm, bn, warps, stages in TILES:
             if (bm + bn) * bk * (4 if f32 else 2) * stages > 160 << 10 or bm * bn > 32 * warps * most:
                 continue                                                   # past shared memory, or registers
             yield Tactic(name, target.isa, (("BM", bm), ("BN", bn), ("BK", bk), ("TALL", 8), ("WARPS", warps), ("STAGES", stages), ("PRECISION", precision)))
+
+
+def guesses(m: int, n: int, k: int, batch: int, f32: bool, boxes: bool, target: Target) -> list[tuple[float, Tactic]]:
+    """Tactics for products with the cycles that they may take. boxes: whether the operands can be fetched as such."""
+    found = []
+    for t in tiles("gemm", k, k, f32, target):
+        count = batch * divide(m, t["BM"]) * divide(n, t["BN"])
+        for by_tma in (1, 0) if boxes and min(t["BM"], t["BN"]) >= 64 else (0,):
+            way = Tactic(t.template, t.isa, (*t.params, ("DESCRIBED", by_tma), ("PERSISTENT", by_tma)))
+            found.append((cycles(way, count, k, f32, bool(by_tma), target), way))
+    return found
 
 
 def convolves(node: Node) -> bool:
@@ -149,13 +153,13 @@ def parts(graph: Graph, node: Node, target: Target) -> int:
     if not is_known(batch, m, p.n, p.k) or batch != 1 or p.b.type.size != p.n * p.k or m <= FEW:
         return 1
     f32, n, k = p.a.type.dtype is F32, p.n, p.k
-    read = n * k * p.a.type.dtype.size / 2400                              # cycles at least: of an H200's memory, 4.3 TB/s at 1.8 GHz
+    read = n * k * p.a.type.dtype.size / (MEMORY * target.threads)
 
-    def cycles(parts: int) -> float:
-        adds = 0 if parts == 1 else 2500 + parts * m * n * 8 / (40 * target.threads)        # another launch; sums written and read
-        return adds + max(read, min(cost(tile, m, n, parts, f32, target) for tile in TILES) * k / parts / 2048)
-    best = min((parts for parts in PARTS if parts == 1 or k % (32 * parts) == 0), key=cycles)
-    return best if cycles(best) < 0.75 * cycles(1) else 1
+    def takes(parts: int) -> float:
+        adds = 0 if parts == 1 else BEGIN + parts * m * n * 8 / (BYTES * target.threads)        # another launch; sums written and read
+        return adds + max(read, min(c for c, _ in guesses(m, n, k // parts, parts, f32, False, target)))
+    best = min((parts for parts in PARTS if parts == 1 or k % (32 * parts) == 0), key=takes)
+    return best if takes(best) < 0.75 * takes(1) else 1
 
 
 def lies_turned(region: Region, p: Product) -> bool:
@@ -213,12 +217,8 @@ class Gemm(Plain):
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         p, _, batch, m = product(region, layouts)
-        found = list(tiles(self.name, m, p.n, p.k, batch, p.k, p.a.type.dtype is F32, target))
-        copied = [t for t in found if min(t["BM"], t["BN"]) >= 64] if target.isa == "sm_90" and self.described(region, layouts) is not None else []
-        large = [t for t in copied if divide(m, t["BM"]) * divide(p.n, t["BN"]) > target.threads]      # its programs make several tiles with their descriptors
-        for some, by_tma in ((large, 1), (found, 0), ([t for t in copied if t not in large], 1)):
-            for t in some:
-                yield Tactic(t.template, t.isa, (*t.params, ("DESCRIBED", by_tma), ("PERSISTENT", by_tma)))
+        boxes = target.isa == "sm_90" and self.described(region, layouts) is not None
+        yield from (t for _, t in sorted(guesses(m, p.n, p.k, batch, p.a.type.dtype is F32, boxes, target), key=lambda pair: pair[0]))
 
     def form(self, tactic: Tactic) -> tuple[int, ...]:
         return *super().form(tactic), tactic["DESCRIBED"]
