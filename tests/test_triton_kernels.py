@@ -349,7 +349,7 @@ def test_products_by_descriptors(tactic, turned):
                orders={"b": (1, 0)} if turned else {})
     region, template = region_of(case.graph), GPU_TEMPLATES["gemm"]
     lay = laid(template, region, case, 0)
-    way = Tactic.parse(f"gemm:{tactic},TALL=8,WARPS=4,STAGES=3,PRECISION=0,DESCRIBED=1,PERSISTENT=1@sm_90")
+    way = Tactic.parse(f"gemm:{tactic},TALL=8,WARPS=4,STAGES=3,PRECISION=0,DESCRIBED=1,PERSISTENT=1,STREAM=0@sm_90")
     assert {t["DESCRIBED"] for t in template.tactics(region, lay, TARGET)} == {0, 1}
     kernel, inputs = template.emit(region, lay, way, TARGET), drawn(case)
     assert kernel.tiles == TARGET.threads and "descriptor" in kernel.source

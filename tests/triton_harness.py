@@ -18,6 +18,7 @@ from pelton.kernels.triton.emit import computable
 from pelton.kernels.triton.library import GPU_TEMPLATES  # noqa: F401  (declares)
 from pelton.plan.layout import Strides, dense, row_major, span
 from pelton.plan.region import Region
+from pelton.plan.workspace import Workspace
 from pelton.tune.candidates import refusal
 
 TARGET = Target(isa="sm_90", lanes=32, threads=4)
@@ -61,6 +62,8 @@ def interpreted(region: Region, kernel: Kernel, lay: Mapping[Value, Strides], in
             a = np.zeros(x.shape, x.dtype.numpy)
             x.fill(a)
             memory[x] = Memory(a, dense(x.shape), True)
+        elif isinstance(x, Workspace):
+            memory[x] = Memory(np.zeros(x.shape, x.dtype.numpy), dense(x.shape), x.zero)
         elif x not in memory:
             written = x in region.body.outputs
             a = np.zeros(x.type.shape, x.type.dtype.numpy) if written else inputs[x.name] if x in region.body.inputs else region.body.constants[x]
@@ -69,6 +72,7 @@ def interpreted(region: Region, kernel: Kernel, lay: Mapping[Value, Strides], in
     for x, array in zip(kernel.operands, left):
         memory[x].array = array
     assert all(m.left_alone() for m in memory.values()), f"{about} writes where it should not"
+    assert not any(memory[x].view(x.dtype.numpy).any() for x in kernel.operands if isinstance(x, Workspace) and x.zero), f"{about} leaves counts behind"
     return {v: memory[v].view(v.type.dtype.numpy) for v in region.body.outputs}
 
 

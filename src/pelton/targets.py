@@ -20,6 +20,7 @@ from pelton.passes.keep import keep
 from pelton.passes.split import split
 from pelton.passes.unroll import unroll
 from pelton.plan.place import Placed
+from pelton.plan.workspace import Workspace
 from pelton.tune import cache, search
 from pelton.tune.measure import CpuBench
 
@@ -180,8 +181,8 @@ def _lying(placed: Placed, kernel: Kernel) -> Kernel:
     """The kernel for operands as they lie here, of which some may not begin where kernels expect it. Buffers do."""
     from pelton.kernels.triton import emit
 
-    def begins(x: Value | Packed) -> bool:
-        at = 0 if isinstance(x, Packed) else placed.places[x].offset * x.type.dtype.size
+    def begins(x: Value | Packed | Workspace) -> bool:
+        at = placed.places[x].offset * x.type.dtype.size if isinstance(x, Value) else 0
         return at // emit.ALIGNED * emit.ALIGNED == at
     return emit.lying(kernel, [begins(x) for x in kernel.operands])
 

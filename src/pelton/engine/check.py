@@ -15,6 +15,7 @@ from .sizes import usual as usual_sizes
 ALIGN = 64                    # bytes, of every piece of the arena and of the constants
 LARGEST = 1 << 46             # bytes: more than any machine has
 MOST_TILES = (1 << 31) - 1    # the walker counts them in 32 bits
+MOST_ZEROS = 1 << 28          # bytes: far more than all counters of an engine take
 LONGEST = 1 << 63             # dims are C longs
 
 
@@ -69,8 +70,8 @@ def _symbols(engine: Engine, refuse: _Refusal) -> None:
         if not well_formed(tree, set(names)):
             refuse(f"it does not say what the size {text!r} is")
     for i, b in enumerate(engine.buffers):
-        if b.kind in ("constant", "table", "text") and not (type(b.offset) is int and type(b.size) is int):
-            refuse(f"buffer {i} is a constant whose size varies")
+        if b.kind in ("constant", "table", "text", "zeros") and not (type(b.offset) is int and type(b.size) is int):
+            refuse(f"buffer {i} is {'of zeros' if b.kind == 'zeros' else 'a constant'} whose size varies")
 
 
 class _Refusal:
@@ -151,7 +152,12 @@ def _told(b: Buffer, refuse: _Refusal, where: str) -> None:
 
 
 def _stored(engine: Engine, b: Buffer, refuse: _Refusal, where: str) -> None:
-    limit, room = (engine.arena, "the arena") if b.kind == "arena" else (length(engine.constants), "the constants")
+    if b.kind == "zeros":
+        limit, room = MOST_ZEROS, "zeros"
+        if engine.target.get("arch") != "cuda":
+            refuse(f"{where} is of zeros, which contexts have on GPUs alone")
+    else:
+        limit, room = (engine.arena, "the arena") if b.kind == "arena" else (length(engine.constants), "the constants")
     if b.offset + b.size > limit:
         refuse(f"{where} ends at byte {b.offset + b.size}, {room} at byte {limit}")
     if b.offset % ALIGN:

@@ -18,7 +18,7 @@ ML_DTYPES_NAMES = {"bf16": "bfloat16", "f8e4m3fn": "float8_e4m3fn", "f8e4m3fnuz"
                    "f8e8m0fnu": "float8_e8m0fnu", "f6e2m3fn": "float6_e2m3fn", "f6e3m2fn": "float6_e3m2fn", "f4e2m1fn": "float4_e2m1fn",
                    "i4": "int4", "u4": "uint4", "i2": "int2", "u2": "uint2"}
 SIZES = {name: np.dtype(n).itemsize for name, n in NUMPY_NAMES.items()} | {name: 1 for name in ML_DTYPES_NAMES} | {"bf16": 2}
-KINDS = ("arena", "constant", "table", "input", "output", "strings", "text", "sizes", "iota")
+KINDS = ("arena", "zeros", "constant", "table", "input", "output", "strings", "text", "sizes", "iota")
 if TYPE_CHECKING:
     Number = int
 else:
@@ -77,7 +77,8 @@ class Buffer:
     """Memory that slices are cut from. `offset`: bytes in the arena, bytes in the constants (a "table" is a constant that kernels use for addressing),
     or the index of the input or output. Strings are Python objects, which host steps alone may touch: a buffer of kind "strings" belongs to a context and
     has 8 bytes per object (`offset` is 0), "text" is a constant, a JSON list of strings. "sizes" are i64 `values`, "iota" counts from 0 in elements of
-    `dtype`, as far as `size` bytes go: both are made when a shape is first met."""
+    `dtype`, as far as `size` bytes go: both are made when a shape is first met. "zeros" (`offset`: bytes in those of a context, on GPUs alone) belong to one
+    step, whose kernel finds them zero and leaves them so."""
 
     kind: str
     offset: Number

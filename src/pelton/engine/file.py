@@ -30,7 +30,7 @@ from .constants import Unmade, bytes_of
 from .engine import Buffer, Engine, Number, Port, Slice, Step, Symbol, Tensor
 
 MAGIC = b"\x93PELTON\n"
-VERSION = 4
+VERSION = 5
 PREAMBLE = struct.Struct("<8sIIQQ32s")
 ALIGN = 64
 PAGE = 4096                       # constants start on one

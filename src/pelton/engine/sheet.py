@@ -102,15 +102,17 @@ class Sheet:
         self.pointers = np.array([at + k for at, s in zip(self.first.tolist(), steps) for k in range(len(s.args))], np.intp)      # words that are operands
         self.operands = np.array([a.buffer for s in steps for a in s.args], np.intp)      # their buffers
         self.in_arena = np.array([b.kind == "arena" for b in buffers], bool)
+        self.in_zeros = np.array([b.kind == "zeros" for b in buffers], bool)
         self.constant = np.array([b.kind in ("constant", "table") for b in buffers], bool)
         lying = lives(steps, buffers)
         self._lying, self._lives = np.array(list(lying), np.intp), list(lying.values())
         self._beside = together(self._lives)
-        self._starts = np.array([b.offset if b.kind in ("arena", "constant", "table") else 0 for b in buffers], np.int64)
+        self._starts = np.array([b.offset if b.kind in ("arena", "zeros", "constant", "table") else 0 for b in buffers], np.int64)
         self._ports = [(i, b.kind == "output", b.offset) for i, b in enumerate(buffers) if b.kind in ("input", "output")]
         port = {i: k + (len(engine.inputs) if out else 0) for i, out, k in self._ports}
         reads = [(w, port[i]) for w, i in zip(self.pointers.tolist(), self.operands.tolist()) if i in port]
         self.ported, self.ports = np.array(reads, np.int64).reshape(-1, 2).T             # words that are places in arrays of the caller; whose, inputs first
+        self.zeros = max((b.offset + b.size for b in buffers if b.kind == "zeros"), default=0)          # bytes of all of them
         self._made = {k for _, out, k in self._ports if out}
         self._counted = np.array([i for i, b in enumerate(buffers) if b.kind in ("sizes", "iota")], np.intp)
         self._element = np.array([SIZES[buffers[i].dtype] for i in self._counted], np.int64)

@@ -120,10 +120,10 @@ def at(engine: Engine, sizes: Mapping[str, int]) -> Engine:
 
 
 def lives(steps: Sequence[Step], buffers: Sequence[Buffer]) -> dict[int, tuple[int, int]]:
-    """Buffer in the arena → the waves of the first step that names it and of the last."""
+    """Buffer in the arena → the waves of the first step that names it, or could by one of its spares, and of the last."""
     found: dict[int, tuple[int, int]] = {}
     for s in steps:
-        for i in {*(a.buffer for a in s.args), *(t.slice.buffer for t in (*s.inputs, *s.outputs))}:
+        for i in {*(a.buffer for k in (s, *s.spares) for a in k.args), *(t.slice.buffer for t in (*s.inputs, *s.outputs))}:
             if buffers[i].kind == "arena":
                 found[i] = (found[i][0] if i in found else s.wave, s.wave)
     return found

@@ -13,6 +13,7 @@ from pelton.ir.graph import Value
 from pelton.ir.types import F32, DType
 from pelton.plan.layout import Order, Strides, row_major
 from pelton.plan.region import Region
+from pelton.plan.workspace import Workspace
 
 Layouts = Mapping[Value, Strides]              # every input and output of a region's body → its strides
 PICKING = ("gather", "gather_elements", "gather_nd")
@@ -73,7 +74,7 @@ class Kernel:
 
     source: str
     symbol: str
-    operands: tuple[Value | Packed, ...]        # body inputs, constants and outputs, or packed constants
+    operands: tuple[Value | Packed | Workspace, ...]        # body inputs, constants and outputs, packed constants, memory of its own
     tiles: Size
     dims: tuple[Size, ...] = ()                 # what the code needs of the sizes that a run decides
     grain: int = 1
@@ -88,9 +89,9 @@ class Kernel:
         """Bytes that it has to read and write, each once: packed constants as they are stored, of what is repeated one, of a table what is picked from it."""
         picked = region.anchor.inputs[0] if region.anchor is not None and region.anchor.op.name in PICKING else None
 
-        def needed(x: Value | Packed) -> Size:
-            if isinstance(x, Packed):
-                return x.bytes
+        def needed(x: Value | Packed | Workspace) -> Size:
+            if not isinstance(x, Value):
+                return x.bytes if isinstance(x, Packed) else 0
             there = x.type.dtype.size * math.prod(d for d, stride in zip(x.type.shape, layouts[x]) if stride != 0)
             return minimum(there, x.type.dtype.size * region.anchor.output.type.size) if x is picked else there
         return sum(map(needed, dict.fromkeys(self.operands)))

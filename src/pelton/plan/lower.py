@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,6 +24,7 @@ from pelton.ir.types import STRING, DType
 from .layout import span
 from .place import Placed, Task
 from .region import Region
+from .workspace import Workspace
 
 
 class Code(Protocol):
@@ -100,7 +102,7 @@ def strings(array: np.ndarray) -> np.ndarray:
 
 def lower(placed: Placed, chosen: Sequence[Chosen], code: bytes, *, name: str, target: Mapping[str, object], meta: Mapping[str, object],
           output_names: Sequence[str]) -> Engine:
-    """Assembles the engine. Buffers: inputs, outputs, strings, arena, then constants, in that order."""
+    """Assembles the engine. Buffers: inputs, outputs, strings, zeros, arena, then constants, in that order."""
     graph, made = placed.graph, _Assembly(placed)
     arena = made.room(chosen)
     steps = tuple(made.step(c) for c in running(chosen))
@@ -120,7 +122,7 @@ class _Assembly:
         self.placed, self.places = placed, placed.places
         self.trees: dict[str, object] = {}
         self.buffers: list[Buffer] = []
-        self.number_of: dict[Value, int] = {}
+        self.number_of: dict[Value | Workspace, int] = {}
         self.blob = Blob()
         self.sources: dict[int, list[str]] = {}
         for kind, values in (("input", placed.graph.inputs), ("output", placed.outputs)):
@@ -131,7 +133,7 @@ class _Assembly:
 
     def room(self, chosen: Sequence[Chosen]) -> int:
         """Buffers for everything between the steps; the size of the arena, 0 where a run decides it."""
-        lives: dict[Value, Lifetime] = {}
+        lives: dict[Value | Workspace, Lifetime] = {}
         for c in chosen:
             for v in (*c.task.reads, *c.task.writes):
                 at = self.places[v]
@@ -144,11 +146,31 @@ class _Assembly:
                 old = lives.get(at.root)
                 whole = maximum(extent, at.root.type.bytes, 1)
                 lives[at.root] = Lifetime(maximum(old.size, whole), min(old.first, c.wave), max(old.last, c.wave)) if old else Lifetime(whole, c.wave, c.wave)
+        shared = self._workspaces(chosen, lives)
         varies = symbols(self.placed.graph)                               # then all is laid out when the sizes are known
         offsets, arena = (dict.fromkeys(lives, 0), 0) if varies else assign(lives)
         for v, life in lives.items():
             self._buffer(v, Buffer("arena", offsets[v], self.number(life.size)))
+        self.number_of.update({x: self.number_of[largest] for x, largest in shared.items()})
         return arena
+
+    def _workspaces(self, chosen: Sequence[Chosen], lives: dict[Value | Workspace, Lifetime]) -> dict[Workspace, Workspace]:
+        """Gives each step's kernel memory of its own, zeros for good and what lies in the arena while the step runs. Its spares use the same, of which the
+        largest decides: all → that."""
+        largest, zeros = dict[Workspace, Workspace](), 0
+        for c in chosen:
+            for zero in (False, True):
+                each = [[x for x in k.operands if isinstance(x, Workspace) and x.zero == zero] for k in (c.kernel, *(k for _, k in c.spares)) if k is not None]
+                for same in zip_longest(*each):
+                    alike = [x for x in same if x is not None]
+                    most = max(alike, key=lambda x: x.bytes)
+                    largest.update(dict.fromkeys(alike, most))
+                    if zero:
+                        self._buffer(most, Buffer("zeros", zeros, most.bytes))
+                        zeros += -(-most.bytes // ALIGN) * ALIGN
+                    else:
+                        lives[most] = Lifetime(most.bytes, c.wave, c.wave)
+        return largest
 
     def step(self, c: Chosen) -> Step:
         name, info = str(c.info.get("name", "")), {**c.info, "writes": [v.name for v in c.task.writes]}
@@ -171,6 +193,8 @@ class _Assembly:
 
     def operand(self, x) -> Slice:
         """Where a value, or a packed constant, lies. All other buffers have to be there before the first constant is asked for."""
+        if isinstance(x, Workspace):
+            return Slice(self.number_of[x], 0)
         if not isinstance(x, Value):
             piece = self.blob.add((x.sources, x.form), _kind(x.dtype), x.dtype.numpy, x.shape, x.fill)
             return self._constant(piece, [v.name for v in x.sources] + [x.form], 0)
@@ -196,7 +220,7 @@ class _Assembly:
     def shape(self, xs: Sequence[Size]) -> tuple[Number, ...]:
         return tuple(map(self.number, xs))
 
-    def _buffer(self, v: Value, buffer: Buffer) -> None:
+    def _buffer(self, v: Value | Workspace, buffer: Buffer) -> None:
         self.number_of[v] = len(self.buffers)
         self.buffers.append(buffer)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pelton.backends.cuda.device import Memory
+from pelton.backends.cuda.device import Memory, zeros
 from pelton.engine.engine import Port, Step
 from pelton.errors import InputError
 
@@ -57,6 +57,8 @@ class CudaContext(Context):
         with engine.device as device:
             self._own = device.stream()
             self._done, self._uploaded = device.event(), device.event()      # the last run; its copies out of the staging memory
+            needed = engine.sheet.zeros
+            self._zeros = zeros(device, needed, f"engine {engine.name!r}, for a context,", self.stream) if needed else None
             self._only: CudaPrepared | None = None if engine.symbols else self._prepare({})     # type: ignore[assignment]
         survives_fork(self)
 
@@ -84,7 +86,7 @@ class CudaContext(Context):
             self._known.clear()                                  # they point into the old one
             grown = min(2 * had, device.free_memory() // 2)      # what grows step by step should not come here at each
             self._memory = device.allocate(max(needed.nbytes, grown), f"engine {engine.name!r}, for a context,")
-        return CudaPrepared(engine, values, filled, needed, self._memory, self.stream)
+        return CudaPrepared(engine, values, filled, needed, self._memory, self._zeros, self.stream)
 
     # ---- runs ----
 

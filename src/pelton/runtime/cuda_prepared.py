@@ -71,11 +71,12 @@ class Segment:
 
 
 class CudaPrepared:
-    """The graphs and host steps of an engine for one set of sizes, over `memory`, which is laid out as `room` says. Inputs and outputs lie where `point`
-    said last, at first in their places there."""
+    """The graphs and host steps of an engine for one set of sizes, over `memory`, which is laid out as `room` says, and the context's `zeros`. Inputs and
+    outputs lie where `point` said last, at first in their places there."""
 
-    def __init__(self, engine: CudaEngine, values: Mapping[str, int], filled: Filled, room: Room, memory: Memory, stream: int):
-        self.engine, self.values, self.filled, self.room, self.held = engine, values, filled, room, memory
+    def __init__(self, engine: CudaEngine, values: Mapping[str, int], filled: Filled, room: Room, memory: Memory, zeros: Memory | None,
+                 stream: int):
+        self.engine, self.values, self.filled, self.room, self.held, self.zeros = engine, values, filled, room, memory, zeros
         self.inputs, self.outputs, self.stream = filled.inputs, filled.outputs, stream
         self.host = engine.host_steps(self.plain, values) if engine.host and values else engine.host
         self.made: dict[int, np.ndarray] = {**engine.texts}      # buffers of the CPU; sizes and counts are on the GPU, too
@@ -85,6 +86,8 @@ class CudaPrepared:
         self.pointers = list(self.places)
         sheet = engine.sheet
         self.starts = filled.starts + np.where(sheet.in_arena, memory.address, np.where(sheet.constant, engine.weights.address, 0))
+        if zeros is not None:
+            self.starts[sheet.in_zeros] += zeros.address
         self._tables = self._make_tables()
         for i, b in enumerate(engine.plain.buffers):
             if b.kind in ("input", "output"):

@@ -10,7 +10,7 @@ import numpy as np
 
 from pelton.backends.cuda.bundle import Cubin
 from pelton.backends.cuda.clock import Clock, Way
-from pelton.backends.cuda.device import ALIGN, TRAILING, Device, Function, Launch, Memory
+from pelton.backends.cuda.device import ALIGN, TRAILING, Device, Function, Launch, Memory, zeros
 from pelton.backends.cuda.machine import fitting
 from pelton.errors import BuildError, EngineError
 from pelton.ir.graph import Value
@@ -18,6 +18,7 @@ from pelton.kernels.template import Kernel, Packed
 from pelton.kernels.triton.compile import Compiler
 from pelton.plan.layout import Strides, span
 from pelton.plan.place import Task
+from pelton.plan.workspace import Workspace
 
 from .measure import first_element
 
@@ -92,23 +93,25 @@ class _Operands:
     def __init__(self, bench: GpuBench, layouts: Mapping[Value, Strides], constants: Mapping[Value, np.ndarray], kernels: Sequence[Kernel]):
         self.bench, self.layouts, self.constants = bench, layouts, constants
         self.rng = np.random.default_rng(0)
-        self.memory: dict[Value, Memory] = {}
+        self.memory: dict[Value | Workspace, Memory] = {}
         self.scratch: dict[Kernel, Memory] = {}
         for x in dict.fromkeys(x for k in kernels for x in k.operands):
-            if isinstance(x, Value) and not self.rotates(x):
+            if isinstance(x, Workspace):
+                self.memory[x] = zeros(bench.device, x.bytes, "timing kernels", bench.clock.stream.handle)
+            elif isinstance(x, Value) and not self.rotates(x):
                 self.memory[x] = self._filled(x)
         self.pool = bench.weights(max((self.rotating(k) for k in kernels), default=0))
 
-    def rotates(self, x: Value | Packed) -> bool:
+    def rotates(self, x: Value | Packed | Workspace) -> bool:
         """Whether each turn reads it in another place."""
-        return isinstance(x, Packed) or x in self.constants and x.type.dtype.is_float
+        return isinstance(x, Packed) or isinstance(x, Value) and x in self.constants and x.type.dtype.is_float
 
     def rotating(self, *kernels: Kernel) -> int:
         """Bytes of what rotates, each piece at a multiple of 256."""
         return sum(-(-self.size(x) // ALIGN) * ALIGN for k in kernels for x in k.operands if self.rotates(x))
 
-    def size(self, x: Value | Packed) -> int:
-        if isinstance(x, Packed):
+    def size(self, x: Value | Packed | Workspace) -> int:
+        if not isinstance(x, Value):
             return x.bytes
         return int(span(x.type.shape, tuple(map(abs, self.layouts[x])))) * x.type.dtype.size
 
@@ -129,8 +132,8 @@ class _Operands:
                 if self.rotates(x):
                     words.append(at)
                     at += -(-self.size(x) // ALIGN) * ALIGN
-                elif isinstance(x, Value):
-                    words.append(self.memory[x].address + first_element(x, self.layouts[x]))
+                elif not isinstance(x, Packed):
+                    words.append(self.memory[x].address + (first_element(x, self.layouts[x]) if isinstance(x, Value) else 0))
             scratch = self.scratch[kernel].address if kernel in self.scratch else 0
             made.append(Launch(function, int(kernel.tiles), np.array([*words, *kernel.dims, scratch, 0], np.int64)))
         return made

@@ -108,3 +108,11 @@ class Device(Protocol):
     def change(self, ready: Any, node: Any, launch: Launch) -> None:
         """The node's parameters are the launch's from now on, in replays that begin later."""
     def replay(self, ready: Any, stream: int) -> None: ...
+
+
+def zeros(device: Device, nbytes: int, what: str, stream: int) -> Memory:
+    """Memory that is zero for all streams."""
+    memory, array = device.allocate(nbytes, what), np.zeros(nbytes, np.uint8)
+    device.upload(memory.address, array.__array_interface__["data"][0], nbytes, stream)
+    device.synchronize(stream)                                   # the array need not stay
+    return memory

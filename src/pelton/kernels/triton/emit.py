@@ -24,6 +24,7 @@ from pelton.kernels.template import Kernel, Layouts, Packed, Tactic
 from pelton.ops.scalar import Scalar
 from pelton.plan.layout import Strides, broadcast, span
 from pelton.plan.region import Region
+from pelton.plan.workspace import Workspace
 
 FILES = Path(__file__).parent / "files"
 ALIGNED = 16
@@ -227,8 +228,8 @@ class _Code:
         self.store(v, self.names[node.inputs[0]], where, mask=f"inside & (c >= {start}) & (c < {spelled(start + size)})")
 
 
-def kernel(file: str, region: Region, tactic: Tactic, sizes: Mapping[str, Size], block: str, operands: Sequence[Value | Packed], tiles: Size,
-           layouts: Layouts) -> Kernel:
+def kernel(file: str, region: Region, tactic: Tactic, sizes: Mapping[str, Size], block: str, operands: Sequence[Value | Packed | Workspace],
+           tiles: Size, layouts: Layouts) -> Kernel:
     """The kernel file with its region and tactic blocks replaced. The tactic says WARPS and, for pipelined loops, STAGES. `sizes` are constants by name where
     they are known; where a run decides them, their names stand for elements of `a`, behind the pointers, as do sizes in the block."""
     marks: dict[str, int] = {}
@@ -244,7 +245,7 @@ def kernel(file: str, region: Region, tactic: Tactic, sizes: Mapping[str, Size],
     chosen = dict(tactic.params)
     text = _filled(text, "tactic", _constants({k: v for k, v in chosen.items() if k not in ("WARPS", "STAGES")}))
     large = bool(dims) or any(bounds(_reach(x, layouts))[1] >= 1 << 31 for x in operands)
-    types = [f"*{memory(x.dtype if isinstance(x, Packed) else x.type.dtype)}" for x in operands] + ["i64"] * len(dims)
+    types = [f"*{memory(x.type.dtype if isinstance(x, Value) else x.dtype)}" for x in operands] + ["i64"] * len(dims)
     whole = [True] * len(operands) + [d // ALIGNED * ALIGNED == d for d in dims]
     text = _with_scalars(text)
     head = (f'"""{region.title()} by {tactic.name}."""\n'
@@ -269,9 +270,9 @@ def lying(kernel: Kernel, aligned: Sequence[bool]) -> Kernel:
     return _named(replace(kernel, source=source))
 
 
-def _reach(x: Value | Packed, layouts: Layouts) -> Size:
+def _reach(x: Value | Packed | Workspace, layouts: Layouts) -> Size:
     """Elements from the first to past the last one."""
-    return math.prod(x.shape) if isinstance(x, Packed) else span(x.type.shape, tuple(abs(s) if isinstance(s, int) else s for s in layouts[x]))
+    return span(x.type.shape, tuple(abs(s) if isinstance(s, int) else s for s in layouts[x])) if isinstance(x, Value) else math.prod(x.shape)
 
 
 def _constants(sizes: Mapping[str, Size]) -> str:

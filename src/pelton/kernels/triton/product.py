@@ -7,7 +7,7 @@ import numpy as np
 
 from pelton.ir.dims import Size, bounds, is_known, minimum
 from pelton.ir.graph import Graph, Node, Value
-from pelton.ir.types import BF16, F16, F32
+from pelton.ir.types import BF16, F16, F32, I32
 from pelton.kernels.emit import Grid
 from pelton.kernels.gemm import is_product
 from pelton.kernels.grid import constant, divide, tail_refusal
@@ -15,6 +15,7 @@ from pelton.kernels.product import Product
 from pelton.kernels.template import GPU_TEMPLATES, Kernel, Layouts, Packed, Tactic, Target, Template, gpu_template
 from pelton.plan.layout import Order, broadcast, channels_last, last_of, row_major
 from pelton.plan.region import Region, cut
+from pelton.plan.workspace import Workspace
 
 from .emit import kernel, place, tail, unreadable
 from .pointwise import power_of_two
@@ -23,7 +24,9 @@ from .roofline import BEGIN, BYTES, MEMORY, cycles
 TILES = ((128, 256, 8, 3), (256, 128, 8, 3), (128, 128, 8, 3), (128, 128, 4, 3), (128, 64, 8, 3), (128, 64, 4, 4), (64, 128, 4, 4), (64, 64, 4, 4),
          (64, 32, 4, 5), (32, 64, 4, 5), (32, 32, 4, 5), (16, 64, 4, 5), (16, 32, 4, 5))                 # rows, columns, warps, stages
 
-PARTS = (1, 2, 3, 4, 6, 8)                      # that sums may be made in
+PARTS = (2, 3, 4, 6, 8, 12, 16)                 # that sums may be made in
+MANY = 4                                       # tiles for each multiprocessor: no steps of theirs need be shared
+LIKELY = 1.2                                   # times what a tile for each program takes: other ways that may be faster take less
 FEW = 4                                        # rows that are summed without tensor cores, which take 16 at least
 
 
@@ -50,9 +53,20 @@ def guesses(m: int, n: int, k: int, batch: int, f32: bool, boxes: bool, target: 
     for t in tiles("gemm", k, k, f32, target):
         count = batch * divide(m, t["BM"]) * divide(n, t["BN"])
         for by_tma in (1, 0) if boxes and min(t["BM"], t["BN"]) >= 64 else (0,):
-            way = Tactic(t.template, t.isa, (*t.params, ("DESCRIBED", by_tma), ("PERSISTENT", by_tma)))
-            found.append((cycles(way, count, k, f32, bool(by_tma), target), way))
+            plain = Tactic(t.template, t.isa, (*t.params, ("DESCRIBED", by_tma), ("PERSISTENT", by_tma), ("STREAM", 0)))
+            shared = [Tactic(t.template, t.isa, (*t.params, ("DESCRIBED", by_tma), ("PERSISTENT", 0), ("STREAM", programs)))
+                      for programs in streams(count, divide(k, t["BK"]), target)]
+            takes, *others = [(cycles(way, count, k, f32, bool(by_tma), target), way) for way in (plain, *shared)]
+            best = min(others, key=lambda pair: pair[0], default=takes)
+            found += [takes, best] if best[0] < LIKELY * takes[0] and best is not takes else [takes]
     return found
+
+
+def streams(count: int, steps: int, target: Target) -> list[int]:
+    """Numbers of programs that may share the steps of so many tiles, each of two and more: parts of the tiles, all alike, or as many as there is room for."""
+    most = min(2 * target.threads, count * steps // 2)
+    numbers = {*(parts * count for parts in PARTS), target.threads, 2 * target.threads} if count < MANY * target.threads else ()
+    return sorted(n for n in numbers if n <= most and n != count and count * steps * n < 1 << 31)
 
 
 def convolves(node: Node) -> bool:
@@ -221,7 +235,7 @@ class Gemm(Plain):
         yield from (t for _, t in sorted(guesses(m, p.n, p.k, batch, p.a.type.dtype is F32, boxes, target), key=lambda pair: pair[0]))
 
     def form(self, tactic: Tactic) -> tuple[int, ...]:
-        return *super().form(tactic), tactic["DESCRIBED"]
+        return *super().form(tactic), tactic["DESCRIBED"], int(tactic["STREAM"] > 0)
 
     def described(self, region: Region, layouts: Layouts) -> dict[str, Size] | None:
         """What descriptors of both operands say; None where there can be none: rows begin at multiples of 16 bytes, elements lie side by side in them."""
@@ -248,7 +262,12 @@ class Gemm(Plain):
         steps = self.described(region, layouts) if tactic["DESCRIBED"] else None
         if steps is None:                                                  # sizes that a run decides may lie otherwise than the usual ones
             tactic = Tactic(tactic.template, tactic.isa, tuple({**dict(tactic.params), "DESCRIBED": 0}.items()))
-        sizes = dict(BATCH=batch, M=m, N=p.n, K=p.k, AK=ak, BK_STEP=bk, EVEN=even, **(steps or dict(ROW_A=0, ROW_B=0, TURNED=False)))
+        operands: tuple[Value | Workspace, ...] = (p.a, p.b, *end.operands)
+        sizes = dict(BATCH=batch, M=m, N=p.n, K=p.k, AK=ak, BK_STEP=bk, EVEN=even, SUMS=len(operands), ARRIVED=len(operands) + 1,
+                     **(steps or dict(ROW_A=0, ROW_B=0, TURNED=False)))
         count = batch * divide(m, tactic["BM"]) * divide(p.n, tactic["BN"])
-        return kernel("gemm.py", region, tactic, sizes, left + right + end.text, (p.a, p.b, *end.operands),
-                      minimum(count, target.threads) if tactic["PERSISTENT"] else count, layouts)
+        programs = minimum(count, target.threads) if tactic["PERSISTENT"] else count
+        if tactic["STREAM"]:
+            operands += Workspace((2 * tactic["STREAM"], tactic["BM"], tactic["BN"]), F32), Workspace((tactic["STREAM"],), I32, zero=True)
+            programs = minimum(count * divide(p.k, tactic["BK"]), tactic["STREAM"])
+        return kernel("gemm.py", region, tactic, sizes, left + right + end.text, operands, programs, layouts)

@@ -9,6 +9,7 @@ REGISTERS = 1 << 16
 BYTES = 40                                     # that the L2 cache gives each multiprocessor in a cycle
 MEMORY = 18                                    # that memory gives each in a cycle: of an H200's, 4.3 TB/s at 1.8 GHz
 AWAY = 800                                     # cycles until what is asked of memory is there
+NEAR = 300                                     # the same of the L2 cache
 STEP = 40                                      # cycles of the tensor cores that a step of a program loses to barriers
 ADDRESSED = 1.13                               # times what products take with addresses computed by threads, rather than boxes (triton-lang/triton#5461)
 BOXES = 800                                    # cycles until the descriptors of boxes are where the units that fetch them look
@@ -40,15 +41,19 @@ def waves(programs: int, steps: int, busy: float, piece: int, room: int, held: i
 
 def cycles(tactic: Tactic, count: int, k: int, f32: bool, boxes: bool, target: Target) -> float:
     """Cycles for so many tiles, each a sum over k. boxes: operands are fetched by the units for that. Programs of a tactic that is PERSISTENT, one on each
-    multiprocessor, make one tile after the other."""
+    multiprocessor, make one tile after the other; those of a STREAM share the steps of all tiles, and the last one at each tile adds up its parts."""
     chosen = dict(tactic.params)
     bm, bn, bk, warps, stages = (chosen[name] for name in ("BM", "BN", "BK", "WARPS", "STAGES"))
     size = 4 if f32 else 2
-    piece, steps, end = (bm + bn) * bk * size, divide(k, bk), bm * bn * size / BYTES
+    piece, steps, end, joins = (bm + bn) * bk * size, divide(k, bk), bm * bn * size / BYTES, 0.0
     busy = bm * bn * bk / products(bm, target, f32, not chosen["PRECISION"]) * (1 if boxes else ADDRESSED) + STEP
     held = 32 * warps * min(255, 48 + bm * bn // (32 * warps))
-    programs = count
-    if chosen.get("PERSISTENT"):
-        programs = min(count, target.threads)
+    programs = chosen.get("STREAM", 0) or (min(count, target.threads) if chosen.get("PERSISTENT") else count)
+    if chosen.get("STREAM"):
+        part, alike = bm * bn * 4 / BYTES, programs % count == 0
+        parts = programs // count if alike else divide(steps, count * steps // programs) + 1
+        steps, end = divide(count * steps, programs), end + part * (1 if alike else 2)
+        joins = 2 * AWAY + divide(min(count, programs), target.threads) * (NEAR + parts * part)        # what is stored is there for all; who comes is counted
+    elif chosen.get("PERSISTENT"):
         steps, end = steps * divide(count, programs), end * divide(count, programs)
-    return waves(programs, steps, busy, piece, piece * stages, held, stages - 1, end, target) + (BOXES if boxes else 0)
+    return waves(programs, steps, busy, piece, piece * stages, held, stages - 1, end, target) + joins + (BOXES if boxes else 0)

@@ -11,6 +11,7 @@ TALL = tl.constexpr(8)
 PRECISION = tl.constexpr(0)
 DESCRIBED = tl.constexpr(0)
 PERSISTENT = tl.constexpr(0)
+STREAM = tl.constexpr(0)
 # </tactic>
 INDEX = tl.constexpr(tl.int32)
 MODE = tl.constexpr(("ieee", "tf32x3", "tf32")[PRECISION.value])
@@ -25,6 +26,7 @@ K = tl.constexpr(256)
 AK = tl.constexpr(1)
 BK_STEP = tl.constexpr(256)
 EVEN = tl.constexpr(True)
+SUMS, ARRIVED = tl.constexpr(3), tl.constexpr(4)                                        # what programs of a stream tell each other, among the pointers
 ROW_A, ROW_B, TURNED = tl.constexpr(256), tl.constexpr(256), tl.constexpr(False)       # of descriptors: steps from row to row; whether those of B are columns
 
 
@@ -66,53 +68,83 @@ def write(acc, b, i, j, a):
 
 
 @triton.jit
-def pointed(tile, a):
-    b, i, j = at(tile, a)
-    r, c = i + tl.arange(0, BM)[:, None], j + tl.arange(0, BN)[None, :]
-    rows, cols = r < M, c < N
-    k = tl.arange(0, BK)
-    x = a[0] + (a_at(b, r, 0, a) + k[None, :] * AK)
-    w = a[1] + (b_at(b, 0, c, a) + k[:, None] * BK_STEP)
+def summed(x, w, b, i, j, begin, end, a):
+    """A tile's products from one place of the sums to another."""
     acc = tl.zeros((BM, BN), tl.float32)
-    for start in range(0, K, BK):
-        if EVEN:
-            left, right = tl.load(x, mask=rows, other=0), tl.load(w, mask=cols, other=0)
-        else:
-            left = tl.load(x, mask=rows & (k[None, :] < K - start), other=0)
-            right = tl.load(w, mask=cols & (k[:, None] < K - start), other=0)
-        acc = tl.dot(left, right, acc, input_precision=MODE)
-        x += BK * AK
-        w += BK * BK_STEP
-    write(acc, b, i, j, a)
+    if DESCRIBED:
+        for start in range(begin, end, BK):
+            left = x.load([i.to(tl.int32), start])
+            if TURNED:
+                right = w.load([j.to(tl.int32), start]).T
+            else:
+                right = w.load([start, j.to(tl.int32)])
+            acc = tl.dot(left, right, acc, input_precision=MODE)
+    else:
+        r, c = i + tl.arange(0, BM)[:, None], j + tl.arange(0, BN)[None, :]
+        rows, cols = r < M, c < N
+        k = begin + tl.arange(0, BK)
+        x += a_at(b, r, 0, a) + k[None, :] * AK
+        w += b_at(b, 0, c, a) + k[:, None] * BK_STEP
+        k = tl.arange(0, BK)
+        for start in range(begin, end, BK):
+            if EVEN:
+                left, right = tl.load(x, mask=rows, other=0), tl.load(w, mask=cols, other=0)
+            else:
+                left = tl.load(x, mask=rows & (k[None, :] < K - start), other=0)
+                right = tl.load(w, mask=cols & (k[:, None] < K - start), other=0)
+            acc = tl.dot(left, right, acc, input_precision=MODE)
+            x += BK * AK
+            w += BK * BK_STEP
+    return acc
 
 
 @triton.jit
-def described(tile, x, w, a):
-    b, i, j = at(tile, a)
-    acc = tl.zeros((BM, BN), tl.float32)
-    for start in range(0, K, BK):
-        left = x.load([i.to(tl.int32), start])
-        if TURNED:
-            right = w.load([j.to(tl.int32), start]).T
+def streamed(program, x, w, a):
+    """One program's share of the steps of all tiles, one tile after the other. Whoever is the last to be done with its part of a tile adds up all of them."""
+    steps, programs = tl.cdiv(K, BK), tl.num_programs(0)
+    total = BATCH * tl.cdiv(M, BM) * tl.cdiv(N, BN) * steps
+    begin, end = program * total // programs, (program + 1) * total // programs
+    for tile in range(begin // steps, tl.cdiv(end, steps)):
+        b, i, j = at(tile, a)
+        first = tile * steps
+        acc = summed(x, w, b, i, j, (tl.maximum(begin, first) - first) * BK, (tl.minimum(end, first + steps) - first) * BK, a)
+        if (begin <= first) & (first + steps <= end):
+            write(acc, b, i, j, a)
         else:
-            right = w.load([start, j.to(tl.int32)])
-        acc = tl.dot(left, right, acc, input_precision=MODE)
-    write(acc, b, i, j, a)
+            one, last = ((first + 1) * programs - 1) // total, ((first + steps) * programs - 1) // total          # that have a part of the tile
+            if parted(acc, program, one, last, a[SUMS], a[ARRIVED], BM, BN):
+                r = i + tl.arange(0, BM)[:, None]
+                if BN >= 128:
+                    c = j + tl.arange(0, BN // 2)[None, :]
+                    finish(joined(one, last, 0, a[SUMS], BM, BN, BN // 2), b, r, c, r < M, c < N, a)
+                    c += BN // 2
+                    finish(joined(one, last, BN // 2, a[SUMS], BM, BN, BN // 2), b, r, c, r < M, c < N, a)
+                else:
+                    c = j + tl.arange(0, BN)[None, :]
+                    finish(joined(one, last, 0, a[SUMS], BM, BN, BN), b, r, c, r < M, c < N, a)
+
+
+@triton.jit
+def whole(tile, x, w, a):
+    b, i, j = at(tile, a)
+    write(summed(x, w, b, i, j, 0, K, a), b, i, j, a)
 
 
 @triton.jit
 def KERNEL(a):
-    first = tl.program_id(0).to(INDEX)
+    program = tl.program_id(0).to(INDEX)
     if DESCRIBED:                                                              # of a batch of one
         x = tl.make_tensor_descriptor(a[0], [M, K], [ROW_A, 1], [BM, BK])
         if TURNED:
             w = tl.make_tensor_descriptor(a[1], [N, K], [ROW_B, 1], [BN, BK])
         else:
             w = tl.make_tensor_descriptor(a[1], [K, N], [ROW_B, 1], [BK, BN])
-        for tile in tl.range(first, tl.cdiv(M, BM) * tl.cdiv(N, BN), tl.num_programs(0)):
-            described(tile, x, w, a)
-    elif PERSISTENT:
-        for tile in tl.range(first, BATCH * tl.cdiv(M, BM) * tl.cdiv(N, BN), tl.num_programs(0)):
-            pointed(tile, a)
     else:
-        pointed(first, a)
+        x, w = a[0], a[1]
+    if STREAM:
+        streamed(program, x, w, a)
+    elif PERSISTENT:
+        for tile in tl.range(program, BATCH * tl.cdiv(M, BM) * tl.cdiv(N, BN), tl.num_programs(0)):
+            whole(tile, x, w, a)
+    else:
+        whole(program, x, w, a)

@@ -26,6 +26,31 @@ def halves(sums, rows: tl.constexpr, columns: tl.constexpr):
 
 
 @triton.jit
+def parted(acc, program, one, last, sums, arrived, rows: tl.constexpr, columns: tl.constexpr):
+    """Lays down a program's part of a tile's sums, of which the programs from `one` to `last` have parts, for `joined`; true for the last of them to do so,
+    whichever that is. `arrived` counts those of a tile in a place of its first program, and is left zero; `sums` has two tiles for each program: a part of the
+    tile that it begins in the middle of, and one of the tile that it is the first of."""
+    at = (2 * program + (program == one)) * (rows * columns)
+    tl.store(sums + at + tl.arange(0, rows)[:, None] * columns + tl.arange(0, columns)[None, :], acc)
+    tl.debug_barrier()                          # all threads have stored theirs before one of them says so
+    ended = tl.atomic_add(arrived + one, 1, sem="acq_rel") == last - one
+    if ended:
+        tl.store(arrived + one, 0)
+    tl.debug_barrier()
+    return ended
+
+
+@triton.jit
+def joined(one, last, left, sums, rows: tl.constexpr, columns: tl.constexpr, wide: tl.constexpr):
+    """Columns of a tile from `left` on: all parts of the sums, in the order of the programs that made them."""
+    total = tl.zeros((rows, wide), tl.float32)
+    at = tl.arange(0, rows)[:, None] * columns + left + tl.arange(0, wide)[None, :]
+    for program in tl.range(one, last + 1, num_stages=4):                      # several are on their way
+        total += tl.load(sums + (2 * program + (program == one)) * (rows * columns) + at, cache_modifier=".cg")
+    return total
+
+
+@triton.jit
 def minimum(x, y):
     return tl.minimum(x, y, propagate_nan=tl.PropagateNan.ALL)
 
