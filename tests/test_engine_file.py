@@ -116,7 +116,7 @@ def test_truncated_and_longer_files_are_refused():
 
 def test_what_is_refused_says_why(tmp_path):
     data = file.to_bytes(chain())
-    assert "format version 5" in (why := refused(data[:8] + b"\5" + data[9:])) and "newer Pelton" in why
+    assert "format version 6" in (why := refused(data[:8] + b"\6" + data[9:])) and "newer Pelton" in why
     assert "format version 1" in (why := refused(data[:8] + b"\1" + data[9:])) and "build it again" in why
     assert "altered in its first bytes" in refused(data[:12] + b"\1" + data[13:])
     assert "not a Pelton engine" in refused(b"")
@@ -129,6 +129,7 @@ def test_what_is_refused_says_why(tmp_path):
 BAD_PLANS = {
     "ends at byte": lambda e: [Buffer("arena", 128, e.arena)],
     "no multiple of 64": lambda e: [Buffer("arena", 8, 16)],
+    "on GPUs alone": lambda e: [Buffer("zeros", 0, 16)],
     "unknown kind": lambda e: [Buffer("heap", 0, 16)],
     "is input 1": lambda e: [Buffer("input", 1, 4000)],
     "4001 bytes": lambda e: [Buffer("input", 0, 4001)],

@@ -149,8 +149,8 @@ class _Assembly:
         shared = self._workspaces(chosen, lives)
         varies = symbols(self.placed.graph)                               # then all is laid out when the sizes are known
         offsets, arena = (dict.fromkeys(lives, 0), 0) if varies else assign(lives)
-        for v, life in lives.items():
-            self._buffer(v, Buffer("arena", offsets[v], self.number(life.size)))
+        for what, life in lives.items():
+            self._buffer(what, Buffer("arena", offsets[what], self.number(life.size)))
         self.number_of.update({x: self.number_of[largest] for x, largest in shared.items()})
         return arena
 

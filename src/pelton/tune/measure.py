@@ -11,7 +11,7 @@ from pelton.backends.cpu import Code, Program, load_code
 from pelton.backends.cpu.program import Row
 from pelton.ir.graph import Value
 from pelton.kernels.compile import Compiler
-from pelton.kernels.template import Kernel, Packed
+from pelton.kernels.template import Kernel
 from pelton.plan.layout import Strides, span
 from pelton.plan.place import Task
 
@@ -73,7 +73,7 @@ class Stopwatch:
             arrays[v] = room
 
         def row(k: Kernel, tiles: int, wave: int) -> Row:
-            words = [self._weights(x.bytes) if isinstance(x, Packed) else arrays[x].ctypes.data + first_element(x, layouts[x]) for x in k.operands]
+            words = [arrays[x].ctypes.data + first_element(x, layouts[x]) if isinstance(x, Value) else self._weights(x.bytes) for x in k.operands]
             return loaded.symbol(k.symbol), [*words, *k.dims], len(words), tiles, k.grain, wave, k.scratch
 
         best = [1 << 62] * len(programs)

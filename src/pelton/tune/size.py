@@ -39,7 +39,7 @@ def packing(ways: list[Way], chosen: int, own: int) -> Packing:
 
 def packed_bytes(kernel: Kernel, weights: Mapping[Value, int]) -> int:
     """What a kernel keeps of the weights, given with their bytes: packed, or as they are."""
-    return sum(x.bytes if isinstance(x, Packed) else weights.get(x, 0) for x in set(kernel.operands))
+    return sum(x.bytes if isinstance(x, Packed) else weights.get(x, 0) for x in set(kernel.operands) if isinstance(x, (Packed, Value)))
 
 
 def within(ways: Mapping[str, list[Way]], first: Mapping[str, int], shared: Mapping[str, int], limit: float) -> dict[str, int]:

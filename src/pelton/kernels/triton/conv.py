@@ -17,11 +17,11 @@ from pelton.kernels.template import GPU_TEMPLATES, Kernel, Layouts, Packed, Tact
 from pelton.plan.layout import Order, channels_last, dense
 from pelton.plan.region import Region, cut
 
-from . import product
 from .emit import ALIGNED, kernel, tail
 from .product import Products, pixels, tiles
 from .roofline import BEGIN, BYTES, cycles
 
+PARTS = (1, 2, 3, 4, 6, 8)                      # that sums may be made in
 MANY = 64                                      # pictures: rows that the tensor cores of an H100 take at once
 WASTE = 1.25                                   # what the channels of a tap may be padded by, for steps that lie within one tap
 
@@ -165,9 +165,9 @@ def guesses(s: Window, out: int, group: int, phases: int, f32: bool, boxes: bool
 
 
 def parts(graph: Graph, node: Node, target: Target) -> int:
-    """In how many parts the sums of a product or convolution should be made, which another kernel adds."""
+    """In how many parts the sums of a convolution should be made, which another kernel adds. Products share their steps in one launch."""
     if node.op.name != "convolution" or is_product(node):
-        return product.parts(graph, node, target)
+        return 1
     region = cut(graph, (node,), (node,))
     if GPU_TEMPLATES["conv"].refuses(region) is not None or node.attrs["group"] != 1 or any(v not in graph.constants for v in node.inputs[1:]):
         return 1
@@ -178,7 +178,7 @@ def parts(graph: Graph, node: Node, target: Target) -> int:
     def takes(count: int) -> float:
         adds = 0.0 if count == 1 else BEGIN + count * node.output.type.size * 8 / (BYTES * target.threads)         # another launch; sums written and read
         return adds + min(c for c, _ in guesses(s, s.oc, count, 1, f32, False, target))
-    best = min((n for n in product.PARTS if n == 1 or s.c % (32 * n) == 0), key=takes)
+    best = min((n for n in PARTS if s.c % (32 * n) == 0 or n == 1), key=takes)
     return best if takes(best) < 0.75 * takes(1) else 1
 
 

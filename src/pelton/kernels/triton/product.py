@@ -6,20 +6,20 @@ from collections.abc import Iterable
 import numpy as np
 
 from pelton.ir.dims import Size, bounds, is_known, minimum
-from pelton.ir.graph import Graph, Node, Value
+from pelton.ir.graph import Node, Value
 from pelton.ir.types import BF16, F16, F32, I32
 from pelton.kernels.emit import Grid
 from pelton.kernels.gemm import is_product
 from pelton.kernels.grid import constant, divide, tail_refusal
 from pelton.kernels.product import Product
-from pelton.kernels.template import GPU_TEMPLATES, Kernel, Layouts, Packed, Tactic, Target, Template, gpu_template
+from pelton.kernels.template import Kernel, Layouts, Packed, Tactic, Target, Template, gpu_template
 from pelton.plan.layout import Order, broadcast, channels_last, last_of, row_major
-from pelton.plan.region import Region, cut
+from pelton.plan.region import Region
 from pelton.plan.workspace import Workspace
 
 from .emit import kernel, place, tail, unreadable
 from .pointwise import power_of_two
-from .roofline import BEGIN, BYTES, MEMORY, cycles
+from .roofline import cycles
 
 TILES = ((128, 256, 8, 3), (256, 128, 8, 3), (128, 128, 8, 3), (128, 128, 4, 3), (128, 64, 8, 3), (128, 64, 4, 4), (64, 128, 4, 4), (64, 64, 4, 4),
          (64, 32, 4, 5), (32, 64, 4, 5), (32, 32, 4, 5), (16, 64, 4, 5), (16, 32, 4, 5))                 # rows, columns, warps, stages
@@ -157,23 +157,6 @@ class Plain(Products):
         if node.op.name == "convolution":
             return None if is_product(node) else "not a 1×1 convolution of stride one without padding and groups"
         return "an operand is a vector" if min(v.type.rank for v in node.inputs) < 2 else None
-
-
-def parts(graph: Graph, node: Node, target: Target) -> int:
-    """In how many parts a product's sums should be made, which another kernel adds: several where its tiles are few for the multiprocessors."""
-    if node.op.name not in ("matmul", "convolution") or GPU_TEMPLATES["gemm"].refuses(cut(graph, (node,), (node,))) is not None:
-        return 1
-    p, _, batch, m = product(cut(graph, (node,), (node,)))
-    if not is_known(batch, m, p.n, p.k) or batch != 1 or p.b.type.size != p.n * p.k or m <= FEW:
-        return 1
-    f32, n, k = p.a.type.dtype is F32, p.n, p.k
-    read = n * k * p.a.type.dtype.size / (MEMORY * target.threads)
-
-    def takes(parts: int) -> float:
-        adds = 0 if parts == 1 else BEGIN + parts * m * n * 8 / (BYTES * target.threads)        # another launch; sums written and read
-        return adds + max(read, min(c for c, _ in guesses(m, n, k // parts, parts, f32, False, target)))
-    best = min((parts for parts in PARTS if parts == 1 or k % (32 * parts) == 0), key=takes)
-    return best if takes(best) < 0.75 * takes(1) else 1
 
 
 def lies_turned(region: Region, p: Product) -> bool:

@@ -7,7 +7,6 @@ from pelton.kernels.template import Tactic, Target
 SHARED = 227 << 10                             # bytes of a multiprocessor that programs share out
 REGISTERS = 1 << 16
 BYTES = 40                                     # that the L2 cache gives each multiprocessor in a cycle
-MEMORY = 18                                    # that memory gives each in a cycle: of an H200's, 4.3 TB/s at 1.8 GHz
 AWAY = 800                                     # cycles until what is asked of memory is there
 NEAR = 300                                     # the same of the L2 cache
 STEP = 40                                      # cycles of the tensor cores that a step of a program loses to barriers
