@@ -11,7 +11,7 @@ pytest.importorskip("triton", reason="Triton is not installed (make test-gpu)")
 import triton_interpreter  # noqa: E402
 from compare import assert_close  # noqa: E402
 from kernel_harness import drawn, laid, region_of, symbolic  # noqa: E402
-from test_triton_kernels import HALF, RELU, conv, one  # noqa: E402
+from test_triton_kernels import HALF, RELU, conv, one, up  # noqa: E402
 from triton_harness import TARGET, check_dynamic, interpreted  # noqa: E402
 
 from pelton.ir.evaluate import evaluate  # noqa: E402
@@ -30,10 +30,15 @@ def way(bm: int, bn: int, bk: int, programs: int, f32: bool = False, described: 
                                     ("DESCRIBED", described), ("PERSISTENT", 0), ("STREAM", programs)))
 
 
+def conv_way(bm: int, bn: int, bk: int, programs: int, f32: bool = False, pictures: int = 0) -> Tactic:
+    return Tactic("conv", "sm_90", (("BM", bm), ("BN", bn), ("BK", bk), ("TALL", 8), ("WARPS", 4), ("STAGES", 3), ("PRECISION", int(f32)),
+                                    ("PICTURES", pictures), ("STREAM", programs)))
+
+
 def emitted(case, tactic: Tactic, target: Target = TARGET):
-    region = region_of(case.graph)
-    lay = laid(GEMM, region, case, 0)
-    return region, lay, GEMM.emit(region, lay, tactic, target)
+    region, template = region_of(case.graph), GPU_TEMPLATES[tactic.template]
+    lay = laid(template, region, case, 0)
+    return region, lay, template.emit(region, lay, tactic, target)
 
 
 def residual(t: str):
@@ -70,6 +75,19 @@ def test_steps_are_shared_by_any_number_of_programs(dtype, programs):
 ], ids=lambda x: getattr(x, "name", ""))
 def test_streams_of_other_products(case, tactic):
     right(case, tactic)
+
+
+@pytest.mark.parametrize("case, tactic", [
+    *((conv(t, (2, 33, 5, 7), 40, (3, 3), pads=1, tail=RELU), conv_way(32, 32, 16, n, t == "f32")) for t, n in (("f32", 7), ("f16", 24), ("bf16", 500))),
+    (conv("f16", (1, 64, 5, 5), 140, (3, 3), pads=1, strides=2), conv_way(16, 128, 64, 9)),
+    (conv("f16", (1, 70, 9, 4), 24, (3, 3), group=2, dilations=2, pads=2), conv_way(16, 32, 32, 11)),
+    (conv("f16", (2, 3, 17, 18), 20, (5, 5), strides=2, pads=2, tail=RELU), conv_way(32, 32, 16, 10)),
+    (up("f16", (2, 48, 5, 4), 20, (3, 3), strides=2, pads=1), conv_way(16, 32, 16, 23)),
+    (conv("f16", (70, 64, 3, 3), 36, (3, 3), pads=1), conv_way(64, 64, 32, 25, pictures=1)),
+], ids=lambda x: getattr(x, "name", ""))
+def test_streams_of_convolutions(case, tactic):
+    got, kernel = right(case, tactic)
+    assert right(case, tactic, ORDERS["backwards"])[0].tobytes() == got.tobytes() and f"STREAM = tl.constexpr({tactic['STREAM']})" in kernel.source
 
 
 @pytest.mark.parametrize("programs", [7, 24, 32])

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from pelton.ir.dims import Size, bounds, is_known
+from pelton.ir.dims import Size, bounds, is_known, minimum
 from pelton.ir.graph import Graph, Node, Value
 from pelton.ir.types import F32
 from pelton.kernels.conv import Window, window
@@ -16,9 +16,10 @@ from pelton.kernels.grid import constant, divide
 from pelton.kernels.template import GPU_TEMPLATES, Kernel, Layouts, Packed, Tactic, Target, gpu_template
 from pelton.plan.layout import Order, channels_last, dense
 from pelton.plan.region import Region, cut
+from pelton.plan.workspace import Workspace
 
 from .emit import ALIGNED, kernel, tail
-from .product import Products, pixels, tiles
+from .product import Products, likely, pixels, streams, tiles, workspaces
 from .roofline import BEGIN, BYTES, cycles
 
 PARTS = (1, 2, 3, 4, 6, 8)                      # that sums may be made in
@@ -133,7 +134,7 @@ class Convolution(Products):
         yield from (t for _, t in sorted(guesses(s, s.oc // group, group, phases, f32, boxes, target), key=lambda pair: pair[0]))
 
     def form(self, tactic: Tactic) -> tuple[int, ...]:
-        return (*super().form(tactic), tactic["PICTURES"])
+        return (*super().form(tactic), tactic["PICTURES"], int(tactic["STREAM"] > 0))
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node, s, f = region.anchor, window(region), Filters(region, layouts, tactic)
@@ -141,13 +142,18 @@ class Convolution(Products):
         rows, columns = (divide(s.oh, s.sh), divide(s.ow, s.sw)) if f.transposed else (s.oh, s.ow)
         end = tail(region, layouts, pixels(node.output.type.shape), (node.output,), first=2, add=bias)
         boxes = bool(tactic["PICTURES"]) and described(region, layouts, target)
-        sizes = dict(ROWS=rows, COLUMNS=columns, XC=layouts[x][1], DESCRIBED=boxes, **f.sizes(), **s.sizes(layouts[x]))
+        operands: tuple[Value | Packed | Workspace, ...] = (x, f.operand, *end.operands)
+        sizes = dict(ROWS=rows, COLUMNS=columns, XC=layouts[x][1], DESCRIBED=boxes, SUMS=len(operands), ARRIVED=len(operands) + 1, **f.sizes(),
+                     **s.sizes(layouts[x]))
         sizes["PL"] += f.before
         if x.type.rank == 3:
             sizes["XH"] = sizes["XN"]                                      # there is but one row, whose stride may be any but 0
         high = rows * columns * divide(s.n, tactic["BM"]) if tactic["PICTURES"] else divide(s.n * rows * columns, tactic["BM"])
         count = f.phases * f.group * high * divide(f.out, tactic["BN"])
-        return kernel("conv.py", region, tactic, sizes, end.text, (x, f.operand, *end.operands), count, layouts)
+        if tactic["STREAM"]:
+            operands += workspaces(tactic)
+            count = minimum(count * divide(f.down * f.right * f.deep, tactic["BK"]), tactic["STREAM"])
+        return kernel("conv.py", region, tactic, sizes, end.text, operands, count, layouts)
 
 
 def guesses(s: Window, out: int, group: int, phases: int, f32: bool, boxes: bool, target: Target) -> list[tuple[float, Tactic]]:
@@ -160,7 +166,8 @@ def guesses(s: Window, out: int, group: int, phases: int, f32: bool, boxes: bool
                 continue
             count, deep = times * divide(rows, t["BM"]) * divide(out, t["BN"]), divide(c, t["BK"]) * t["BK"]
             k = taps * deep if pictures or deep <= WASTE * c else divide(taps * c, t["BK"]) * t["BK"]
-            found.append((cycles(t, count, k, f32, bool(pictures), target), Tactic(t.template, t.isa, (*t.params, ("PICTURES", pictures)))))
+            ways = (Tactic(t.template, t.isa, (*t.params, ("PICTURES", pictures), ("STREAM", n))) for n in (0, *streams(count, k // t["BK"], target)))
+            found += likely([(cycles(way, count, k, f32, bool(pictures), target), way) for way in ways])
     return found
 
 

@@ -53,20 +53,28 @@ def guesses(m: int, n: int, k: int, batch: int, f32: bool, boxes: bool, target: 
     for t in tiles("gemm", k, k, f32, target):
         count = batch * divide(m, t["BM"]) * divide(n, t["BN"])
         for by_tma in (1, 0) if boxes and min(t["BM"], t["BN"]) >= 64 else (0,):
-            plain = Tactic(t.template, t.isa, (*t.params, ("DESCRIBED", by_tma), ("PERSISTENT", by_tma), ("STREAM", 0)))
-            shared = [Tactic(t.template, t.isa, (*t.params, ("DESCRIBED", by_tma), ("PERSISTENT", 0), ("STREAM", programs)))
-                      for programs in streams(count, divide(k, t["BK"]), target)]
-            takes, *others = [(cycles(way, count, k, f32, bool(by_tma), target), way) for way in (plain, *shared)]
-            best = min(others, key=lambda pair: pair[0], default=takes)
-            found += [takes, best] if best[0] < LIKELY * takes[0] and best is not takes else [takes]
+            ways = (Tactic(t.template, t.isa, (*t.params, ("DESCRIBED", by_tma), ("PERSISTENT", int(by_tma and not n)), ("STREAM", n)))
+                    for n in (0, *streams(count, divide(k, t["BK"]), target)))
+            found += likely([(cycles(way, count, k, f32, bool(by_tma), target), way) for way in ways])
     return found
+
+
+def likely(found: list[tuple[float, Tactic]]) -> list[tuple[float, Tactic]]:
+    """The first, by which each program has a tile of its own, and the best of the others, by which programs share them, where it may be faster."""
+    best = min(found[1:], key=lambda pair: pair[0], default=None)
+    return [found[0]] if best is None or best[0] > LIKELY * found[0][0] else [found[0], best]
 
 
 def streams(count: int, steps: int, target: Target) -> list[int]:
     """Numbers of programs that may share the steps of so many tiles, each of two and more: parts of the tiles, all alike, or as many as there is room for."""
     most = min(2 * target.threads, count * steps // 2)
     numbers = {*(parts * count for parts in PARTS), target.threads, 2 * target.threads} if count < MANY * target.threads else ()
-    return sorted(n for n in numbers if n <= most and n != count and count * steps * n < 1 << 31)
+    return sorted(n for n in numbers if n <= most and n != count and count * steps * n < 1 << 30)
+
+
+def workspaces(tactic: Tactic) -> tuple[Workspace, Workspace]:
+    """What the programs of a stream tell each other: parts of sums, and how many have arrived."""
+    return Workspace((2 * tactic["STREAM"], tactic["BM"], tactic["BN"]), F32), Workspace((tactic["STREAM"],), I32, zero=True)
 
 
 def convolves(node: Node) -> bool:
@@ -251,6 +259,6 @@ class Gemm(Plain):
         count = batch * divide(m, tactic["BM"]) * divide(p.n, tactic["BN"])
         programs = minimum(count, target.threads) if tactic["PERSISTENT"] else count
         if tactic["STREAM"]:
-            operands += Workspace((2 * tactic["STREAM"], tactic["BM"], tactic["BN"]), F32), Workspace((tactic["STREAM"],), I32, zero=True)
+            operands += workspaces(tactic)
             programs = minimum(count * divide(p.k, tactic["BK"]), tactic["STREAM"])
         return kernel("gemm.py", region, tactic, sizes, left + right + end.text, operands, programs, layouts)

@@ -11,8 +11,10 @@ BK = tl.constexpr(32)
 TALL = tl.constexpr(8)
 PRECISION = tl.constexpr(0)
 PICTURES = tl.constexpr(0)
+STREAM = tl.constexpr(0)
 # </tactic>
 INDEX = tl.constexpr(tl.int32)
+WIDE = tl.constexpr(BN.value // 2 if BN.value >= 128 else BN.value)                    # by halves: what comes after the sums takes registers beside them
 MODE = tl.constexpr(("ieee", "tf32x3", "tf32")[PRECISION.value])
 
 
@@ -24,6 +26,7 @@ KH, KW, SH, SW, DH, DW, PT, PL = (tl.constexpr(x) for x in (3, 3, 1, 1, 1, 1, 1,
 XN, XH, XW, XC = tl.constexpr(12544), tl.constexpr(896), tl.constexpr(64), tl.constexpr(1)
 TRANSPOSED, DOWN, RIGHT, COMMON_H, COMMON_W, TURN_H, TURN_W = (tl.constexpr(x) for x in (False, 3, 3, 1, 1, 0, 0))
 WHOLE, PLANES, DESCRIBED = tl.constexpr(True), tl.constexpr(False), tl.constexpr(False)
+SUMS, ARRIVED = tl.constexpr(3), tl.constexpr(4)
 
 
 @triton.jit
@@ -43,8 +46,20 @@ def reached(at, tap, size, taps, stride, dilation, common, turn):
 
 
 @triton.jit
-def KERNEL(a):
-    tile = tl.program_id(0).to(INDEX)
+def write(acc, r, o, rows, there, a):
+    """Sums of outputs from `o` on, of which so many are there."""
+    c = tl.arange(0, WIDE)[None, :]
+    if WIDE < BN:
+        low, high = halves(acc, BM, BN)
+        finish(low, 0, r, o + c, rows, c < there, a)
+        finish(high, 0, r, o + WIDE + c, rows, c < there - WIDE, a)
+    else:
+        finish(acc, 0, r, o + c, rows, c < there, a)
+
+
+@triton.jit
+def convolved(tile, first, until, program, one, last, lying, filters, a):
+    """A tile's sums from one place to another, stored; where they are a part, of those that programs from `one` to `last` make, by the last of them."""
     picture, across = ROWS * COLUMNS, tl.cdiv(OUT, BN)
     down = picture * tl.cdiv(BATCH, BM) if PICTURES else tl.cdiv(BATCH * picture, BM)
     part, tile = tile // (down * across), tile % (down * across)
@@ -69,12 +84,9 @@ def KERNEL(a):
     cols = o < OUT
     x = a[0] + (n * XN + top * XH + left * XW + group * C * XC)[:, None]
     w = a[1] + (part * OUT + o) * K_STEP
-    if DESCRIBED:
-        lying = tl.make_tensor_descriptor(a[0], [H, W, BATCH, GROUPS * C], [XH, XW, XN, 1], [1, 1, BM, BK])
-        filters = tl.make_tensor_descriptor(a[1], [SH * SW * GROUPS * OUT if TRANSPOSED else GROUPS * OUT, K_STEP], [K_STEP, 1], [BN, BK])
     k = tl.arange(0, BK)
     acc = tl.zeros((BM, BN), tl.float32)
-    for start in range(0, DOWN * RIGHT * DEEP, BK):
+    for start in range(first, until, BK):
         place = start + k                       # u taps down and v across; each division is by itself, so that Triton sees which places lie together
         if WHOLE:                               # a step stays within one tap
             u, v, c = start // DEEP // RIGHT, start // DEEP % RIGHT, start % DEEP
@@ -105,11 +117,34 @@ def KERNEL(a):
             pixels = tl.load(x + (down_by * XH + right_by * XW + c * XC)[None, :], mask=there, other=0)
             taps = tl.load(w + place[:, None], mask=cols & known[:, None], other=0)
         acc = tl.dot(pixels, taps, acc, input_precision=MODE)
-    r = ((n * OH + p) * OW + q)[:, None]
-    if BN >= 128:                               # by halves: what comes after the sums takes registers beside them
-        low, high = halves(acc, BM, BN)
-        o = j * BN + tl.arange(0, BN // 2)[None, :]
-        finish(low, 0, r, group * OUT + o, rows[:, None], o < OUT, a)
-        finish(high, 0, r, group * OUT + BN // 2 + o, rows[:, None], o < OUT - BN // 2, a)
+    r, o = ((n * OH + p) * OW + q)[:, None], group * OUT + j * BN
+    if STREAM:
+        if one == last:
+            write(acc, r, o, rows[:, None], OUT - j * BN, a)
+        elif parted(acc, program, one, last, a[SUMS], a[ARRIVED], BM, BN):
+            for side in tl.static_range(0, BN, WIDE):
+                at = side + tl.arange(0, WIDE)[None, :]
+                finish(joined(one, last, side, a[SUMS], BM, BN, WIDE), 0, r, o + at, rows[:, None], at < OUT - j * BN, a)
     else:
-        finish(acc, 0, r, group * OUT + o, rows[:, None], cols, a)
+        write(acc, r, o, rows[:, None], OUT - j * BN, a)
+
+
+@triton.jit
+def KERNEL(a):
+    program = tl.program_id(0).to(INDEX)
+    if DESCRIBED:
+        lying = tl.make_tensor_descriptor(a[0], [H, W, BATCH, GROUPS * C], [XH, XW, XN, 1], [1, 1, BM, BK])
+        filters = tl.make_tensor_descriptor(a[1], [SH * SW * GROUPS * OUT if TRANSPOSED else GROUPS * OUT, K_STEP], [K_STEP, 1], [BN, BK])
+    else:
+        lying, filters = a[0], a[1]
+    if STREAM:
+        steps = tl.cdiv(DOWN * RIGHT * DEEP, BK)
+        picture = tl.cdiv(BATCH, BM) * ROWS * COLUMNS if PICTURES else tl.cdiv(BATCH * ROWS * COLUMNS, BM)
+        total = (SH * SW * GROUPS if TRANSPOSED else GROUPS) * picture * tl.cdiv(OUT, BN) * steps
+        begin, end = share(program, total)
+        for tile in range(begin // steps, tl.cdiv(end, steps)):
+            one, last = sharers(tile, steps, total)
+            first, until = tl.maximum(begin - tile * steps, 0) * BK, tl.minimum(end - tile * steps, steps) * BK
+            convolved(tile, first.to(tl.int32), until.to(tl.int32), program, one, last, lying, filters, a)
+    else:
+        convolved(program, 0, DOWN * RIGHT * DEEP, 0, 0, 0, lying, filters, a)

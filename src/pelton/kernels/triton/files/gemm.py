@@ -14,6 +14,7 @@ PERSISTENT = tl.constexpr(0)
 STREAM = tl.constexpr(0)
 # </tactic>
 INDEX = tl.constexpr(tl.int32)
+WIDE = tl.constexpr(BN.value // 2 if BN.value >= 128 else BN.value)                    # by halves: what comes after the sums takes registers beside them
 MODE = tl.constexpr(("ieee", "tf32x3", "tf32")[PRECISION.value])
 
 
@@ -56,14 +57,12 @@ def at(tile, a):
 
 @triton.jit
 def write(acc, b, i, j, a):
-    r = i + tl.arange(0, BM)[:, None]
-    if BN >= 128:                                                              # by halves: what comes after the sums takes registers beside them
+    r, c = i + tl.arange(0, BM)[:, None], j + tl.arange(0, WIDE)[None, :]
+    if WIDE < BN:
         left, right = halves(acc, BM, BN)
-        c = j + tl.arange(0, BN // 2)[None, :]
         finish(left, b, r, c, r < M, c < N, a)
-        finish(right, b, r, c + BN // 2, r < M, c + BN // 2 < N, a)
+        finish(right, b, r, c + WIDE, r < M, c + WIDE < N, a)
     else:
-        c = j + tl.arange(0, BN)[None, :]
         finish(acc, b, r, c, r < M, c < N, a)
 
 
@@ -101,27 +100,23 @@ def summed(x, w, b, i, j, begin, end, a):
 @triton.jit
 def streamed(program, x, w, a):
     """One program's share of the steps of all tiles, one tile after the other. Whoever is the last to be done with its part of a tile adds up all of them."""
-    steps, programs = tl.cdiv(K, BK), tl.num_programs(0)
+    steps = tl.cdiv(K, BK)
     total = BATCH * tl.cdiv(M, BM) * tl.cdiv(N, BN) * steps
-    begin, end = program * total // programs, (program + 1) * total // programs
+    begin, end = share(program, total)
     for tile in range(begin // steps, tl.cdiv(end, steps)):
         b, i, j = at(tile, a)
-        first = tile * steps
-        acc = summed(x, w, b, i, j, (tl.maximum(begin, first) - first) * BK, (tl.minimum(end, first + steps) - first) * BK, a)
-        if (begin <= first) & (first + steps <= end):
+        one, last = sharers(tile, steps, total)
+        first, until = tl.maximum(begin - tile * steps, 0) * BK, tl.minimum(end - tile * steps, steps) * BK
+        if DESCRIBED:
+            first, until = first.to(tl.int32), until.to(tl.int32)
+        acc = summed(x, w, b, i, j, first, until, a)
+        if one == last:
             write(acc, b, i, j, a)
-        else:
-            one, last = ((first + 1) * programs - 1) // total, ((first + steps) * programs - 1) // total          # that have a part of the tile
-            if parted(acc, program, one, last, a[SUMS], a[ARRIVED], BM, BN):
-                r = i + tl.arange(0, BM)[:, None]
-                if BN >= 128:
-                    c = j + tl.arange(0, BN // 2)[None, :]
-                    finish(joined(one, last, 0, a[SUMS], BM, BN, BN // 2), b, r, c, r < M, c < N, a)
-                    c += BN // 2
-                    finish(joined(one, last, BN // 2, a[SUMS], BM, BN, BN // 2), b, r, c, r < M, c < N, a)
-                else:
-                    c = j + tl.arange(0, BN)[None, :]
-                    finish(joined(one, last, 0, a[SUMS], BM, BN, BN), b, r, c, r < M, c < N, a)
+        elif parted(acc, program, one, last, a[SUMS], a[ARRIVED], BM, BN):
+            r = i + tl.arange(0, BM)[:, None]
+            for left in tl.static_range(0, BN, WIDE):
+                c = j + left + tl.arange(0, WIDE)[None, :]
+                finish(joined(one, last, left, a[SUMS], BM, BN, WIDE), b, r, c, r < M, c < N, a)
 
 
 @triton.jit

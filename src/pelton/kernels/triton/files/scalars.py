@@ -26,6 +26,20 @@ def halves(sums, rows: tl.constexpr, columns: tl.constexpr):
 
 
 @triton.jit
+def share(program, total):
+    """From where to where a program goes through all steps of all tiles, one tile after the other, of which each program has as many as the others."""
+    programs = tl.num_programs(0)
+    return program * total // programs, (program + 1) * total // programs
+
+
+@triton.jit
+def sharers(tile, steps, total):
+    """The first and the last program that has steps of a tile."""
+    programs = tl.num_programs(0)
+    return ((tile * steps + 1) * programs - 1) // total, ((tile + 1) * steps * programs - 1) // total
+
+
+@triton.jit
 def parted(acc, program, one, last, sums, arrived, rows: tl.constexpr, columns: tl.constexpr):
     """Lays down a program's part of a tile's sums, of which the programs from `one` to `last` have parts, for `joined`; true for the last of them to do so,
     whichever that is. `arrived` counts those of a tile in a place of its first program, and is left zero; `sums` has two tiles for each program: a part of the
