@@ -149,6 +149,27 @@ def test_few_tiles_with_long_sums_are_shared_first():
     assert not any(first(*sizes)["STREAM"] for sizes in ((4096, 4096, 4096), (128, 768, 768), (128, 64, 128)))
 
 
+def in_order(asm: str) -> bool:
+    """Whether what a program stores is there for all before it is counted, and it reads the others' parts after that."""
+    stored, _, rest = asm.partition("atom.")
+    return asm.count("atom.") == 1 and rest.startswith("global.gpu.acq_rel") and "bar.sync" in stored.rpartition("st.global")[2] and (
+        "bar.sync" in rest.partition("cp.async")[0])
+
+
+@pytest.mark.parametrize("dtype, arch, case", [
+    *((t, arch, conv(t, (2, 512, 14, 14), 512, (3, 3), pads=1, tail=RELU)) for t in HALF for arch in (80, 90)),
+    ("f16", 90, conv("f16", (128, 512, 7, 7), 512, (3, 3), pads=1, tail=RELU))], ids=lambda x: getattr(x, "name", x))
+def test_streams_of_convolutions_compile(dtype, arch, case):
+    region, target, template = region_of(case.graph), Target(isa=f"sm_{arch}", lanes=32, threads=132), GPU_TEMPLATES["conv"]
+    lay = laid(template, region, case, 0)
+    t = next(t for t in template.tactics(region, lay, target) if t["STREAM"])
+    kernel = template.emit(region, lay, t, target)
+    asm = compiled(kernel.symbol, kernel.source, arch).asm["ptx"]
+    assert ("wgmma.mma_async" in asm) == (arch == 90 and t["BM"] >= 64) and ("cp.async.bulk.tensor" in asm) == bool(t["PICTURES"]) and in_order(asm), t.name
+    spilled = Compiler((arch,), jobs=1).cubins({kernel.symbol: kernel.source})[kernel.symbol, arch].spilled
+    assert spilled is not None and spilled <= 64, f"{t.name} spills {spilled} bytes"
+
+
 @pytest.mark.parametrize("dtype", HALF)
 @pytest.mark.parametrize("arch", [80, 90])
 def test_streams_compile(arch, dtype):
@@ -163,8 +184,6 @@ def test_streams_compile(arch, dtype):
         made = compiled(kernel.symbol, kernel.source, arch)
         asm = made.asm["ptx"]
         assert ("wgmma.mma_async" if arch == 90 else "mma.sync") in asm and ("cp.async.bulk.tensor" in asm) == bool(t["DESCRIBED"]), t.name
-        stored, _, rest = asm.partition("atom.")                 # what is stored is there for all before it is counted, and the others' after that
-        assert asm.count("atom.") == 1 and rest.startswith("global.gpu.acq_rel"), t.name
-        assert "bar.sync" in stored.rpartition("st.global")[2] and "bar.sync" in rest.partition("cp.async")[0], t.name
+        assert in_order(asm), t.name
         spilled = Compiler((arch,), jobs=1).cubins({kernel.symbol: kernel.source})[kernel.symbol, arch].spilled
         assert spilled is not None and spilled <= 64, f"{t.name} spills {spilled} bytes"

@@ -105,7 +105,7 @@ def compiled(imported: Imported, options: Options) -> Built:
     progress("optimize", 0, 1)
     graph, report = pipeline.run(imported.graph, options)
     with back_end(options) as back:
-        placed, fused, decided = plan(adapted(graph, options, back.target), options, back.target, back.clock)
+        placed, fused, decided = plan(adapted(graph, options), options, back.target, back.clock)
         choices, code = back.code(placed, search.select(placed, back.target, back.clock, strict=options.strict, most=search.MOST[options.level],
                                                         spares=back.spares))
     chosen = [_chosen(task, choices.get(i), wave) for i, (task, wave) in enumerate(zip(placed.tasks, lower.waves(placed)))]

@@ -94,7 +94,7 @@ def _planned(source: Source, met: Sequence[Met], programs: Sequence[Imported], i
     problems, on_host, alive = list[Problem](), set[str](), {(n.name, n.op.name) for p in programs for n in p.graph.nodes}
     for program in programs:
         target, _ = describe_target(options)
-        graph = adapted(pipeline.run(program.graph, options)[0], options, target)
+        graph = adapted(pipeline.run(program.graph, options)[0], options)
         try:
             on_host |= {t.node.name for t in plan(graph, options, target)[0].tasks if not isinstance(t.what, Region)}
         except BuildError as e:

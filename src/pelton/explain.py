@@ -133,7 +133,7 @@ def explained(imported: Imported, options: Options) -> Explanation:
     stages = {"import": imported.graph}
     graph, report = pipeline.run(imported.graph, options, lambda name, g: stages.__setitem__(name.replace(" ", "-"), g))
     target, _ = describe_target(options)
-    placed, fused, layouts = plan(adapted(graph, options, target), options, target)
+    placed, fused, layouts = plan(adapted(graph, options), options, target)
     stages["decompose"] = fused.graph
 
     def tactics(task: Task) -> dict[str, tuple[str, ...]]:

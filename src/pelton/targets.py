@@ -17,7 +17,6 @@ from pelton.kernels.compile import Compiler, compiler_id
 from pelton.kernels.template import Kernel, Packed, Target
 from pelton.options import Options, cache_directory
 from pelton.passes.keep import keep
-from pelton.passes.split import split
 from pelton.passes.unroll import unroll
 from pelton.plan.place import Placed
 from pelton.plan.workspace import Workspace
@@ -68,16 +67,14 @@ def describe_target(options: Options) -> tuple[Target, Mapping[str, Any]]:
     return gpu_target(archs, device), runs_on_gpu(archs)
 
 
-def adapted(graph: Graph, options: Options, target: Target) -> Graph:
-    """The program with its values as the precision keeps them, and for GPUs with the sums of few and long products in parts, and recurrent layers step by
-    step where that is faster."""
+def adapted(graph: Graph, options: Options) -> Graph:
+    """The program with its values as the precision keeps them, and for GPUs with recurrent layers step by step where that is faster."""
     if options.target == "cpu":
         return graph
-    from pelton.kernels.triton.conv import parts  # only engines for GPUs need these
-    from pelton.kernels.triton.recurrent import one_by_one
+    from pelton.kernels.triton.recurrent import one_by_one  # only engines for GPUs need it
 
     graph = keep(graph, DType(KEPT[options.precision])) if options.precision in KEPT else graph
-    return unroll(split(graph, lambda node: parts(graph, node, target)), one_by_one)
+    return unroll(graph, one_by_one)
 
 
 def teller(options: Options) -> Callable[[str, int, int], None]:

@@ -10,8 +10,8 @@ from pelton.ir.graph import Node, Value
 from pelton.ir.types import F32, TensorType
 
 from .linear import matmul
-from .math import add, cast
-from .op import Thing, composite, expect, expect_equal, structured
+from .math import add
+from .op import Thing, expect, expect_equal, structured
 from .shape import along, concat, pad, reshape, slice_, transpose
 from .shape import expand as spread
 
@@ -184,26 +184,6 @@ class convolution:
     def flops(x: TensorType, w: TensorType, b: TensorType, *, strides: Ints, pads: Ints, dilations: Ints, group: int = 1) -> int:
         out = convolution.infer(x, w, b, strides=strides, pads=pads, dilations=dilations, group=group)
         return 2 * out.size * math.prod(w.shape[1:])
-
-
-@composite(examples=(
-    ("f16[1, 6, 5, 6]", "f16[4, 3, 3, 2]", "f16[4]", dict(strides=(1, 2), pads=(1, 0, 1, 1), dilations=(1, 1), group=2)),
-    ("f32[1, 3, 9]", "f32[4, 3, 3]", "f32[4]", dict(strides=(1,), pads=(1, 0), dilations=(1,)))))
-class convolution_wide:
-    """The convolution of narrow floats in f32: what is summed on."""
-
-    def infer(x: TensorType, w: TensorType, b: TensorType, *, strides: Ints, pads: Ints, dilations: Ints, group: int = 1) -> TensorType:
-        expect(x.dtype.is_float and x.dtype.bits <= 32, "needs floating point of 32 bits at most")
-        return convolution.infer(x, w, b, strides=strides, pads=pads, dilations=dilations, group=group).with_dtype(F32)
-
-    def expand(x: Value, w: Value, b: Value, **attrs) -> Thing:
-        return convolution(*(cast(v, to=F32) for v in (x, w, b)), **attrs)
-
-    def reference(x, w, b, **attrs):
-        return convolution.reference(*(v.astype(np.promote_types(v.dtype, np.float32)) for v in (x, w, b)), **attrs)
-
-    def flops(x: TensorType, w: TensorType, b: TensorType, **attrs) -> int:
-        return convolution.flops(x, w, b, **attrs)
 
 
 def _by_phases(x: Value, w: Value, b: Value, *, strides: Ints, pads: Ints, dilations: Ints, group: int, output_padding: Ints) -> Thing:

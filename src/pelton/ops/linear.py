@@ -3,10 +3,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from pelton.ir.types import F32, TensorType, broadcast_shapes
+from pelton.ir.types import TensorType, broadcast_shapes
 
-from .math import cast
-from .op import composite, expect, expect_equal, structured
+from .op import expect, expect_equal, structured
 
 
 @structured("MatMul", examples=(
@@ -27,24 +26,6 @@ class matmul:
 
     def flops(a: TensorType, b: TensorType) -> int:
         return 2 * a.shape[-1] * matmul.infer(a, b).size
-
-
-@composite(examples=(("f16[5, 7]", "f16[7, 3]"), ("bf16[2, 1, 5, 7]", "bf16[3, 7, 4]"), ("f32[5, 7]", "f32[7, 3]")))
-class matmul_wide:
-    """The product of two matrices of narrow floats in f32: what is summed on."""
-
-    def infer(a: TensorType, b: TensorType) -> TensorType:
-        expect(a.dtype.is_float and a.dtype.bits <= 32, "needs floating point of 32 bits at most")
-        return matmul.infer(a, b).with_dtype(F32)
-
-    def expand(a, b):
-        return matmul(cast(a, to=F32), cast(b, to=F32))
-
-    def reference(a, b):
-        return np.matmul(*(x.astype(np.promote_types(x.dtype, np.float32)) for x in (a, b)))
-
-    def flops(a: TensorType, b: TensorType) -> int:
-        return matmul.flops(a, b)
 
 
 @structured("Det", examples=(("f32[5, 5]",), ("f32[2, 3, 7, 7]",), ("f32[3, 1, 1]",)))

@@ -8,21 +8,19 @@ from functools import cached_property
 import numpy as np
 
 from pelton.ir.dims import Size, bounds, is_known, minimum
-from pelton.ir.graph import Graph, Node, Value
+from pelton.ir.graph import Value
 from pelton.ir.types import F32
 from pelton.kernels.conv import Window, window
-from pelton.kernels.gemm import is_product
 from pelton.kernels.grid import constant, divide
-from pelton.kernels.template import GPU_TEMPLATES, Kernel, Layouts, Packed, Tactic, Target, gpu_template
+from pelton.kernels.template import Kernel, Layouts, Packed, Tactic, Target, gpu_template
 from pelton.plan.layout import Order, channels_last, dense
-from pelton.plan.region import Region, cut
+from pelton.plan.region import Region
 from pelton.plan.workspace import Workspace
 
 from .emit import ALIGNED, kernel, tail
 from .product import Products, likely, pixels, streams, tiles, workspaces
-from .roofline import BEGIN, BYTES, cycles
+from .roofline import cycles
 
-PARTS = (1, 2, 3, 4, 6, 8)                      # that sums may be made in
 MANY = 64                                      # pictures: rows that the tensor cores of an H100 take at once
 WASTE = 1.25                                   # what the channels of a tap may be padded by, for steps that lie within one tap
 
@@ -104,7 +102,7 @@ class Convolution(Products):
     """
 
     name = "conv"
-    anchors = ("convolution", "convolution_wide", "conv_transpose")
+    anchors = ("convolution", "conv_transpose")
 
     def refuses_sizes(self, region: Region) -> str | None:
         node = region.anchor
@@ -169,24 +167,6 @@ def guesses(s: Window, out: int, group: int, phases: int, f32: bool, boxes: bool
             ways = (Tactic(t.template, t.isa, (*t.params, ("PICTURES", pictures), ("STREAM", n))) for n in (0, *streams(count, k // t["BK"], target)))
             found += likely([(cycles(way, count, k, f32, bool(pictures), target), way) for way in ways])
     return found
-
-
-def parts(graph: Graph, node: Node, target: Target) -> int:
-    """In how many parts the sums of a convolution should be made, which another kernel adds. Products share their steps in one launch."""
-    if node.op.name != "convolution" or is_product(node):
-        return 1
-    region = cut(graph, (node,), (node,))
-    if GPU_TEMPLATES["conv"].refuses(region) is not None or node.attrs["group"] != 1 or any(v not in graph.constants for v in node.inputs[1:]):
-        return 1
-    s, f32 = window(region), node.inputs[0].type.dtype is F32
-    if not is_known(s.n, s.c, s.oh, s.ow):
-        return 1
-
-    def takes(count: int) -> float:
-        adds = 0.0 if count == 1 else BEGIN + count * node.output.type.size * 8 / (BYTES * target.threads)         # another launch; sums written and read
-        return adds + min(c for c, _ in guesses(s, s.oc, count, 1, f32, False, target))
-    best = min((n for n in PARTS if s.c % (32 * n) == 0 or n == 1), key=takes)
-    return best if takes(best) < 0.75 * takes(1) else 1
 
 
 def described(region: Region, layouts: Layouts, target: Target) -> bool:

@@ -158,7 +158,7 @@ def b_at(p: Product, grid: Grid, layouts: Layouts) -> tuple[str, Size]:
 class Plain(Products):
     """Products of two matrices, as they are."""
 
-    anchors = ("matmul", "matmul_wide", "convolution")
+    anchors = ("matmul", "convolution")
 
     def refuses_sizes(self, region: Region) -> str | None:
         node = region.anchor
