@@ -4,12 +4,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from functools import partial
 from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
 import pytest
 from handmade import engine
+from kernel_harness import Case, laid, program, region_of
 from onnx import helper
 from onnx_models import draw, model
 
@@ -140,6 +142,32 @@ def test_products_with_long_sums_run_in_one_launch_again_and_again(tmp_path):
         for port, want in evaluate(importer.load(long_sums()).graph, given).items():
             assert np.abs(results[port] - want).max() < 2e-3 * np.abs(want).max()
     assert all(got[0][port].tobytes() == got[2][port].tobytes() for port in got[0])
+
+
+def test_kernels_are_timed_alone_with_memory_of_their_own():
+    """Counters are zero whenever a kernel begins, as it leaves them so; sums are nobody else's."""
+    pytest.importorskip("triton", reason="Triton is not installed (make test-gpu)")
+    from pelton.kernels.template import GPU_TEMPLATES, Target
+    from pelton.kernels.triton import library  # noqa: F401  (declares the templates)
+    from pelton.kernels.triton.compile import Compiler
+    from pelton.plan.place import Task
+    from pelton.tune.measure_cuda import GpuBench
+
+    template, case = GPU_TEMPLATES["gemm"], program(("y", "matmul", "a b"), a="f16[19, 4000]", b="f16[4000, 40]")
+    region = region_of(case)
+    lay, on = laid(template, region, Case("long", case), 0), Target(isa="sm_90", lanes=32, threads=132)
+    kernels = [template.emit(region, lay, t, on) for t in template.tactics(region, lay, on) if t["STREAM"]][:2]
+    places: dict[str, set[tuple[int, int]]] = {k.symbol: set() for k in kernels}
+
+    def begun(symbol: str, programs: int, words: np.ndarray) -> None:
+        sums, counters = words.tolist()[-2:]
+        assert not seen(counters, np.int32, programs).any()
+        places[symbol].add((sums, counters))
+    null = NullDevice(90, kernels={k.symbol: partial(begun, k.symbol) for k in kernels}, lasts=lambda launch: 1e5)
+    null.l2 = 1 << 12
+    times = GpuBench(Compiler((90,)), null).race([Task(region, lay)], [[k] for k in kernels],
+                                                 {k.symbol: Cubin(k.symbol, 90, b"\x7fELF", 0, 4) for k in kernels}, rounds=2)
+    assert times == [100_000, 100_000] and all(len(each) == 1 for each in places.values()) and len({p for each in places.values() for p in each}) == 2
 
 
 def test_streams_are_timed_in_zeros_of_the_context(tmp_path):

@@ -12,7 +12,7 @@ import triton_interpreter  # noqa: E402
 from compare import assert_close  # noqa: E402
 from kernel_harness import drawn, laid, region_of, symbolic  # noqa: E402
 from test_triton_kernels import HALF, RELU, conv, one, up  # noqa: E402
-from triton_harness import TARGET, check_dynamic, interpreted  # noqa: E402
+from triton_harness import TARGET, check, check_dynamic, interpreted  # noqa: E402
 
 from pelton.ir.evaluate import evaluate  # noqa: E402
 from pelton.kernels.template import GPU_TEMPLATES, Kernel, Tactic, Target  # noqa: E402
@@ -23,6 +23,13 @@ from pelton.plan.workspace import Workspace  # noqa: E402
 GEMM = GPU_TEMPLATES["gemm"]
 ORDERS = {"as numbered": "tl.program_id(0)", "backwards": "(tl.num_programs(0) - 1 - tl.program_id(0))",
           "odd ones first": "((tl.program_id(0) * 2 + 1) % (tl.num_programs(0) + 1 - tl.num_programs(0) % 2) % tl.num_programs(0))"}
+
+
+CASES = {
+    "gemm": [one(f"{t}-long", ("y", "matmul", "a b"), ("z", "add", "y c"), ("o", "relu", "z"), a=f"{t}[37, 2100]", b=f"{t}[2100, 45]", c=f"{t}[45]")
+             for t in HALF],
+    "conv": [conv(t, (1, 130, 7, 5), 40, (3, 3), pads=1, tail=RELU) for t in HALF],
+}
 
 
 def way(bm: int, bn: int, bk: int, programs: int, f32: bool = False, described: int = 0, warps: int = 4, stages: int = 3) -> Tactic:
@@ -55,6 +62,14 @@ def right(case, tactic: Tactic, order: str = "tl.program_id(0)") -> tuple[np.nda
     (v, got), = interpreted(region, kernel, lay, inputs, f"{case.name} by {tactic.name}").items()
     assert_close(got, evaluate(case.graph, inputs, round=False)[v.name].astype(v.type.dtype.numpy), about=tactic.name)
     return got, kernel
+
+
+@pytest.mark.parametrize("name, case", [pytest.param(name, case, id=case.name) for name, cases in CASES.items() for case in cases])
+def test_streams_are_among_the_tactics_for_long_sums(name, case):
+    class Shared(type(GPU_TEMPLATES[name])):                     # type: ignore[misc]
+        def tactics(self, region, layouts, target):
+            return (t for t in super().tactics(region, layouts, target) if t["STREAM"])
+    assert len({k.symbol for k in check(Shared(), case, 2)}) > 1
 
 
 @pytest.mark.parametrize("programs", [2, 5, 7, 24, 40, 78, 500])
