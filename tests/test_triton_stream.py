@@ -10,14 +10,18 @@ pytest.importorskip("triton", reason="Triton is not installed (make test-gpu)")
 
 import triton_interpreter  # noqa: E402
 from compare import assert_close  # noqa: E402
-from kernel_harness import drawn, laid, region_of, symbolic  # noqa: E402
+from kernel_harness import Case, drawn, laid, region_of, symbolic  # noqa: E402
 from test_triton_kernels import HALF, RELU, conv, one, up  # noqa: E402
 from triton_harness import TARGET, check, check_dynamic, interpreted  # noqa: E402
 
+from pelton.ir import dims  # noqa: E402
 from pelton.ir.evaluate import evaluate  # noqa: E402
+from pelton.ir.graph import Builder  # noqa: E402
+from pelton.ir.types import DType, TensorType  # noqa: E402
 from pelton.kernels.template import GPU_TEMPLATES, Kernel, Tactic, Target  # noqa: E402
 from pelton.kernels.triton.compile import Compiler, compiled  # noqa: E402
 from pelton.kernels.triton.emit import lying  # noqa: E402
+from pelton.ops import get  # noqa: E402
 from pelton.plan.workspace import Workspace  # noqa: E402
 
 GEMM = GPU_TEMPLATES["gemm"]
@@ -150,7 +154,17 @@ class Streams(type(GEMM)):                                       # type: ignore[
 @pytest.mark.parametrize("case", [one("sized", ("y", "matmul", "a b"), ("z", "relu", "y"), a="f16[19, 100]", b="f16[100, 40]"),
                                   one("few steps", ("y", "matmul", "a b"), a="f16[2, 9, 20]", b="f16[20, 11]")], ids=lambda c: c.name)
 def test_streams_of_sizes_that_a_run_decides(case):
-    assert symbolic(case.graph, GEMM) and check_dynamic(Streams(), case).dims
+    assert symbolic(case.graph, GEMM)
+    kernel = check_dynamic(Streams(), case)
+    assert kernel.dims and "STREAM = tl.constexpr(6)" in kernel.source
+
+
+def test_without_steps_none_are_shared():
+    """Of no elements at all, each tile's sums are zero."""
+    b, k = Builder(), dims.symbol("K", 0, 100, 200)
+    x, w = b.input(TensorType(DType.F16, (19, k)), "x"), b.input(TensorType(DType.F16, (k, 40)), "w")
+    kernel = check_dynamic(Streams(), Case("none", b.graph(b.emit(get("matmul"), [x, w]))))
+    assert kernel.dims and "STREAM = tl.constexpr(0)" in kernel.source
 
 
 def test_few_tiles_with_long_sums_are_shared_first():

@@ -251,8 +251,9 @@ class Gemm(Plain):
         end = tail(region, layouts, grid, (p.node.output,), first=2, add=p.bias)
         even = is_known(p.k) and p.k % tactic["BK"] == 0
         steps = self.described(region, layouts) if tactic["DESCRIBED"] else None
-        if steps is None:                                                  # sizes that a run decides may lie otherwise than the usual ones
-            tactic = Tactic(tactic.template, tactic.isa, tuple({**dict(tactic.params), "DESCRIBED": 0}.items()))
+        # sizes that a run decides may lie otherwise than the usual ones, and leave no steps to share
+        instead = {**({"DESCRIBED": 0} if steps is None else {}), **({} if bounds(p.k)[0] > 0 else {"STREAM": 0})}
+        tactic = Tactic(tactic.template, tactic.isa, tuple({**dict(tactic.params), **instead}.items()))
         operands: tuple[Value | Workspace, ...] = (p.a, p.b, *end.operands)
         sizes = dict(BATCH=batch, M=m, N=p.n, K=p.k, AK=ak, BK_STEP=bk, EVEN=even, SUMS=len(operands), ARRIVED=len(operands) + 1,
                      **(steps or dict(ROW_A=0, ROW_B=0, TURNED=False)))
