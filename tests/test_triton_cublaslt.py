@@ -5,32 +5,42 @@ import ctypes
 import importlib.util
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 pytest.importorskip("triton", reason="Triton is not installed (make test-gpu)")
+import triton_interpreter  # noqa: E402
 from handmade import zig_cc  # noqa: E402
 from kernel_harness import laid, program, region_of  # noqa: E402
+from models import inverted_residuals  # noqa: E402
+from onnx_models import draw  # noqa: E402
 from test_cuda_driver import driver, needs_binding, ran  # noqa: E402, F401  (a fixture)
 from test_cuda_runtime import on_gpu  # noqa: E402
 from test_cuda_tuning import built_on, cubins, device, product  # noqa: E402, F401  (fixtures)
 from test_triton_kernels import constant, conv, one  # noqa: E402
+from test_triton_networks import TOLERANCE, apart, block  # noqa: E402, F401  (a fixture)
 from triton_harness import TARGET, Case, check  # noqa: E402
 
 import pelton  # noqa: E402
+from pelton import build  # noqa: E402
 from pelton.backends.cuda.cublaslt import Library, bound  # noqa: E402
 from pelton.backends.cuda.null import NullDevice  # noqa: E402
-from pelton.engine import library  # noqa: E402
+from pelton.engine import file, library  # noqa: E402
 from pelton.engine.check import check as checked  # noqa: E402
 from pelton.engine.engine import Buffer, Engine, Port, Slice, Step, Tensor  # noqa: E402
 from pelton.engine.library import ALIGNED, NAMES, SYMBOL, Product  # noqa: E402
 from pelton.errors import EngineError  # noqa: E402
+from pelton.importers import onnx as importer  # noqa: E402
+from pelton.ir.evaluate import evaluate  # noqa: E402
 from pelton.ir.types import F16  # noqa: E402
 from pelton.kernels.template import GPU_TEMPLATES  # noqa: E402
+from pelton.options import Options  # noqa: E402
+from pelton.runtime.cuda import CudaEngine  # noqa: E402
 from pelton.tune.candidates import refusal  # noqa: E402
 
 HERE = replace(TARGET, cublaslt=130100)
@@ -169,6 +179,39 @@ def test_a_library_is_no_guess(built_on, blas, tmp_path):  # noqa: F811
     assert runs(pelton.load(tuned.tobytes(), device=None), NullDevice(library=blas)) == [SYMBOL]
     again = pelton.tune(tuned, device(lambda launch: 6000.0 - fast(launch), library=blas))
     assert again.steps[0].symbol != SYMBOL and SYMBOL in {s.symbol for s in again.steps[0].spares}
+
+
+def by_library(step: Step) -> Step:
+    """A step by the library where that is one of its spares."""
+    spare = next((library.of_version(s, 130100) for s in step.spares if s.symbol == SYMBOL), None)
+    own = replace(step, outputs=(), spares=(), info={"tactic": step.info["tactic"]})
+    return step if spare is None else replace(spare, outputs=step.outputs, info={**step.info, **spare.info}, spares=(own,))
+
+
+def interpreted(data: bytes, sources: Mapping[str, str], feeds: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[str]]:
+    """In a process where all of Triton is interpreted: what the engine gives, and what it launched."""
+    def kernel(symbol: str) -> Any:
+        return lambda programs, words: triton_interpreter.launch(sources[symbol], symbol, words.tolist(), triton_interpreter.TYPES, programs)
+    on = NullDevice(kernels={s: kernel(s) for s in sources}, library=Library(bound(str(built()))))
+    results = CudaEngine(file.read(data)).start(on).run(feeds)
+    return results, [h.facts["symbol"] for h in on.happened("launch")]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+@pytest.mark.parametrize("network", [block, inverted_residuals])
+def test_networks_by_the_library(network, precision, apart, tmp_path):  # noqa: F811
+    m = network()
+    made = build.built(m, Options(target="cuda:sm_90", precision=precision, level=2, cache_dir=tmp_path))
+    plain = made.engine.plain
+    steps = tuple(map(by_library, plain.steps))
+    feeds = draw(m, 3, low=-1, high=1)
+    results, launched = apart.submit(interpreted, file.to_bytes(replace(plain, steps=steps)),
+                                     {c.kernel.symbol: c.kernel.source for c in made.chosen if c.kernel is not None}, feeds).result()
+    wanted = evaluate(importer.load(m).graph, feeds)
+    assert launched == [s.symbol for s in steps] and launched.count(SYMBOL) > 2
+    for port, want in wanted.items():
+        off = np.abs(results[port].astype(np.float64) - want).max() / np.abs(want).max()
+        assert off < TOLERANCE[precision], f"{port} is off by {off:.1e}"
 
 
 # ---- forged engines, and libraries that refuse ----

@@ -14,8 +14,8 @@ import numpy as np
 from pelton.engine.library import Product
 from pelton.errors import EngineError, InputError
 
-from . import cublaslt
 from .bundle import Cubin
+from .cublaslt import Library, loaded, version
 from .device import Function, Launch, Memory, of_library
 
 STATIC_SHARED = 48 << 10                       # bytes of shared memory per block that a kernel gets without asking
@@ -205,11 +205,11 @@ class Gpu:
 
     @property
     def cublaslt(self) -> int:
-        return cublaslt.version()
+        return version()
 
     @cached_property
-    def _library(self) -> cublaslt.Library:
-        return cublaslt.Library(cublaslt.loaded())
+    def _library(self) -> Library:
+        return Library(loaded())
 
     def product(self, product: Product, aligned: Sequence[int]) -> Function:
         return of_library(self._library.planned(product, aligned), self.arch)

@@ -80,7 +80,7 @@ def ending(region: Region) -> End | str:
         elif node.op.name == "mul" and scaled and number is not None:
             found = End(found.scale * number)
         elif node.op.name == "add" and len(others) == 1 and number is None and (into := _added(others[0], grid)) and getattr(found, into) is None:
-            found, scaled = End(found.scale, **{"bias": found.bias, "added": found.added, into: others[0]}), False
+            found, scaled = End(found.scale, others[0], found.added) if into == "bias" else End(found.scale, found.bias, others[0]), False
         else:
             return f"{node.op.name} is none of the ends that it knows"
         at = node.output
