@@ -17,8 +17,10 @@ pytest.importorskip("triton", reason="Triton is not installed (make test-gpu)")
 import triton_interpreter  # noqa: E402
 from handmade import zig_cc  # noqa: E402
 from kernel_harness import laid, program, region_of  # noqa: E402
+import test_cuda_tuning  # noqa: E402
 from models import inverted_residuals  # noqa: E402
-from onnx_models import draw  # noqa: E402
+from onnx import helper  # noqa: E402
+from onnx_models import draw, model  # noqa: E402
 from test_cuda_driver import driver, needs_binding, ran  # noqa: E402, F401  (a fixture)
 from test_cuda_runtime import on_gpu  # noqa: E402
 from test_cuda_tuning import built_on, cubins, device, product  # noqa: E402, F401  (fixtures)
@@ -181,6 +183,16 @@ def test_a_library_is_no_guess(built_on, blas, tmp_path):  # noqa: F811
     assert again.steps[0].symbol != SYMBOL and SYMBOL in {s.symbol for s in again.steps[0].spares}
 
 
+def test_a_convolution_without_a_bias_has_a_kernel_to_stand_in(built_on, blas, monkeypatch):  # noqa: F811
+    nodes = [helper.make_node("Conv", ["x", "w"], ["y"], "conv")]
+    filters = {"w": np.random.default_rng(0).standard_normal((8, 16, 1, 1)).astype(np.float32)}
+    monkeypatch.setattr(test_cuda_tuning, "product", lambda: model(nodes, {"x": "f32[1, 16, 3, 5]"}, ["y"], filters))
+    engine = built_on(device(fast, library=blas), timing_cache=None)
+    step, = (s for s in engine.steps if s.symbol == SYMBOL)
+    assert step.spares and step.spares[0].symbol != SYMBOL and len(step.spares[0].args) == len(step.args) + 1
+    assert pelton.load(engine.tobytes(), device=None).start(NullDevice(library=blas)).functions
+
+
 def by_library(step: Step) -> Step:
     """A step by the library where that is one of its spares."""
     spare = next((library.of_version(s, 130100) for s in step.spares if s.symbol == SYMBOL), None)
@@ -201,7 +213,7 @@ def interpreted(data: bytes, sources: Mapping[str, str], feeds: Mapping[str, np.
 @pytest.mark.parametrize("network", [block, inverted_residuals])
 def test_networks_by_the_library(network, precision, apart, tmp_path):  # noqa: F811
     m = network()
-    made = build.built(m, Options(target="cuda:sm_90", precision=precision, level=2, cache_dir=tmp_path))
+    made = build.built(m, Options(target="cuda:sm_90", precision=precision, level=3, cache_dir=tmp_path))
     plain = made.engine.plain
     steps = tuple(map(by_library, plain.steps))
     feeds = draw(m, 3, low=-1, high=1)

@@ -114,11 +114,12 @@ def ranked(found: Found, times: Mapping[str, int], but: Tactic) -> Found:
 
 
 def _alike(task: Task, kernel: Kernel, ways: Found, target: Target) -> Iterator[tuple[Tactic, Kernel]]:
-    """The kernels that need no constants but those of the given one."""
+    """The kernels that need no constants but those of the given one; what stands in for a library, which reads no bias of zeros, all as they are."""
+    held = task.region.body.constants
+
     def constants(kernel: Kernel) -> set[Hashable]:
-        held = task.region.body.constants
         return {(x.sources, x.form) if isinstance(x, Packed) else x for x in kernel.operands if isinstance(x, Packed) or x in held}
-    there = constants(kernel)
+    there = constants(kernel) | (set(held) if kernel.symbol == SYMBOL else set())
     for template, tactic in ways:
         other = template.emit(task.region, task.layouts, tactic, target)
         if constants(other) <= there:

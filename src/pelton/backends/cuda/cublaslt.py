@@ -54,9 +54,9 @@ def loaded() -> ctypes.CDLL:
     """The library. EngineError where there is none."""
     missing = "cuBLASLt is not installed: pip install nvidia-cublas"
     try:
-        from cuda.pathfinder import DynamicLibNotFoundError, load_nvidia_dynamic_lib  # comes with cuda-bindings
+        from cuda.pathfinder import DynamicLibNotFoundError, load_nvidia_dynamic_lib  # comes with cuda-bindings from 12.9 on
     except ImportError:
-        raise EngineError(missing + " cuda-bindings") from None
+        raise EngineError("cuBLASLt is looked for by the package cuda-pathfinder, which is not installed: pip install cuda-pathfinder nvidia-cublas") from None
     try:
         path = load_nvidia_dynamic_lib("cublasLt").abs_path
     except DynamicLibNotFoundError:
