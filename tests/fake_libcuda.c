@@ -10,8 +10,10 @@ typedef struct { const char *name; int parameters; void (*run)(unsigned blocks, 
 typedef struct { void *func; unsigned grid[3], block[3], shared; void **params; } NodeParams;
 typedef struct { unsigned grid[3], block[3], shared; void *stream, *attrs; unsigned count; } Config;
 typedef struct { int id; char pad[4]; int value[16]; } Attribute;
-typedef struct Node { Kernel *kernel; unsigned grid, block, shared, cluster; int64_t words[16]; int number, after[16], count; struct Node *next; } Node;
-typedef struct { Node *first, *last; int count; } Graph;
+typedef struct Graph Graph;
+typedef struct Node { Kernel *kernel; unsigned grid, block, shared, cluster; int64_t words[16]; int number, after[16], count; struct Node *next;
+                      Graph *child; void (*call)(void *); void *data; } Node;         /* a node may be a graph, or a function of a library */
+struct Graph { Node *first, *last; int count; };
 
 static void scale(unsigned blocks, int64_t *w) {
     for (unsigned i = 0; i < blocks; i++) ((float *)w[1])[i] = ((float *)w[0])[i] * (float)w[2];
@@ -70,7 +72,10 @@ static void write_launch(const char *what, const Node *n) {
     for (int i = 0; i < n->kernel->parameters; i++) fprintf(out(), " %lld", (long long)n->words[i]);
     fprintf(out(), "\n");
 }
+static const char *name_of(const Node *n) { return n->kernel ? n->kernel->name : n->child ? "graph" : "library"; }
 static void run(const Node *n, const char *what) {
+    if (n->child) { for (const Node *c = n->child->first; c; c = c->next) run(c, what); return; }
+    if (n->call) { fprintf(out(), "%s library\n", what); n->call(n->data); return; }
     write_launch(what, n);
     n->kernel->run(n->grid, (int64_t *)n->words);
 }
@@ -100,7 +105,7 @@ static R node_attribute(Node *n, int id, const int *value) { if (id == 4) n->clu
 static R instantiate(Graph **e, Graph *g, uint64_t flags) {
     BEGIN("cuGraphInstantiate");
     for (Node *n = g->first; n; n = n->next) {
-        fprintf(out(), "node %d %s after", n->number, n->kernel->name);
+        fprintf(out(), "node %d %s after", n->number, name_of(n));
         for (int i = 0; i < n->count; i++) fprintf(out(), " %d", n->after[i]);
         fprintf(out(), "\n");
     }
@@ -109,6 +114,18 @@ static R instantiate(Graph **e, Graph *g, uint64_t flags) {
 }
 static R change(Graph *e, Node *n, const NodeParams *p) { BEGIN("change"); fill(n, p); fprintf(out(), "change %d\n", n->number); return 0; }
 static R replay(Graph *e, void *stream) { BEGIN("cuGraphLaunch"); for (Node *n = e->first; n; n = n->next) run(n, "replay"); return 0; }
+
+static Graph *capturing;
+static R begin_capture(void *stream, int mode) { BEGIN("cuStreamBeginCapture"); fprintf(out(), "capture %d\n", mode); capturing = calloc(1, sizeof *capturing); return 0; }
+static R end_capture(void *stream, Graph **g) { *g = capturing; capturing = 0; return fails("cuStreamEndCapture"); }
+int fake_captured(void *stream, void (*call)(void *), const void *data, size_t size) {
+    if (!capturing) return 0;
+    Node *n = node_in(capturing, 0, 0);
+    n->call = call, n->data = memcpy(malloc(size), data, size);
+    return 1;
+}
+static R add_graph(Node **n, Graph *g, Node *const *after, size_t count, Graph *child) { *n = node_in(g, after, count); (*n)->child = child; return 0; }
+static R change_graph(Graph *e, Node *n, Graph *child) { n->child = child; fprintf(out(), "change %d\n", n->number); return 0; }
 
 static R version(int *v) { *v = 13000; return 0; }
 R cuInit(unsigned flags) { return fails("cuInit"); }
@@ -125,7 +142,8 @@ static const struct { const char *name; void *function; } table[] = {
     {"cuFuncGetParamInfo", parameter}, {"cuStreamCreate", stream_create}, {"cuStreamDestroy", fine}, {"cuEventCreate", event_create},
     {"cuEventDestroy", fine}, {"cuEventRecord", fine}, {"cuStreamWaitEvent", fine}, {"cuEventSynchronize", fine}, {"cuEventElapsedTime", elapsed},
     {"cuStreamSynchronize", synchronize}, {"cuLaunchKernelEx", launch}, {"cuGraphCreate", graph_create}, {"cuGraphDestroy", fine},
-    {"cuGraphAddKernelNode", add_kernel}, {"cuGraphKernelNodeSetAttribute", node_attribute},
+    {"cuStreamBeginCapture", begin_capture}, {"cuStreamEndCapture", end_capture}, {"cuGraphAddChildGraphNode", add_graph},
+    {"cuGraphExecChildGraphNodeSetParams", change_graph}, {"cuGraphAddKernelNode", add_kernel}, {"cuGraphKernelNodeSetAttribute", node_attribute},
     {"cuGraphInstantiateWithFlags", instantiate}, {"cuGraphUpload", fine}, {"cuGraphExecKernelNodeSetParams", change}, {"cuGraphLaunch", replay},
     {"cuGraphExecDestroy", fine}, {"cuGetErrorName", error_name}, {"cuGetErrorString", error_text}};
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from pelton.backends.cuda.bundle import Cubin
 from pelton.backends.cuda.device import TRAILING, Device, Launch, Memory
+from pelton.engine.library import ALIGNED, SYMBOL, product
 
 BAND = 4096                                    # bytes around an array that nobody may write
 POISON = 0xFF                                  # every byte of what nobody has written: as a float of any size it is no number
@@ -55,9 +56,10 @@ class Kernels:
         self.device, self.cubins, self.launched = device, cubins, 0
 
     def run(self, source: str, symbol: str, arrays: Sequence[tuple[np.ndarray, str, int]], dims: Sequence[int], tiles: int) -> list[np.ndarray]:
-        cubin = self.cubins[symbol]
         with self.device as device:
-            function = device.load(cubin, len(arrays) + len(dims) + TRAILING)
+            function = (device.product(product(dims), [ALIGNED] * len(arrays)) if symbol == SYMBOL
+                        else device.load(self.cubins[symbol], len(arrays) + len(dims) + TRAILING))
+            cubin = function.cubin
             stream = device.stream()
             placed = [Placed(device, a, stream.handle, first) for a, _, first in arrays]
             scratch = device.allocate(tiles * cubin.clusters * cubin.scratch, f"the scratch memory of {symbol}") if cubin.scratch else None

@@ -8,6 +8,8 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from pelton.engine.constants import length
+from pelton.engine.engine import Step
+from pelton.engine.library import SYMBOL, product, spoken
 from pelton.engine.sizes import at, usual
 
 from . import build, text
@@ -45,6 +47,7 @@ def main(args: argparse.Namespace) -> None:
     print(text.table([("  weights:", text.size(held)),
                       ("  code:", text.size(sum(len(p.code) for p in parts))
                        + (f", with {text.count(spares, 'kernel')} more, which `pelton tune` times" if spares else "")),
+                      *_libraries([s for p in parts for s in p.steps]),
                       ("  sizes:", ", ".join(f"{s.name}: {s.range()}, tuned for {s.usual}" for s in plain.symbols) or "all fixed"),
                       ("  memory:", f"{text.size(sum(p.arena for p in parts))} for each context"
                        + (" at the usual sizes" if any(p.symbols for p in parts) else "")),
@@ -57,6 +60,18 @@ def main(args: argparse.Namespace) -> None:
                          ("fusions refused", meta.get("fusion_refusals"))):
         if found:
             print(f"\n{title}:\n" + "\n".join(f"  {line}" for line in found))
+
+
+def _libraries(steps: list[Step]) -> list[tuple[str, str]]:
+    """What the engine has of products by a library, and whether they run here; nothing where there are none."""
+    found = sorted(product(s.dims).version for s in steps if s.symbol == SYMBOL)
+    if not found:
+        return []
+    from pelton.backends.cuda.cublaslt import version  # looks for the library
+
+    here, wanted = version(), ", ".join(map(spoken, sorted(set(found))))
+    said = "which is here" if {here} == set(found) else (f"here is {spoken(here)}" if here else "which is not here") + ": kernels of the engine's own stand in"
+    return [("  libraries:", f"{SYMBOL} {wanted} for {len(found)} of {text.count(len(steps), 'step')}; {said}")]
 
 
 def _row(i: int, step) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from pelton.errors import EngineError
 
 from .constants import bytes_of, length
 from .engine import KINDS, SIZES, Buffer, Engine, Port, Slice, Step, Tensor, strings_in
+from .library import SYMBOL, product
 from .sizes import at, well_formed
 from .sizes import usual as usual_sizes
 
@@ -48,6 +49,8 @@ def check(engine: Engine) -> None:
             refuse(f"step {i} ({step.name}) is of wave {step.wave!r}, after wave {wave}")
         wave = step.wave
         _step(step, engine.buffers, objects, refuse, f"step {i} ({step.name})")
+        if step.symbol == SYMBOL and all(s.symbol == SYMBOL for s in step.spares):
+            refuse(f"step {i} ({step.name}) has no kernel for where the library {SYMBOL} is not")
         for k, spare in enumerate(step.spares):
             where = f"spare {k} of step {i} ({step.name})"
             if not (step.symbol and spare.symbol) or spare.spares or spare.outputs or spare.wave != step.wave:
@@ -200,6 +203,24 @@ def _step(step: Step, buffers: tuple[Buffer, ...], objects: Mapping[int, int], r
     _number(step.scratch, LARGEST, refuse, f"the scratch memory of {where}")
     if type(step.grain) is not int or not 1 <= step.grain <= MOST_TILES:
         refuse(f"{where} has grain {step.grain!r}")
+    if step.symbol == SYMBOL:
+        _product(step, buffers, refuse, where)
+
+
+def _product(step: Step, buffers: tuple[Buffer, ...], refuse: _Refusal, where: str) -> None:
+    """A library does what it is told: nothing outside of its operands."""
+    try:
+        wanted = product(step.dims).operands()
+    except EngineError as e:
+        refuse(f"{where}: {e}")
+    tactic = step.info.get("tactic")
+    if len(step.args) != len(wanted) or step.tiles != 1 or not isinstance(tactic, str):
+        refuse(f"{where} has {len(step.args)} operands, {step.tiles} tiles and the tactic {tactic!r:.80}, expected {len(wanted)}, 1 and a name")
+    for a, (kind, elements) in zip(step.args, wanted):
+        if a.offset % SIZES[kind] or a.offset + elements * SIZES[kind] > buffers[a.buffer].size:
+            refuse(f"{where} uses {elements} elements of {kind} from byte {a.offset} of buffer {a.buffer} on, which has {buffers[a.buffer].size} bytes")
+    if buffers[step.args[-1].buffer].kind not in ("arena", "output"):
+        refuse(f"{where} writes to a constant or an input")
 
 
 def _operand(t: Tensor, buffers: tuple[Buffer, ...], objects: Mapping[int, int], refuse: _Refusal, where: str) -> None:

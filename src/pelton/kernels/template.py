@@ -29,6 +29,7 @@ class Target:
     l2: int = 512 << 10
     l3: int = 32 << 20
     threads: int = 1
+    cublaslt: int = 0                           # the version of cuBLASLt that times are taken with, 0 where it is not there
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,7 @@ class Template:
     anchors: tuple[str, ...] = ()               # ops, one of which is all that a region is anchored in
     alone = False                               # True where nothing pointwise and no slices may follow it
     dynamic = False                             # True where sizes may be such as a run decides
+    timed_only = False                          # True where it is no guess: taken where the clock says so, by a version of a library that is there
     inexact = False                             # True where the arithmetic differs from the direct form (Winograd): not under `strict`
 
     def refuses(self, region: Region) -> str | None:

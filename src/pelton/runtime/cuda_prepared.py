@@ -78,6 +78,8 @@ class CudaPrepared:
                  stream: int):
         self.engine, self.values, self.filled, self.room, self.held, self.zeros = engine, values, filled, room, memory, zeros
         self.inputs, self.outputs, self.stream = filled.inputs, filled.outputs, stream
+        if values and any(f is not None and f.call is not None for f in engine.functions):
+            _ = self.plain                                       # is checked: libraries reach no further than buffers of these sizes
         self.host = engine.host_steps(self.plain, values) if engine.host and values else engine.host
         self.made: dict[int, np.ndarray] = {**engine.texts}      # buffers of the CPU; sizes and counts are on the GPU, too
         self.strings: dict[int, np.ndarray] = {}                 # port → the caller's strings, during a run

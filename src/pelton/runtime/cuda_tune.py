@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from pelton.backends.cuda.bundle import Cubin
 from pelton.backends.cuda.clock import MOST_TURNS, Clock, Way
 from pelton.backends.cuda.device import ALIGN, TRAILING, Device, Function, Launch, Memory
 from pelton.backends.cuda.machine import chosen
 from pelton.engine import engine as plain_engine
 from pelton.engine.engine import Slice, Step
+from pelton.engine.library import SYMBOL, aligned, of_version, product
 from pelton.engine.script import Script
 from pelton.errors import Cancelled, EngineError, InputError
 
@@ -61,13 +61,17 @@ def _tuned(engine: CudaEngine, deadline: float | None, progress: Callable[[str, 
     on, plain = engine.device, engine.plain
     bench, found = _Bench(engine, deadline), dict[int, dict[str, int]]()
 
+    def newest(step: Step) -> Step:
+        """With products by the library that is here, which then count as timed with it."""
+        return of_version(step, on.cublaslt) if on.cublaslt else step
+
     def see(done: int, ready: CudaPrepared) -> None:
         """Before a step runs, all that it reads is there."""
         if done == len(plain.steps):
             return
         if progress is not None and progress("tune", done, len(plain.steps)) is False:
             raise Cancelled(f"timing was cancelled at step {done} of {len(plain.steps)}")
-        step = ready.plain.steps[done]
+        step = newest(ready.plain.steps[done])
         kernels = tuple((s.symbol, s.tiles, s.dims) for s in (step, *step.spares))
         if step.spares and step.tiles and kernels not in known and (deadline is None or time.monotonic() < deadline):
             known[kernels] = bench.times(step, ready)
@@ -77,7 +81,7 @@ def _tuned(engine: CudaEngine, deadline: float | None, progress: Callable[[str, 
     context.watch(drawn([replace(p, shape=shapes[p.name]) for p in engine.inputs]), see)       # type: ignore[arg-type]
     if progress is not None:
         progress("tune", len(plain.steps), len(plain.steps))
-    steps = tuple(_fastest(step, found[i]) for i, step in enumerate(plain.steps))
+    steps = tuple(_fastest(newest(step) if found[i] else step, found[i]) for i, step in enumerate(plain.steps))
     return replace(plain, steps=steps, meta={**plain.meta, "gpu": on.name, "multiprocessors": on.multiprocessors})
 
 
@@ -98,29 +102,34 @@ class _Bench:
 
     def __init__(self, engine: CudaEngine, deadline: float | None):
         self.engine, self.device, self.deadline, self.clock = engine, engine.device, deadline, Clock(engine.device)
-        self.cubins: Mapping[str, Cubin] = chosen(engine.name, engine.bundle, self.device.arch, self.device.name)
+        self.cubins = chosen(engine.name, engine.bundle, self.device.arch, self.device.name)
 
     def times(self, step: Step, ready: CudaPrepared) -> dict[str, int]:
         """Tactic → nanoseconds, of those that run."""
         self.device.synchronize(ready.stream)                    # the clock's stream does not wait for the context's
-        kernels = (step, *(replace(s, name=step.name) for s in step.spares))
+        kernels = tuple(replace(s, name=step.name) for s in (step, *step.spares) if s.symbol != SYMBOL or self.device.cublaslt)
         copies = _Copies(self.device, ready, kernels, self.clock.stream.handle)
         ways, held = list[Way](), list[Memory]()
         for kernel in kernels:
             tactic = kernel.info["tactic"]
             try:
-                cubin = self.cubins[kernel.symbol]
-                function = self.device.load(cubin, len(kernel.args) + len(kernel.dims) + TRAILING)
+                function = self._function(kernel)
             except (EngineError, KeyError) as e:
                 log.warning("%s of step %r is not timed: %s", tactic, step.name, e if isinstance(e, EngineError) else "the engine has no such kernel")
                 continue
-            scratch = 0
+            scratch, cubin = 0, function.cubin
             if cubin.scratch:
                 held.append(self.device.allocate(cubin.scratch * cubin.clusters * int(kernel.tiles), "timing kernels"))
                 scratch = held[-1].address
             ways.append(Way(tactic, partial(self._launches, kernel, function, ready, copies, scratch), copies.turns))
         found = self.clock.race(ways, ROUNDS, self.deadline)
         return {way.name: ns for way, ns in zip(ways, found) if ns is not None}
+
+    def _function(self, kernel: Step) -> Function:
+        if kernel.symbol == SYMBOL:
+            told = product(kernel.dims)
+            return self.device.product(told, aligned(kernel.args, [kind for kind, _ in told.operands()]))
+        return self.device.load(self.cubins[kernel.symbol], len(kernel.args) + len(kernel.dims) + TRAILING)
 
     def _launches(self, kernel: Step, function: Function, ready: CudaPrepared, copies: _Copies, scratch: int, turn: int) -> list[Launch]:
         words = [copies.start(a, turn) + a.offset for a in kernel.args]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pelton import kernels
+from pelton.engine.library import SYMBOL
 from pelton.errors import BuildError
 from pelton.ir.graph import Value
 from pelton.kernels.template import Kernel, Packed, Tactic, Target, Template, templates
@@ -52,8 +53,9 @@ class Choice:
     def without(self, failed: Mapping[str, BuildError]) -> Choice:
         """The same without the kernels that could not be compiled (symbol → why), a spare one in place of the chosen one. The error where none is left."""
         left = [(t, k) for t, k in ((self.tactic, self.kernel), *self.spares) if k.symbol not in failed]
-        if not left:
-            raise failed[self.kernel.symbol]
+        if all(k.symbol == SYMBOL for _, k in left):
+            raise next(why for symbol, why in failed.items() if symbol in {k.symbol for k in (self.kernel, *(k for _, k in self.spares))})
+        left.sort(key=lambda way: way[1].symbol == SYMBOL and way[1] is not self.kernel)             # a library's are no guess
         if left[0][1] is not self.kernel:
             log.warning("%s instead of %s: %s", left[0][0].name, self.tactic.name, failed[self.kernel.symbol])
         return replace(self, tactic=left[0][0], kernel=left[0][1], spares=tuple(left[1:]))
@@ -98,8 +100,10 @@ def select(placed: Placed, target: Target, timing: Timing | None, *, strict: boo
             packing = size.Packing(0, 0, 0.0)
         counted.add(weights)
         kernel = template.emit(task.region, task.layouts, tactic, target)
-        others = islice(_alike(task, kernel, ranked(found[d], times[d], tactic), target), spares)
-        out[i] = Choice(template, tactic, kernel, packing, best[d][2], tuple(others))
+        others = ranked(found[d], times[d], tactic)
+        kept = islice(_alike(task, kernel, [way for way in others if not way[0].timed_only], target), max(spares, template.timed_only))
+        by_library = [way for way in others if way[0].timed_only] if spares else []                  # take no room, so there are all of them
+        out[i] = Choice(template, tactic, kernel, packing, best[d][2], (*kept, *_alike(task, kernel, by_library, target)))
     return out
 
 
@@ -110,11 +114,12 @@ def ranked(found: Found, times: Mapping[str, int], but: Tactic) -> Found:
 
 
 def _alike(task: Task, kernel: Kernel, ways: Found, target: Target) -> Iterator[tuple[Tactic, Kernel]]:
-    """The kernels that need no constants but those of the given one."""
+    """The kernels that need no constants but those of the given one; what stands in for a library, which reads no bias of zeros, all as they are."""
+    held = task.region.body.constants
+
     def constants(kernel: Kernel) -> set[Hashable]:
-        held = task.region.body.constants
         return {(x.sources, x.form) if isinstance(x, Packed) else x for x in kernel.operands if isinstance(x, Packed) or x in held}
-    there = constants(kernel)
+    there = constants(kernel) | (set(held) if kernel.symbol == SYMBOL else set())
     for template, tactic in ways:
         other = template.emit(task.region, task.layouts, tactic, target)
         if constants(other) <= there:
@@ -170,7 +175,7 @@ def _small_enough(best: Best, found: Mapping[str, Found], tasks: Mapping[str, Ta
     first: dict[str, int] = {}
     for d, (template, tactic, _) in best.items():
         task = tasks[d]
-        pool = [(t, c) for t, c in worth(found[d], times[d]) if c.name in times[d] or not times[d]] if sum(weights[d].values()) else []
+        pool = [(t, c) for t, c in worth(found[d], times[d]) if c.name in times[d] or not (times[d] or t.timed_only)] if sum(weights[d].values()) else []
         pool = list(dict.fromkeys([(template, tactic), *pool]))
         first[d] = 0
         ways[d] = [size.Way(t, c, float(times[d].get(c.name, 0)), size.packed_bytes(t.emit(task.region, task.layouts, c, target), weights[d]))
@@ -212,7 +217,7 @@ class Timing:
     def measure(self, tasks: Mapping[str, Task], wanted: Mapping[str, Found], stage: str, alone: bool = False) -> None:
         kernels: dict[str, list[tuple[str, Kernel]]] = {}
         for d, found in wanted.items():
-            missing = [(t, c) for t, c in found if c.name not in self.cache.get(d)]
+            missing = [(t, c) for t, c in found if c.name not in self.cache.get(d) and (self.target.cublaslt or not t.timed_only)]
             if missing and (alone or len(found) > 1):
                 task = tasks[d]
                 kernels[d] = [(c.name, t.emit(task.region, task.layouts, c, self.target)) for t, c in missing]

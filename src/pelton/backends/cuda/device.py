@@ -1,7 +1,7 @@
 """What the runtime asks of a GPU, and the plain data between: memory, functions, launches, graphs."""
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import TracebackType
@@ -9,7 +9,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from pelton.engine.library import SYMBOL, Product
+
 from .bundle import Cubin
+from .cublaslt import Planned
 
 ALIGN = 256                                    # bytes, of every piece of device memory that we cut ourselves
 TRAILING = 2                                   # pointers behind the parameters of every kernel: global scratch, and the profiler's
@@ -26,10 +29,17 @@ class Memory:
 
 @dataclass(frozen=True, eq=False)
 class Function:
-    """A kernel that has been loaded; `handle` is the device's own."""
+    """A kernel that has been loaded; `handle` is the device's own. `call`: of a library's, which puts itself on a stream, given the words of a launch; its
+    cubin has no image."""
 
     handle: Any
     cubin: Cubin
+    call: Callable[[np.ndarray, int], None] | None = None
+
+
+def of_library(planned: Planned, arch: int) -> Function:
+    """A product by a library as what steps launch."""
+    return Function(planned, Cubin(SYMBOL, arch, b"", 0, 1, scratch=planned.workspace, align=ALIGN), planned)
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +80,10 @@ class Device(Protocol):
     l2: int                                    # bytes
     cuda: str                                  # the newest CUDA that the driver knows, as 13.0
 
+    @property
+    def cublaslt(self) -> int:
+        """The version of cuBLASLt here, as 130100; 0 where it is not installed."""
+
     def __enter__(self) -> Device: ...
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
 
@@ -83,6 +97,8 @@ class Device(Protocol):
 
     def load(self, cubin: Cubin, parameters: int) -> Function:
         """A kernel that takes so many parameters of 64 bits, the trailing pointers included."""
+    def product(self, product: Product, aligned: Sequence[int]) -> Function:
+        """A product by cuBLASLt, whose operands begin at multiples of these. EngineError where it is not here, of another version, or cannot compute that."""
     def launch(self, launch: Launch, stream: Any) -> None: ...
 
     def stream(self) -> Any:

@@ -6,15 +6,17 @@ import weakref
 from collections.abc import Sequence
 from contextlib import suppress
 from ctypes import c_uint8
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 
+from pelton.engine.library import Product
 from pelton.errors import EngineError, InputError
 
 from .bundle import Cubin
-from .device import Function, Launch, Memory
+from .cublaslt import Library, loaded, version
+from .device import Function, Launch, Memory, of_library
 
 STATIC_SHARED = 48 << 10                       # bytes of shared memory per block that a kernel gets without asking
 _LOST = ("ILLEGAL_ADDRESS", "LAUNCH_FAILED", "LAUNCH_TIMEOUT", "ASSERT", "HARDWARE_STACK_ERROR", "ILLEGAL_INSTRUCTION", "MISALIGNED_ADDRESS",
@@ -201,7 +203,21 @@ class Gpu:
                 raise EngineError(f"{where} does not take what its step gives it: {parameters} parameters of 8 bytes; parameter {i} is {given}; "
                                   "build the engine again")
 
+    @property
+    def cublaslt(self) -> int:
+        return version()
+
+    @cached_property
+    def _library(self) -> Library:
+        return Library(loaded())
+
+    def product(self, product: Product, aligned: Sequence[int]) -> Function:
+        return of_library(self._library.planned(product, aligned), self.arch)
+
     def launch(self, launch: Launch, stream: int) -> None:
+        if launch.function.call is not None:
+            launch.function.call(launch.words, stream)
+            return
         driver, cubin = binding(), launch.function.cubin
         config = driver.CUlaunchConfig()
         config.gridDimX, config.gridDimY, config.gridDimZ = launch.grid, 1, 1
@@ -267,10 +283,24 @@ class Gpu:
         return self._kept(Held(graph), "cuGraphDestroy", graph)
 
     def add(self, graph: Held, launch: Launch, after: Sequence[Any]) -> Any:
+        if launch.function.call is not None:
+            return call("cuGraphAddChildGraphNode", graph.handle, list(after), len(after), self._captured(launch).handle)
         node = call("cuGraphAddKernelNode", graph.handle, list(after), len(after), self._node(launch))
         for name, value in self._attributes(launch):
             call("cuGraphKernelNodeSetAttribute", node, getattr(binding().CUkernelNodeAttrID, name), value)
         return node
+
+    def _captured(self, launch: Launch) -> Held:
+        """What a library puts on a stream, as a graph: nodes take copies of it. Its kernels may be loaded only now, which no other mode of capturing allows."""
+        driver, stream = binding(), self.stream()
+        call("cuStreamBeginCapture", stream.handle, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED)
+        try:
+            self.launch(launch, stream.handle)
+        finally:                               # what went wrong before says more than what this gives then
+            status, graph = driver.cuStreamEndCapture(stream.handle)
+        if status:
+            refuse(driver, "cuStreamEndCapture", status)
+        return self._kept(Held(graph), "cuGraphDestroy", graph)
 
     def _node(self, launch: Launch) -> Any:
         node = binding().CUDA_KERNEL_NODE_PARAMS()
@@ -286,6 +316,9 @@ class Gpu:
         return self._kept(Held(ready, graph), "cuGraphExecDestroy", ready)
 
     def change(self, ready: Held, node: Any, launch: Launch) -> None:
+        if launch.function.call is not None:
+            call("cuGraphExecChildGraphNodeSetParams", ready.handle, node, self._captured(launch).handle)
+            return
         call("cuGraphExecKernelNodeSetParams", ready.handle, node, self._node(launch))
 
     def replay(self, ready: Held, stream: int) -> None:

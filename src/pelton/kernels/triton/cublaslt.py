@@ -1,0 +1,149 @@
+"""Matrix products by cuBLASLt, where it is installed and the clock prefers it: no Triton, but a tactic like any other."""
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pelton.engine.library import CHOICES, ENDS, KINDS, SYMBOL, Product, name
+from pelton.ir.dims import Size, is_known
+from pelton.ir.graph import Value
+from pelton.kernels.emit import Grid, scalar_constant
+from pelton.kernels.product import Product as Read
+from pelton.kernels.template import Kernel, Layouts, Tactic, Target, gpu_template
+from pelton.plan.layout import Strides, broadcast, dense
+from pelton.plan.region import Region
+
+from .product import Plain, product
+
+
+@dataclass(frozen=True)
+class End:
+    """What a library does with sums as it stores them: end(scale · sum + added + bias)."""
+
+    scale: float = 1.0
+    bias: Value | None = None
+    added: Value | None = None
+    end: str = ""
+
+
+@gpu_template
+class CublasLt(Plain):
+    """The region has to be one that the library computes whole: scaled, a bias along the columns, another matrix, then ReLU or GELU, as far as there are such.
+    Its GELU is that by tanh; the exact one is no case for it."""
+
+    name = SYMBOL
+    dynamic = False
+    timed_only = True
+
+    def refuses_sizes(self, region: Region) -> str | None:
+        reason = super().refuses_sizes(region) or ending(region)
+        return reason if isinstance(reason, str) else None
+
+    def tactics(self, region: Region, layouts: Layouts, target: Target):
+        if described(region, layouts) is not None:
+            for choice in range(CHOICES):
+                yield Tactic(self.name, target.isa, (("CHOICE", choice), ("VERSION", target.cublaslt)))
+
+    def form(self, tactic: Tactic) -> tuple[int, ...]:
+        return ()
+
+    def exact(self, tactic: Tactic) -> bool:
+        return True
+
+    def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
+        found, end, p = described(region, layouts), ending(region), product(region, layouts)[0]
+        if not isinstance(found, dict) or isinstance(end, str):
+            raise AssertionError(f"{self.name} does not take {region.title()}")
+        what = Product(tactic["VERSION"], tactic["CHOICE"], **found)
+        operands = (p.a, p.b, *(v for v in (end.bias, end.added) if v is not None), region.output)
+        return Kernel(f'"""{region.title()} by {name(what, tactic.isa)}."""\n', SYMBOL, operands, 1, what.dims())
+
+
+def ending(region: Region) -> End | str:
+    """What comes after the sums; why a library could not do that."""
+    if region.pieces or len(region.body.outputs) != 1:
+        return "several outputs"
+    p, grid, _, _ = product(region)
+    found, at, scaled = End(), region.anchor.output, True
+    if p.bias is not None and (p.bias not in region.body.constants or region.body.constants[p.bias].any()):
+        if p.bias.type.shape != (p.n,):
+            return "its bias is one number"
+        found, scaled = End(bias=p.bias), False
+    for node in region.tail:
+        others = [v for v in node.inputs if v is not at]
+        number = scalar_constant(region, others[0]) if len(others) == 1 else None
+        if at not in node.inputs or found.end:
+            return f"{node.op.name} is none of the ends that it knows"
+        if node.op.name in ENDS:
+            found = End(found.scale, found.bias, found.added, node.op.name)
+        elif node.op.name == "mul" and scaled and number is not None:
+            found = End(found.scale * number)
+        elif node.op.name == "add" and len(others) == 1 and number is None and (into := _added(others[0], grid)) and getattr(found, into) is None:
+            found, scaled = End(found.scale, others[0], found.added) if into == "bias" else End(found.scale, found.bias, others[0]), False
+        else:
+            return f"{node.op.name} is none of the ends that it knows"
+        at = node.output
+    if at is not region.output:
+        return "its output is not the last of its values"
+    kinds = {v.type.dtype for v in (found.bias, found.added, at) if v is not None}
+    if len(kinds) != 1 or at.type.dtype is not p.a.type.dtype and at.type.dtype.value != "f32":
+        return "what is added is of another type than the output"
+    return found
+
+
+def _added(v: Value, grid: Grid) -> str | None:
+    """What a value is that is added to a matrix: a bias, one number for each column, or as large as it."""
+    if v.type.shape == tuple(grid.shape):
+        return "added"
+    strides = broadcast(v.type.shape, dense(v.type.shape), grid.shape)
+    along = not any(strides[a] for a in (*grid.b, *grid.r) if grid.shape[a] != 1)
+    return "bias" if along and [d for d in v.type.shape if d != 1] == [grid.shape[a] for a in grid.c] else None
+
+
+def described(region: Region, layouts: Layouts) -> dict[str, int] | None:
+    """What a library has to be told, version and choice aside; None where an operand does not lie as it wants."""
+    end, (p, grid, batch, m) = ending(region), product(region, layouts)
+    if isinstance(end, str) or not is_known(batch, m, p.n, p.k):
+        return None
+    found: dict[str, Sequence[Size] | None] = {
+        "a": _lies_a(p, grid, layouts), "b": _lies_b(p, grid, layouts), "d": _lies(grid, layouts[region.output]),
+        "c": (p.n, 0, 0) if end.added is None else _lies(grid, layouts[end.added])}
+    kind, out = (KINDS.index(v.type.dtype.value) for v in (p.a, region.output))
+    told = dict(kind=kind, out=out, end=ENDS.index(end.end), bias=int(end.bias is not None), added=int(end.added is not None),
+                scale=struct.unpack("I", struct.pack("f", end.scale))[0], batch=int(batch), m=int(m), n=p.n, k=p.k)
+    for of, lies in found.items():
+        if lies is None or not is_known(*lies):
+            return None
+        told |= dict(zip((f"{of}_line", f"{of}_turned", f"{of}_step"), map(int, lies)))
+    if told.pop("c_turned") or told.pop("d_turned"):
+        return None
+    if end.bias not in (None, p.bias) and grid.runs(grid.c, broadcast(end.bias.type.shape, layouts[end.bias], grid.shape)) != [(p.n, 1)]:
+        return None
+    return told if Product(0, 0, **told).wrong() is None else None
+
+
+def _lies_a(p: Read, grid: Grid, layouts: Layouts) -> Sequence[Size] | None:
+    conv = p.node.op.name == "convolution"
+    shape = p.a.type.shape if conv else (*grid.shape[:-1], p.k)
+    strides, within = broadcast(p.a.type.shape, layouts[p.a], shape), Grid(shape, grid.b, grid.r, (1,) if conv else (len(shape) - 1,))
+    return _lies(within, strides)
+
+
+def _lies_b(p: Read, grid: Grid, layouts: Layouts) -> Sequence[Size] | None:
+    if p.node.op.name == "convolution":
+        return _lies(Grid(p.b.type.shape, (), (1,), (0,)), layouts[p.b])
+    shape = (*grid.shape[:-2], p.k, p.n)
+    return _lies(Grid(shape, grid.b, (len(shape) - 2,), (len(shape) - 1,)), broadcast(p.b.type.shape, layouts[p.b], shape))
+
+
+def _lies(grid: Grid, strides: Strides) -> Sequence[Size] | None:
+    """How matrices lie whose rows are r, their columns c: (elements from line to line, whether lines are columns, elements from matrix to matrix)."""
+    runs = [grid.runs(axes, strides) for axes in (grid.b, grid.r, grid.c)]
+    if any(len(run) > 1 for run in runs):
+        return None
+    (_, step), (rows, down), (columns, across) = (run[0] if run else (1, 0) for run in runs)
+    for turned, lines, line, length, beside in ((0, rows, down, columns, across), (1, columns, across, rows, down)):
+        if (length == 1 or beside == 1) and (lines == 1 or line >= length):
+            return (length if lines == 1 else line), turned, step
+    return None
