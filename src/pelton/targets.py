@@ -179,11 +179,12 @@ class ForGpu:
         if not self._level:
             return placed, choices, ()
         runs = launches.found(placed, choices, self.target, self.clock, self._strict)
-        failed: dict[str, BuildError] = {}
-        self._compiler.cubins({k.symbol: k.source for run in runs for k in (_lying(placed, run.choice.kernel),)}, failed=failed)
+        all_joined = launches.joined(placed, choices, runs)[0]
+        kernels, failed = [_lying(all_joined, run.choice.kernel) for run in runs], dict[str, BuildError]()
+        self._compiler.cubins({k.symbol: k.source for k in kernels}, failed=failed)
         for why in failed.values():
             log.warning("some regions are not one launch: %s", why)
-        runs = [run for run in runs if _lying(placed, run.choice.kernel).symbol not in failed]
+        runs = [run for run, k in zip(runs, kernels) if k.symbol not in failed]
         return *launches.joined(placed, choices, runs), [f"{run.title()}: {len(run.tasks)} in one launch ({run.told})" for run in runs]
 
     def code(self, placed: Placed, choices: Choices) -> tuple[Choices, bytes]:

@@ -1,4 +1,4 @@
-"""Launches saved: chains of regions so small that one program of a GPU makes them all, one after the other, sooner than each would have begun."""
+"""Launches saved: chains of regions so small, all or all but the first, that one program of a GPU makes them sooner than each would have begun."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from pelton.ir.graph import Graph, Value
+from pelton.ir.types import DType, TensorType
 from pelton.kernels.template import Kernel, Tactic, Target, Template
 from pelton.kernels.triton.chain import Chain, chained, takes
 from pelton.kernels.triton.roofline import AWAY, BEGIN, BYTES
 from pelton.plan import lower
 from pelton.plan.fuse import is_view
-from pelton.plan.place import Placed, Task
+from pelton.plan.place import Place, Placed, Task
 from pelton.plan.region import Region
 
 from . import size
@@ -19,10 +20,12 @@ from .candidates import candidates
 from .search import Choice, Timing, digest
 
 MARGIN = 0.97                                  # one launch must take this much less time than those of the parts
-LONGEST = 16                                   # regions of a chain: a bound for what one kernel is compiled of
+LONGEST = 8                                    # regions of a chain: all runs of so many are looked at
 WARPS = (8, 4)                                 # of a chain's program, the first where nothing is timed
 LOOKS = 6                                      # tactics of a template that are looked at for the one that makes the fewest tiles
 HELD = 8 << 10                                 # bytes that a program of eight warps has asked for at a time: 32 for each thread
+WIDE = 16                                      # programs for each multiprocessor that a chain may begin with: another launch is nothing beside more
+UNTIMED_WIDE = 2                               # the same where nothing is timed: so few that it makes no difference what registers the other parts take
 OPERATIONS = 256                               # that a multiprocessor makes in a cycle without tensor cores: its units for f32 make 128 sums of products
 
 
@@ -41,19 +44,32 @@ class Part:
         """Cycles at best: its tiles wait for memory one after the other, and a multiprocessor gets so much from the L2 cache, and computes so much."""
         return max(int(self.kernel.tiles) * AWAY, self.bytes / BYTES, self.task.region.flops() / OPERATIONS)
 
+    def begun(self, cycles: float) -> float:
+        """What all of it takes as the first part of a chain, where each tile has a program; the last of several hears of it after two ways to memory."""
+        tiles = int(self.kernel.tiles)
+        return cycles / tiles + (2 * AWAY if tiles > 1 else 0)
+
     def most(self) -> float:
         """Cycles at worst: each tile begins when the one before is done, all is read from memory, with few bytes on their way, then computed."""
         return int(self.kernel.tiles) * AWAY + self.bytes * AWAY / HELD + self.task.region.flops() / OPERATIONS
 
 
+def waiting(parts: int, launch: float) -> float:
+    """Cycles that launches of so many parts take at least, without the start of the first."""
+    return (parts - 1) * launch + parts * AWAY
+
+
 @dataclass(frozen=True, eq=False)
 class Run:
-    """Tasks by their numbers, what they are as one, and what runs that; `told` says how that was decided."""
+    """Tasks by their numbers, what they are as one, and what runs that; `counter` is what its kernel counts its programs in; `saved` nanoseconds
+    by the clock, cycles by the model; `told` how it was decided."""
 
     tasks: tuple[int, ...]
     whole: Task
     choice: Choice
-    told: str = ""
+    counter: Value | None
+    saved: float
+    told: str
 
     def title(self) -> str:
         return "+".join(self.whole.region.layers) or self.whole.region.title()
@@ -71,7 +87,9 @@ def joined(placed: Placed, choices: Mapping[int, Choice], runs: Sequence[Run]) -
     left = [i for i in range(len(placed.tasks)) if i not in gone]
     tasks = [first[i].whole if i in first else placed.tasks[i] for i in left]
     now = {k: first[i].choice if i in first else choices[i] for k, i in enumerate(left) if i in choices}
-    return replace(placed, tasks=tasks), now
+    counters = [run.counter for run in runs if run.counter is not None]
+    return replace(placed, tasks=tasks, places={**placed.places, **{v: Place(v, 0, (1,)) for v in counters}},
+                   sizes={**placed.sizes, **dict.fromkeys(counters, (0,))}), now
 
 
 class _Search:
@@ -91,55 +109,88 @@ class _Search:
 
     def runs(self) -> Iterator[Run]:
         taken: set[int] = set()
-        for i, choice in self.choices.items():
-            if i in taken:
-                continue
-            run = Run((i,), self.placed.tasks[i], choice)
-            while len(run.tasks) < LONGEST and (longer := self.longer(run, taken)) is not None:
-                run = longer
-            if len(run.tasks) > 1:
+        for i in self.choices:
+            for run in self.cut(self.line(i, taken)) if i not in taken else ():
                 taken.update(run.tasks)
                 yield run
 
-    def longer(self, run: Run, taken: set[int]) -> Run | None:
-        """The chain with one more part, which reads what its last one writes and waits for nothing that its first one does not wait for."""
-        first, last = run.tasks[0], run.tasks[-1]
-        for i in self.readers[last]:
-            if i in self.choices and i not in taken and all(self.above[first] >> k & 1 for k in self.before[i] - set(run.tasks)):
-                better = self.better(run, i)
-                if better is not None:
-                    return better
-        return None
+    def line(self, first: int, taken: set[int]) -> tuple[int, ...]:
+        """Tasks from this one on, each small, reading what the one before it writes, and waiting for nothing that the first one does not wait for."""
+        line: tuple[int, ...] = (first,)
 
-    def better(self, run: Run, then: int) -> Run | None:
-        """A chain with another part, where that is faster."""
-        tasks = (*run.tasks, then)
-        ways: dict[int, list[Part]] = {}
-        for warps in WARPS:
-            parts = [p for i in tasks if (p := self.part(i, warps)) is not None]
-            if len(parts) == len(tasks) and sum(p.least() for p in parts) < (len(parts) - 1) * BEGIN + len(parts) * AWAY:
-                ways[warps] = parts
+        def fits(i: int) -> bool:
+            there = all(self.above[first] >> k & 1 for k in self.before[i].difference(line))
+            return i in self.choices and i not in taken and there and any(self.part(i, warps) for warps in WARPS)
+        while len(line) < LONGEST and (then := next(filter(fits, self.readers[line[-1]]), None)) is not None:
+            line = (*line, then)
+        return line
+
+    def cut(self, line: tuple[int, ...]) -> tuple[Run, ...]:
+        """The runs of a line that together save most."""
+        best: list[tuple[float, tuple[Run, ...]]] = [(0.0, ())] * (len(line) + 1)
+        for begin in reversed(range(len(line))):
+            ways = [best[begin + 1]]
+            for end in range(begin + 2, len(line) + 1):
+                run = self.run(line[begin:end])
+                if run is not None:
+                    ways.append((run.saved + best[end][0], (run, *best[end][1])))
+            best[begin] = max(ways, key=lambda way: way[0])
+        return best[0][1]
+
+    def run(self, tasks: tuple[int, ...]) -> Run | None:
+        """Tasks as one launch, where that is faster."""
+        ways = list(self.possible(tasks))
         if not ways:
             return None
-        whole = together(self.placed, tasks)
-        made = {Tactic(Chain.name, self.target.isa, (("PARTS", len(tasks)), ("WARPS", w))): chained([p.kernel for p in ps]) for w, ps in ways.items()}
+        counter = Value(TensorType(DType.I64, (1,)), f"{self.placed.tasks[tasks[0]].writes[0].name}.count")
+        made: dict[Tactic, tuple[Kernel, Sequence[Part]]] = {}
+        for warps, parts in ways:
+            kernel = chained([p.kernel for p in parts], counter)
+            params = ("PARTS", len(tasks)), ("PROGRAMS", int(kernel.tiles)), ("WARPS", warps)
+            made.setdefault(Tactic(Chain.name, self.target.isa, params), (kernel, parts))
         times: dict[str, int] = {}
         if self.timing is None:
-            tactic, kernel = next(iter(made.items()))
-            if sum(p.most() for p in ways[tactic["WARPS"]]) > (len(tasks) - 1) * (BEGIN - AWAY) + len(tasks) * AWAY:
+            tactic = max(made, key=lambda tactic: self.sure(made[tactic][1]))
+            saved, told = self.sure(made[tactic][1]), "not timed, all small"
+            if saved <= 0:
                 return None
-            told = "not timed, all small"
         else:
-            before, after = run.choice, self.choices[then]
-            apart = f"{before.tactic.name}+{after.tactic.name}"
-            times = self.timing.race(digest(whole), (whole,), {apart: [before.kernel, after.kernel], **{t.name: [k] for t, k in made.items()}})
-            tactic, kernel = min(made.items(), key=lambda way: times.get(way[0].name, 1 << 62))
+            whole, each = together(self.placed, tasks, counter), [self.choices[i] for i in tasks]
+            apart = "+".join(c.tactic.name for c in each)
+            times = self.timing.race(digest(whole), (whole,), {apart: [c.kernel for c in each], **{t.name: [k] for t, (k, _) in made.items()}})
+            tactic = min(made, key=lambda tactic: times.get(tactic.name, 1 << 62))
             if apart not in times or tactic.name not in times or times[tactic.name] >= times[apart] * MARGIN:
                 return None
-            told = f"{times[tactic.name] / 1e3:.1f} µs, apart {times[apart] / 1e3:.1f} µs"
+            saved, told = times[apart] - times[tactic.name], f"{times[tactic.name] / 1e3:.1f} µs, apart {times[apart] / 1e3:.1f} µs"
+        kernel = made[tactic][0]
+        counts = counter if counter in kernel.operands else None
+        whole = together(self.placed, tasks, counts)
         weights = {v: a.nbytes for v, a in whole.region.body.constants.items()}
-        packing = size.Packing(sum(c.packing.own for c in (run.choice, self.choices[then])), size.packed_bytes(kernel, weights), 0.0)
-        return Run(tasks, whole, Choice(Chain(), tactic, kernel, packing, times), told)
+        packing = size.Packing(sum(self.choices[i].packing.own for i in tasks), size.packed_bytes(kernel, weights), 0.0)
+        return Run(tasks, whole, Choice(Chain(), tactic, kernel, packing, times), counts, saved, told)
+
+    def possible(self, tasks: Sequence[int]) -> Iterator[tuple[int, Sequence[Part]]]:
+        """Warps and the parts of a chain that may be faster in one launch: those with few tiles, then those whose first part is as it would be by itself."""
+        first, choice = tasks[0], self.choices[tasks[0]]
+        for whole in (False, True):
+            for warps in WARPS:
+                rest = [p for i in tasks[1:] if (p := self.part(i, warps)) is not None]
+                head = self.part(first, warps) if not whole else self.alone(first) if choice.tactic["WARPS"] == warps else None
+                if head is not None and len(rest) == len(tasks) - 1 and head.begun(head.least()) + sum(p.least() for p in rest) < waiting(len(tasks), BEGIN):
+                    yield warps, [head, *rest]
+
+    def sure(self, parts: Sequence[Part]) -> float:
+        """The cycles that they save in one launch even at worst; less than none where too many programs would hold registers for all of them."""
+        if int(parts[0].kernel.tiles) > UNTIMED_WIDE * self.target.threads:
+            return -1.0
+        return waiting(len(parts), BEGIN - AWAY) - parts[0].begun(parts[0].most()) - sum(p.most() for p in parts[1:])
+
+    def alone(self, i: int) -> Part | None:
+        """A task as it would be by itself, where a chain may begin with that."""
+        task, choice = self.placed.tasks[i], self.choices[i]
+        if task.region.usual_sizes(task.layouts) or not takes(choice.tactic) or choice.kernel.dims or choice.kernel.scratch:
+            return None
+        return Part(task, choice.kernel) if 1 < int(choice.kernel.tiles) <= WIDE * self.target.threads else None
 
     def part(self, i: int, warps: int) -> Part | None:
         """A task for one program with so many warps; None where that takes longer than another launch."""
@@ -158,8 +209,8 @@ class _Search:
         return part if part.least() < BEGIN else None
 
 
-def together(placed: Placed, tasks: Sequence[int]) -> Task:
-    """Tasks as one, whose region writes all that they write; views of what it writes are part of its body."""
+def together(placed: Placed, tasks: Sequence[int], counter: Value | None) -> Task:
+    """Tasks as one, whose region writes all that they write, and has a counter among its inputs; views of what it writes are part of its body."""
     parts = [placed.tasks[i] for i in tasks]
     made: set[Value] = set()
     nodes = []
@@ -182,8 +233,10 @@ def together(placed: Placed, tasks: Sequence[int]) -> Task:
         made.update(v for n in part.region.body.nodes for v in n.outputs)
     held = {v: a for part in parts for v, a in part.region.body.constants.items()}
     read = dict.fromkeys(v for n in nodes for v in n.inputs if v not in made)
-    body = Graph(tuple(v for v in read if v not in held), {v: held[v] for v in read if v in held}, tuple(nodes),
+    counters = () if counter is None else (counter,)
+    body = Graph((*(v for v in read if v not in held), *counters), {v: held[v] for v in read if v in held}, tuple(nodes),
                  tuple(dict.fromkeys(v for part in parts for v in part.writes)), "chain")
     layouts = {v: strides for part in parts for v, strides in part.layouts.items()}
+    layouts.update(dict.fromkeys(counters, (1,)))
     layouts.update({v: placed.places[v].strides for v in body.inputs if v not in layouts})
     return Task(Region(body, tuple(a for part in parts for a in part.region.anchors)), layouts)
