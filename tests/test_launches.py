@@ -15,9 +15,11 @@ pytest.importorskip("triton", reason="Triton is not installed (make test-gpu)")
 import triton_interpreter  # noqa: E402
 from compare import assert_close  # noqa: E402
 from kernel_harness import program, region_of  # noqa: E402
+from test_cuda_tuning import device  # noqa: E402
 from test_triton_networks import TOLERANCE, block, moving  # noqa: E402
 from triton_harness import interpreted as left_by  # noqa: E402
 
+from pelton import targets  # noqa: E402
 from pelton.backends.cuda.null import NullDevice  # noqa: E402
 from pelton.build import built, plan  # noqa: E402
 from pelton.engine import file  # noqa: E402
@@ -30,7 +32,7 @@ from pelton.options import Options  # noqa: E402
 from pelton.passes import pipeline  # noqa: E402
 from pelton.runtime.cuda import CudaEngine  # noqa: E402
 from pelton.targets import adapted  # noqa: E402
-from pelton.tune import launches, search  # noqa: E402
+from pelton.tune import launches, measure_cuda, search  # noqa: E402
 
 TARGET = Target(isa="sm_90", lanes=32, threads=132)
 SPILLED = 64
@@ -181,11 +183,13 @@ def test_chains_compile_without_spilling_and_wait_between_their_parts(arch, tmp_
     assert len(made) == len({run.choice.kernel.symbol for run in some}) >= 3
     for m in made.values():
         assert m.spilled <= SPILLED and m.cubin.scratch == 0 and m.cubin.clusters == 1, m
-    for run in some[:2]:
+    assert {run.counter is None for run in some} == {True, False}
+    for run in some:
         asm = compiled(run.choice.kernel.symbol, run.choice.kernel.source, arch).asm
         pieces = re.split(r"gpu\.barrier|ttg\.barrier", asm["ttir"])
         assert len(pieces) == len(run.tasks) and all("tt.store" in p and "tt.load" in p for p in pieces)
-        assert asm["ptx"].count("bar.sync") >= len(run.tasks) - 1
+        assert asm["ptx"].count("bar.sync") >= len(run.tasks) - 1 and asm["ptx"].count("gpu.acq_rel") == (run.counter is not None)
+        assert "ld.global.nc" not in asm["ptx"]                 # what others have written is no constant
 
 
 def test_tactics_whose_programs_count_each_other_are_no_parts():
@@ -214,8 +218,8 @@ def apart():
         yield pool
 
 
-@pytest.mark.parametrize("make, precision", [(lambda: inverted_residuals(size=12), "fp16"), (block, "fp16"), (moving, "fp32"), (small_cnn, "bf16")],
-                         ids=["inverted residuals", "a transformer's block", "elements moved", "a CNN"])
+@pytest.mark.parametrize("make, precision", [(squeeze, "fp16"), (block, "fp16"), (moving, "fp32"), (small_cnn, "bf16")],
+                         ids=["squeezed", "a transformer's block", "elements moved", "a CNN"])
 def test_networks_with_chains_are_right(make, precision, apart, tmp_path):
     m = make()
     made = built(m, Options(target="cuda:sm_90", precision=precision, level=1, cache_dir=tmp_path))
@@ -248,3 +252,16 @@ def test_a_chain_that_does_not_compile_stays_apart_and_level_0_has_none(tmp_path
     with caplog.at_level("WARNING", "pelton.build"):
         made = built(m, options).engine
     assert len(made.steps) == 3 and made.meta["chains"] == [] and any("not one launch" in r.message for r in caplog.records)
+
+
+@pytest.mark.parametrize("wins", [True, False])
+def test_builds_on_a_gpu_time_chains_beside_their_parts(wins, tmp_path, monkeypatch):
+    here = device(lambda launch: 1000.0 if wins or len(launch.words) < 6 else 9000.0)         # what is by itself has three operands at most
+    monkeypatch.setattr(measure_cuda, "POOL", 1 << 20)
+    monkeypatch.setattr(targets, "gpu_here", lambda: here)
+    engine = built(dense(1, 24, 16), Options(target="cuda:sm_90", level=1, cache_dir=tmp_path)).engine
+    if wins:
+        (step,), (told,) = engine.steps, engine.meta["chains"]
+        assert told.endswith("2 in one launch (1.0 µs, apart 2.0 µs)") and set(step.info["times_ns"].values()) == {1000, 2000}
+    else:
+        assert len(engine.steps) == 2 and engine.meta["chains"] == []

@@ -106,6 +106,8 @@ class _Search:
                 self.above[i] |= self.above[k] | 1 << k
                 self.readers[k].append(i)
         self.ways: dict[tuple[str, int], tuple[Template, Tactic] | None] = {}
+        self.parts: dict[tuple[int, int], Part | None] = {}
+        self.known: dict[tuple[int, ...], Run | None] = {}
 
     def runs(self) -> Iterator[Run]:
         taken: set[int] = set()
@@ -131,7 +133,9 @@ class _Search:
         for begin in reversed(range(len(line))):
             ways = [best[begin + 1]]
             for end in range(begin + 2, len(line) + 1):
-                run = self.run(line[begin:end])
+                if line[begin:end] not in self.known:
+                    self.known[line[begin:end]] = self.run(line[begin:end])
+                run = self.known[line[begin:end]]
                 if run is not None:
                     ways.append((run.saved + best[end][0], (run, *best[end][1])))
             best[begin] = max(ways, key=lambda way: way[0])
@@ -194,18 +198,23 @@ class _Search:
 
     def part(self, i: int, warps: int) -> Part | None:
         """A task for one program with so many warps; None where that takes longer than another launch."""
-        task, alone = self.placed.tasks[i], replace(self.target, threads=1)
+        if (i, warps) not in self.parts:
+            self.parts[i, warps] = self._part(i, warps)
+        return self.parts[i, warps]
+
+    def _part(self, i: int, warps: int) -> Part | None:
+        task, one = self.placed.tasks[i], replace(self.target, threads=1)
         if task.region.usual_sizes(task.layouts) or Part(task, self.choices[i].kernel).bytes / BYTES >= BEGIN:
             return None
         key = digest(task), warps
         if key not in self.ways:
-            ways = (w for w in candidates(task.region, task.layouts, alone, self.strict, 1 << 30) if w[1]["WARPS"] == warps and takes(w[1]))
-            tiles = {(t, tactic): t.emit(task.region, task.layouts, tactic, alone).tiles for t, tactic in islice(ways, LOOKS)}
+            ways = (w for w in candidates(task.region, task.layouts, one, self.strict, 1 << 30) if w[1]["WARPS"] == warps and takes(w[1]))
+            tiles = {(t, tactic): t.emit(task.region, task.layouts, tactic, one).tiles for t, tactic in islice(ways, LOOKS)}
             self.ways[key] = min(tiles, key=lambda way: tiles[way], default=None)
         way = self.ways[key]
         if way is None:
             return None
-        part = Part(task, way[0].emit(task.region, task.layouts, way[1], alone))
+        part = Part(task, way[0].emit(task.region, task.layouts, way[1], one))
         return part if part.least() < BEGIN else None
 
 
