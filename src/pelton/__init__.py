@@ -5,7 +5,7 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from .errors import BuildError, Cancelled, EngineError, Error, InputError, ModelError
+from .errors import BuildError, Cancelled, EngineError, Error, InputError, ModelError, Needs
 
 if TYPE_CHECKING:
     from .build import build
@@ -42,13 +42,11 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'pelton' has no attribute {name!r}")
     from importlib import import_module
-    try:
-        home = import_module(f"pelton.{_HOMES[name]}")
-    except ModuleNotFoundError as e:
-        if name != "build" or (e.name or "").partition(".")[0] == "pelton":
-            raise
-        raise BuildError(f'building engines needs more than running them, here {e.name}: pip install "pelton[build]"') from e
-    value = getattr(home, name)
+    home = f"pelton.{_HOMES[name]}"
+    if name == "build":
+        with Needs("building engines"):
+            import_module(home)
+    value = getattr(import_module(home), name)
     globals()[name] = value
     return value
 

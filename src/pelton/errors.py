@@ -29,3 +29,17 @@ class InputError(Error, ValueError):
 
 class Cancelled(BuildError):
     """The caller's progress function asked to stop."""
+
+
+class Needs:
+    """A block that imports what some installations of Pelton lack: where a package is missing, an error says what for, and how to get it."""
+
+    def __init__(self, what: str, kind: type[Error] = BuildError):
+        self.what, self.kind = what, kind
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, e: "BaseException | None", trace: object) -> None:
+        if isinstance(e, ModuleNotFoundError) and (e.name or "").partition(".")[0] != "pelton":
+            raise self.kind(f'{self.what} needs the package {e.name}: pip install "pelton[build]"') from e

@@ -30,7 +30,7 @@ log = logging.getLogger("pelton.build")
 
 KEPT = {"fp16": "f16", "bf16": "bf16"}                            # precision → what values are kept in; f32 as it is
 COMMON = (80, 90)                                                 # architectures to build for where no GPU says which
-SPARES = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8}                     # level → tactics that an engine for GPUs has beside the chosen one, for `pelton tune`
+SPARES = {0: 0, 1: 0, 2: 0, 3: 1, 4: 4, 5: 8}                     # level → tactics that an engine for GPUs has beside the chosen one, for `pelton tune`
 
 Choices = Mapping[int, search.Choice]
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pelton import progress
-from pelton.errors import BuildError
+from pelton.errors import Needs
 
 from . import arguments, arrays, text
 
@@ -64,13 +64,8 @@ def made(model: str | bytes, options: dict[str, Any], *, quiet: bool) -> Engine:
     """The engine of a model, with progress shown; BuildError where Pelton is installed without what building needs."""
     import pelton
 
-    with progress.shown(not quiet) as tell:
-        try:
-            return pelton.build(model, **options, progress=tell)
-        except ModuleNotFoundError as e:
-            if e.name not in ("onnx", "ml_dtypes", "ziglang", "google"):
-                raise
-            raise BuildError(f'building engines needs the package {e.name}: pip install "pelton[build]"') from None
+    with progress.shown(not quiet) as tell, Needs("building engines"):
+        return pelton.build(model, **options, progress=tell)
 
 
 def summary(engine: Engine) -> str:

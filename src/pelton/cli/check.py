@@ -5,7 +5,7 @@ import argparse
 import json
 from typing import TYPE_CHECKING
 
-from pelton.errors import BuildError
+from pelton.errors import Needs
 
 from . import arguments, text
 
@@ -36,12 +36,8 @@ def add(commands) -> argparse.ArgumentParser:
 
 
 def main(args: argparse.Namespace) -> int:
-    try:
+    with Needs("checking models"):
         from pelton.coverage import check
-    except ModuleNotFoundError as e:
-        if (e.name or "").partition(".")[0] == "pelton":
-            raise
-        raise BuildError(f'checking models needs the package {e.name}: pip install "pelton[build]"') from None
     found = check(args.model, arguments.shapes(args) or None, tuple(args.outputs) or None, strict=args.strict, target=args.target,
                   precision=args.precision)
     print(json.dumps(found.json(), indent=1, ensure_ascii=False) if args.json else "\n".join(lines(found)))

@@ -7,7 +7,7 @@ import secrets
 from typing import TYPE_CHECKING
 
 from pelton import progress
-from pelton.errors import BuildError, InputError
+from pelton.errors import InputError, Needs
 
 from . import arguments, arrays, text
 
@@ -44,12 +44,8 @@ def add(commands) -> argparse.ArgumentParser:
 def main(args: argparse.Namespace) -> int:
     import pelton
 
-    try:
+    with Needs("comparing with models"):
         from pelton.compare import compare
-    except ModuleNotFoundError as e:
-        if (e.name or "").partition(".")[0] == "pelton":
-            raise
-        raise BuildError(f'comparing with models needs the package {e.name}: pip install "pelton[build]"') from None
     if args.input and (args.shapes or args.seed is not None):
         raise InputError("--shapes and --seed are for made-up inputs; with --input leave them out")
     engine = pelton.load(args.engine)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pelton import progress
 from pelton.engine.script import Block, Host, If, Loop, Run, Scan
-from pelton.errors import BuildError, InputError
+from pelton.errors import InputError, Needs
 
 from . import arguments, arrays, text
 
@@ -44,10 +44,8 @@ def add(commands) -> argparse.ArgumentParser:
 
 
 def main(args: argparse.Namespace) -> None:
-    try:
+    with Needs("explaining models"):
         from pelton.explain import ScriptExplanation, errors, explain
-    except ModuleNotFoundError as e:
-        raise BuildError(f'explaining models needs the package {e.name}: pip install "pelton[build]"') from None
     if args.error:
         given = (lambda engine: arrays.given(engine, args.input)) if args.input else None
         with progress.shown(not args.quiet) as tell:

@@ -6,18 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from pelton.engine.engine import SIZES, Step, Tensor, numpy_dtype
-from pelton.errors import EngineError
+from pelton.errors import EngineError, Needs
 
 
 class HostStep:
     """A host step with its function, for these values of symbols; EngineError where what the function needs is not installed."""
 
     def __init__(self, step: Step, sizes: Mapping[str, int]):
-        try:
+        with Needs(f"step {step.name!r} runs on the host, which", EngineError):
             from pelton import host  # only engines with host steps need what it imports
             self._function: Callable[..., Sequence[np.ndarray]] = host.run_text(step.host, sizes)
-        except ImportError as e:
-            raise EngineError(f'step {step.name!r} runs on the host, which needs {e.name or "more packages"}: pip install "pelton[build]"') from e
         self.step = step
 
     def run(self, memory: Callable[[int], np.ndarray]) -> None:

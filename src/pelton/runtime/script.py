@@ -17,7 +17,7 @@ from pelton.engine import script_file, sizes
 from pelton.engine.constants import bytes_of
 from pelton.engine.engine import Port, Step, Symbol, numpy_dtype, strings_in
 from pelton.engine.script import Action, Block, Feed, Host, If, Loop, Run, Scan, Script, blocks_in, check, free, read_by
-from pelton.errors import EngineError, InputError
+from pelton.errors import EngineError, InputError, Needs
 
 from .arrays import check_names, check_out, fit, refuse_mapping, refuse_out
 from .context import Context, survives_fork
@@ -115,11 +115,9 @@ def step_of(action: Action) -> Step:
 
 
 def _function(action: Host) -> Call:
-    try:
+    with Needs(f"step {action.name!r} runs on the host, which", EngineError):
         from pelton import host  # only scripts with such steps need what it imports
         return host.function(action.name, action.call, action.text, NATIVE)
-    except ImportError as e:
-        raise EngineError(f'step {action.name!r} runs on the host, which needs {e.name or "more packages"}: pip install "pelton[build]"') from e
 
 
 class Names(dict[str, Any]):

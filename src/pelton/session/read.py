@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pelton import progress
-from pelton.errors import BuildError, ModelError
+from pelton.errors import ModelError, Needs
 from pelton.options import Options
 
 from .signature import NAMES, ModelMetadata, NodeArg, Signature
@@ -23,12 +23,8 @@ _UNKNOWN = "tensor(float)"                     # nothing says otherwise
 
 def opened(model: Path | bytes, sizes: Mapping[str, int]) -> Source:
     """The model with the sizes that were given by name; BuildError where Pelton is installed without what building needs."""
-    try:
+    with Needs("a session of a model that it has not met yet builds an engine, which"):
         from pelton.importers import onnx_file
-    except ModuleNotFoundError as e:
-        if (e.name or "").partition(".")[0] == "pelton":
-            raise
-        raise BuildError(f'a session of a model that it has not met yet builds an engine, which needs {e.name}: pip install "pelton[build]"') from e
     found = onnx_file.read(model)
     for value in (*found.model.graph.input, *found.model.graph.output, *found.model.graph.value_info):
         for d in value.type.tensor_type.shape.dim:
