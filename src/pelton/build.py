@@ -106,8 +106,10 @@ def compiled(imported: Imported, options: Options) -> Built:
     graph, report = pipeline.run(imported.graph, options)
     with back_end(options) as back:
         placed, fused, decided = plan(adapted(graph, options), options, back.target, back.clock)
-        choices, code = back.code(placed, search.select(placed, back.target, back.clock, strict=options.strict, most=search.MOST[options.level],
-                                                        spares=back.spares))
+        choices: Mapping[int, search.Choice] = search.select(placed, back.target, back.clock, strict=options.strict, most=search.MOST[options.level],
+                                                             spares=back.spares)
+        placed, choices, together = back.together(placed, choices)
+        choices, code = back.code(placed, choices)
     chosen = [_chosen(task, choices.get(i), wave) for i, (task, wave) in enumerate(zip(placed.tasks, lower.waves(placed)))]
     host = [c.info["name"] for c in chosen if c.kernel is None]
     for name in host:
@@ -116,7 +118,7 @@ def compiled(imported: Imported, options: Options) -> Built:
     meta = {**back.meta, "level": options.level, "strict": options.strict, "precision": options.precision,
             "report": {"fired": report.fired(), "refused": report.refused()},
             "fusion_refusals": [f"{n.node}: {n.reason}" for n in fused.notes], "copies": placed.copies, "layouts": decided,
-            "chains": list(fused.chains), "host_steps": host, "weights": _weights([c.packing for c in choices.values()]),
+            "chains": [*fused.chains, *together], "host_steps": host, "weights": _weights([c.packing for c in choices.values()]),
             "model": {k: v for k, v in asdict(imported.info).items() if k != "path"},
             "forms": imported.forms, "checked": checked, "image": options.image, "labels": list(options.labels) if options.labels else None}
     plain = lower.lower(placed, chosen, code, name=imported.graph.name, target=back.runs_on, meta=meta,

@@ -46,6 +46,9 @@ class BackEnd(Protocol):
     meta: Mapping[str, Any]
     runs_on: Mapping[str, Any]
 
+    def together(self, placed: Placed, choices: Choices) -> tuple[Placed, Choices, Sequence[str]]:
+        """The same with some tasks as one; and what was decided of each."""
+
     def code(self, placed: Placed, choices: Choices) -> tuple[Choices, bytes]:
         """The code of all kernels, and the choices that it has kernels for."""
 
@@ -120,6 +123,9 @@ class ForCpu:
         self.meta: Mapping[str, Any] = {"threads": target.threads}
         self._compiler, self._tell = compiler, teller(options)
 
+    def together(self, placed: Placed, choices: Choices) -> tuple[Placed, Choices, Sequence[str]]:
+        return placed, choices, ()                                # a launch is a claim of tiles here, which takes next to nothing
+
     def code(self, placed: Placed, choices: Choices) -> tuple[Choices, bytes]:
         self._tell("link", 0, 1)
         return choices, self._compiler.link(self._compiler.objects({c.kernel.symbol: c.kernel.source for c in choices.values()}))
@@ -164,6 +170,21 @@ class ForGpu:
         self.runs_on: Mapping[str, Any] = runs_on(archs)
         self.meta: Mapping[str, Any] = {"multiprocessors": target.threads, "gpu": device.name if device and clock else None}
         self._archs, self._compiler, self._tell = archs, compiler, teller(options)
+        self._level, self._strict = options.level, options.strict
+
+    def together(self, placed: Placed, choices: Choices) -> tuple[Placed, Choices, Sequence[str]]:
+        from pelton.tune import launches  # only engines for GPUs need it
+
+        if not self._level:
+            return placed, choices, ()
+        runs = launches.found(placed, choices, self.target, self.clock, self._strict)
+        all_joined = launches.joined(placed, choices, runs)[0]
+        kernels, failed = [_lying(all_joined, run.choice.kernel) for run in runs], dict[str, BuildError]()
+        self._compiler.cubins({k.symbol: k.source for k in kernels}, failed=failed)
+        for why in failed.values():
+            log.warning("some regions are not one launch: %s", why)
+        runs = [run for run, k in zip(runs, kernels) if k.symbol not in failed]
+        return *launches.joined(placed, choices, runs), [f"{run.title()}: {len(run.tasks)} in one launch ({run.told})" for run in runs]
 
     def code(self, placed: Placed, choices: Choices) -> tuple[Choices, bytes]:
         from pelton.backends.cuda.bundle import pack

@@ -237,13 +237,8 @@ def running(chosen: Sequence[Chosen]) -> list[Chosen]:
 def waves(placed: Placed) -> list[int]:
     """The wave of every task: as early as what it reads allows, so that independent branches run side by side; host steps stand alone."""
     level: list[int] = []
-    written: dict[Value, list[tuple[tuple[int, int] | None, int]]] = {}   # root → what was written of it, each with its level
-    for task in placed.tasks:
-        reads = [(placed.places[v].root, _extent(placed, v)) for v in task.reads]
-        at = 1 + max((when for root, part in reads for what, when in written.get(root, ()) if _meet(what, part)), default=-1)
-        level.append(at)
-        for v in task.writes:
-            written.setdefault(placed.places[v].root, []).append((_extent(placed, v), at))
+    for earlier in before(placed):
+        level.append(1 + max((level[k] for k in earlier), default=-1))
     order = sorted(range(len(level)), key=lambda i: (level[i], not isinstance(placed.tasks[i].what, Region), i))
     out, wave, last = [0] * len(level), -1, None
     for i in order:
@@ -253,6 +248,18 @@ def waves(placed: Placed) -> list[int]:
         last = (level[i], host)
         out[i] = wave
     return out
+
+
+def before(placed: Placed) -> list[set[int]]:
+    """Of every task the numbers of those that write what it reads."""
+    found: list[set[int]] = []
+    written: dict[Value, list[tuple[tuple[int, int] | None, int]]] = {}   # root → what was written of it, each with its task
+    for i, task in enumerate(placed.tasks):
+        reads = [(placed.places[v].root, _extent(placed, v)) for v in task.reads]
+        found.append({k for root, part in reads for what, k in written.get(root, ()) if _meet(what, part)})
+        for v in task.writes:
+            written.setdefault(placed.places[v].root, []).append((_extent(placed, v), i))
+    return found
 
 
 def _extent(placed: Placed, v: Value) -> tuple[int, int] | None:

@@ -252,10 +252,11 @@ def kernel(file: str, region: Region, tactic: Tactic, sizes: Mapping[str, Size],
     head = (f'"""{region.title()} by {tactic.name}."""\n'
             f"SIGNATURE, WARPS, STAGES = {tuple(types)}, {chosen['WARPS']}, {chosen.get('STAGES', 1)}\nMULTIPLES = {tuple(whole)}\n")
     text = head + text.partition('"""\n')[2].replace("INDEX = tl.constexpr(tl.int32)", f"INDEX = tl.constexpr(tl.int{64 if large else 32})")
-    return _named(Kernel(text, "KERNEL", tuple(operands), tiles, tuple(dims)))
+    return named(Kernel(text, "KERNEL", tuple(operands), tiles, tuple(dims)))
 
 
-def _named(kernel: Kernel) -> Kernel:
+def named(kernel: Kernel) -> Kernel:
+    """A kernel whose name stands for its source."""
     symbol = "k_" + hashlib.sha256(kernel.source.encode()).hexdigest()[:16]
     return replace(kernel, source=kernel.source.replace("KERNEL", symbol), symbol=symbol)
 
@@ -268,7 +269,7 @@ def lying(kernel: Kernel, aligned: Sequence[bool]) -> Kernel:
     whole = (*aligned, *(d // ALIGNED * ALIGNED == d for d in kernel.dims))
     source = re.sub(r"^MULTIPLES = .*$", f"MULTIPLES = {whole}", kernel.source.replace(kernel.symbol, "KERNEL"), count=1, flags=re.M)
     source = re.sub(r"^DESCRIBED = .*$", "DESCRIBED = tl.constexpr(0)", source, flags=re.M)
-    return _named(replace(kernel, source=source))
+    return named(replace(kernel, source=source))
 
 
 def _reach(x: Value | Packed | Workspace, layouts: Layouts) -> Size:

@@ -192,7 +192,8 @@ class Few(Plain):
         rows = power_of_two(m)
         for size, warps in ((8192, 8), (4096, 4), (2048, 4), (16384, 8)):
             across = layouts[p.b][-1] == 1 and not lies_turned(region, p)      # pieces of 64 bytes and more then, along the columns
-            bn = 32 if across else power_of_two(divide(p.n * batch, 4 * target.threads), 1, 16)
+            programs = 4 * target.threads if target.threads > 1 else 1          # one in a chain: it should make as few tiles as it can
+            bn = 32 if across else power_of_two(divide(p.n * batch, programs), 1, max(16, size // rows // power_of_two(p.k, 16)))
             bk = power_of_two(p.k, 16, max(16, size // bn // rows))
             yield Tactic(self.name, target.isa, (("ROWS", rows), ("BN", bn), ("BK", bk), ("AHEAD", 3), ("WARPS", warps)))
 

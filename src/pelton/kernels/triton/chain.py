@@ -1,0 +1,86 @@
+"""Several kernels as one launch: whichever program is the last of the first kernel makes the tiles of the others, one after the other."""
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+
+from pelton.ir.dims import is_known
+from pelton.ir.graph import Value
+from pelton.kernels.template import Kernel, Packed, Tactic, Template
+
+from .emit import named
+
+HEAD = re.compile(r"^SIGNATURE, WARPS, STAGES = (.*)\nMULTIPLES = (.*)\n", re.M)
+IMPORTS = "import triton\nimport triton.language as tl\nfrom triton.language.extra.cuda import libdevice\n"
+ALONE = ("DESCRIBED", "PERSISTENT", "PICTURES", "STREAM")          # tactics whose programs count each other, or need scratch
+
+
+class Chain(Template):
+    """What a chain's kernel comes from. No region is offered to it: chains are made of kernels that there are."""
+
+    name = "chain"
+
+    def refuses(self, region):
+        return "chains are made of what others take"
+
+
+def takes(tactic: Tactic) -> bool:
+    """Whether kernels of a tactic may be part of a chain."""
+    return not any(dict(tactic.params).get(name) for name in ALONE)
+
+
+def chained(kernels: Sequence[Kernel], counter: Value) -> Kernel:
+    """One kernel that does what these do, in this order. All have as many warps, and sizes that are known.
+
+    Programs are those of the first kernel. Each says by an atomic sum that it is done, in `counter`, i64[1], which is zero before and after every launch; the
+    one that finds that it is the last has all that the others wrote, and goes on. None waits for another, so nothing can hang. What a program writes itself
+    its own threads find behind a barrier. The counter is no operand where the first kernel has one tile.
+    """
+    if not all(is_known(k.tiles) and not k.dims for k in kernels):
+        raise ValueError("a chain needs sizes that do not vary")
+    heads = [[ast.literal_eval(x) for x in found.groups()] for k in kernels if (found := HEAD.search(k.source))]
+    operands: dict[Value | Packed, tuple[str, bool]] = {}
+    for k, ((types, _, _), whole) in zip(kernels, heads):
+        for x, kind, begins in zip(k.operands, types, whole, strict=True):
+            operands[x] = kind, begins and operands.get(x, (kind, True))[1]
+    programs = int(kernels[0].tiles)
+    if programs > 1:
+        operands[counter] = "*i64", True
+    (warps,) = {warps for (_, warps, _), _ in heads}
+    stages = min((n for (_, _, n), _ in heads if n > 1), default=1)                                     # loops that are not pipelined take any number
+    place = {x: i for i, x in enumerate(operands)}
+    given = ["".join(f"a[{place[x]}], " for x in k.operands) for k in kernels]
+    calls = [f"part0(({given[0]}), tl.program_id(0))", "tl.debug_barrier()"]
+    deep = ""
+    if programs > 1:
+        count = f"a[{place[counter]}]"
+        calls += [f'if tl.atomic_add({count}, 1, sem="acq_rel", scope="gpu") == {programs - 1}:', f"    tl.store({count}, 0)"]
+        deep = "    "
+    for i, k in enumerate(kernels[1:], 1):
+        calls += [f"{deep}tl.debug_barrier()"] * (i > 1)
+        calls += [f"{deep}part{i}(({given[i]}), tl.zeros([], tl.int32))"] if k.tiles == 1 else [
+            f"{deep}for tile in range(0, {k.tiles}):", f"{deep}    part{i}(({given[i]}), tl.zeros([], tl.int32) + tile)"]
+    parts = [f"# {k.source.splitlines()[0].strip(chr(34))}\n\n{_part(k, i)}" for i, k in enumerate(kernels)]
+    source = (f'"""{len(kernels)} kernels one after the other, in one launch."""\n'
+              f"SIGNATURE, WARPS, STAGES = {tuple(kind for kind, _ in operands.values())}, {warps}, {stages}\n"
+              f"MULTIPLES = {tuple(begins for _, begins in operands.values())}\n{IMPORTS}\n\n"
+              + "\n\n\n".join([*parts, "@triton.jit\ndef KERNEL(a):\n    " + "\n    ".join(calls) + "\n"]))
+    return named(Kernel(source, "KERNEL", tuple(operands), programs))
+
+
+def _part(kernel: Kernel, i: int) -> str:
+    """The functions of a kernel, all names its own; `part…` makes the tile whose number it is given."""
+    text = kernel.source.replace(kernel.symbol, "KERNEL").partition(IMPORTS)[2].strip()
+    mine = re.compile(rf"(?<![\w.])({'|'.join(_names(text))})\b")
+    text = text.replace("tl.program_id(0)", "program").replace("def KERNEL(a):", "def KERNEL(a, program):")
+    return mine.sub(lambda name: f"part{i}" if name[0] == "KERNEL" else f"{name[0]}_{i}", text)
+
+
+def _names(text: str) -> Iterator[str]:
+    """What a source defines."""
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.FunctionDef):
+            yield node.name
+        elif isinstance(node, ast.Assign):
+            yield from (n.id for target in node.targets for n in ast.walk(target) if isinstance(n, ast.Name))
