@@ -30,6 +30,7 @@ from pelton.kernels.triton.chain import chained, takes  # noqa: E402
 from pelton.kernels.triton.compile import Compiler, compiled  # noqa: E402
 from pelton.options import Options  # noqa: E402
 from pelton.passes import pipeline  # noqa: E402
+from pelton.plan.workspace import Workspace  # noqa: E402
 from pelton.runtime.cuda import CudaEngine  # noqa: E402
 from pelton.targets import adapted  # noqa: E402
 from pelton.tune import launches, measure_cuda, search  # noqa: E402
@@ -92,6 +93,11 @@ def runs(m: onnx.ModelProto, precision: str = "fp32", timing=None, target: Targe
     return placed, choices, launches.found(placed, choices, target, timing, False)
 
 
+def counts(run: launches.Run) -> bool:
+    """Whether its kernel counts its programs."""
+    return any(isinstance(x, Workspace) for x in run.choice.kernel.operands)
+
+
 CASES = {"squeeze": squeeze, "squeeze of one": lambda: squeeze(40, 3, 2, 1), "dense": lambda: dense(2, 37, 19, 64, 10), "rows": lambda: dense(13, 20, 33, 5)}
 
 
@@ -104,7 +110,7 @@ def test_every_part_of_a_chain_gives_what_it_means(name, precision, warps, monke
     rng = np.random.default_rng(0)
     for run in found:
         assert run.choice.tactic["WARPS"] == warps
-        there = {v.name: np.zeros(1, np.int64) if v is run.counter else rng.standard_normal(v.type.shape).astype(v.type.dtype.numpy) for v in run.whole.reads}
+        there = {v.name: rng.standard_normal(v.type.shape).astype(v.type.dtype.numpy) for v in run.whole.reads}
         made = left_by(run.whole.region, run.choice.kernel, run.whole.layouts, there, f"{name} with {warps} warps")
         there.update({v.name: a for v, a in made.items()})
         for task in (placed.tasks[i] for i in run.tasks):
@@ -122,7 +128,7 @@ def test_the_body_of_a_chain_says_what_all_of_it_means():
         known.update(zip(n.outputs, evaluate_node(n, tuple(known[v] for v in n.inputs), round=False)))
     assert found and all(len(run.tasks) > 1 for run in found)
     for run in found:
-        got = evaluate(run.whole.region.body, {v.name: known.get(v, np.zeros(1)) for v in run.whole.reads}, round=False)
+        got = evaluate(run.whole.region.body, {v.name: known[v] for v in run.whole.reads}, round=False)
         assert set(got) == {v.name for i in run.tasks for v in placed.tasks[i].writes}
         for v in run.whole.writes:
             assert_close(got[v.name], known[v], about=v.name)
@@ -162,7 +168,7 @@ def test_all_stays_in_an_order_in_which_it_is_made_before_it_is_read():
     placed, choices, found = runs(inverted_residuals(size=12), timing=Clock(1))
     tasks = launches.joined(placed, choices, found)[0].tasks
     assert len(tasks) == len(placed.tasks) - sum(len(run.tasks) - 1 for run in found) < len(placed.tasks)
-    there = {*placed.graph.inputs, *(run.counter for run in found)}
+    there = set(placed.graph.inputs)
     for task in tasks:
         assert {v for v in task.reads if v not in placed.graph.producer or not launches.is_view(placed.graph.producer[v])} <= there
         there.update(task.writes)
@@ -183,12 +189,12 @@ def test_chains_compile_without_spilling_and_wait_between_their_parts(arch, tmp_
     assert len(made) == len({run.choice.kernel.symbol for run in some}) >= 3
     for m in made.values():
         assert m.spilled <= SPILLED and m.cubin.scratch == 0 and m.cubin.clusters == 1, m
-    assert {run.counter is None for run in some} == {True, False}
+    assert {counts(run) for run in some} == {True, False}
     for run in some:
         asm = compiled(run.choice.kernel.symbol, run.choice.kernel.source, arch).asm
         pieces = re.split(r"gpu\.barrier|ttg\.barrier", asm["ttir"])
         assert len(pieces) == len(run.tasks) and all("tt.store" in p and "tt.load" in p for p in pieces)
-        assert asm["ptx"].count("bar.sync") >= len(run.tasks) - 1 and asm["ptx"].count("gpu.acq_rel") == (run.counter is not None)
+        assert asm["ptx"].count("bar.sync") >= len(run.tasks) - 1 and asm["ptx"].count("gpu.acq_rel") == counts(run)
         assert "ld.global.nc" not in asm["ptx"]                 # what others have written is no constant
 
 
@@ -245,8 +251,8 @@ def test_a_chain_that_does_not_compile_stays_apart_and_level_0_has_none(tmp_path
     assert len(whole.steps) == 1 and len(plain.steps) == 3 and plain.meta["chains"] == []
     assert whole.steps[0].info["layers"] == [name for s in plain.steps for name in s.info["layers"]]
 
-    def broken(kernels, counter):
-        kernel = chained(kernels, counter)
+    def broken(kernels):
+        kernel = chained(kernels)
         return type(kernel)(kernel.source.replace("tl.debug_barrier()", "tl.static_assert(False)"), kernel.symbol, kernel.operands, kernel.tiles)
     monkeypatch.setattr(launches, "chained", broken)
     with caplog.at_level("WARNING", "pelton.build"):

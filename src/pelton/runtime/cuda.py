@@ -1,8 +1,8 @@
 """Engines on NVIDIA GPUs: code loaded and weights uploaded once, for all contexts."""
 from __future__ import annotations
 
-import threading
 import logging
+import threading
 from collections.abc import Mapping
 from dataclasses import replace
 

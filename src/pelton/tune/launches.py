@@ -6,13 +6,12 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from pelton.ir.graph import Graph, Value
-from pelton.ir.types import DType, TensorType
 from pelton.kernels.template import Kernel, Tactic, Target, Template
 from pelton.kernels.triton.chain import Chain, chained, takes
 from pelton.kernels.triton.roofline import AWAY, BEGIN, BYTES
 from pelton.plan import lower
 from pelton.plan.fuse import is_view
-from pelton.plan.place import Place, Placed, Task
+from pelton.plan.place import Placed, Task
 from pelton.plan.region import Region
 
 from . import size
@@ -61,13 +60,11 @@ def waiting(parts: int, launch: float) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """Tasks by their numbers, what they are as one, and what runs that; `counter` is what its kernel counts its programs in; `saved` nanoseconds
-    by the clock, cycles by the model; `told` how it was decided."""
+    """Tasks by their numbers, what they are as one, and what runs that; `saved` nanoseconds by the clock, cycles by the model; `told` how it was decided."""
 
     tasks: tuple[int, ...]
     whole: Task
     choice: Choice
-    counter: Value | None
     saved: float
     told: str
 
@@ -87,9 +84,7 @@ def joined(placed: Placed, choices: Mapping[int, Choice], runs: Sequence[Run]) -
     left = [i for i in range(len(placed.tasks)) if i not in gone]
     tasks = [first[i].whole if i in first else placed.tasks[i] for i in left]
     now = {k: first[i].choice if i in first else choices[i] for k, i in enumerate(left) if i in choices}
-    counters = [run.counter for run in runs if run.counter is not None]
-    return replace(placed, tasks=tasks, places={**placed.places, **{v: Place(v, 0, (1,)) for v in counters}},
-                   sizes={**placed.sizes, **dict.fromkeys(counters, (0,))}), now
+    return replace(placed, tasks=tasks), now
 
 
 class _Search:
@@ -146,10 +141,9 @@ class _Search:
         ways = list(self.possible(tasks))
         if not ways:
             return None
-        counter = Value(TensorType(DType.I64, (1,)), f"{self.placed.tasks[tasks[0]].writes[0].name}.count")
-        made: dict[Tactic, tuple[Kernel, Sequence[Part]]] = {}
+        whole, made = together(self.placed, tasks), dict[Tactic, tuple[Kernel, Sequence[Part]]]()
         for warps, parts in ways:
-            kernel = chained([p.kernel for p in parts], counter)
+            kernel = chained([p.kernel for p in parts])
             params = ("PARTS", len(tasks)), ("PROGRAMS", int(kernel.tiles)), ("WARPS", warps)
             made.setdefault(Tactic(Chain.name, self.target.isa, params), (kernel, parts))
         times: dict[str, int] = {}
@@ -159,7 +153,7 @@ class _Search:
             if saved <= 0:
                 return None
         else:
-            whole, each = together(self.placed, tasks, counter), [self.choices[i] for i in tasks]
+            each = [self.choices[i] for i in tasks]
             apart = "+".join(c.tactic.name for c in each)
             times = self.timing.race(digest(whole), (whole,), {apart: [c.kernel for c in each], **{t.name: [k] for t, (k, _) in made.items()}})
             tactic = min(made, key=lambda tactic: times.get(tactic.name, 1 << 62))
@@ -167,11 +161,9 @@ class _Search:
                 return None
             saved, told = times[apart] - times[tactic.name], f"{times[tactic.name] / 1e3:.1f} µs, apart {times[apart] / 1e3:.1f} µs"
         kernel = made[tactic][0]
-        counts = counter if counter in kernel.operands else None
-        whole = together(self.placed, tasks, counts)
         weights = {v: a.nbytes for v, a in whole.region.body.constants.items()}
         packing = size.Packing(sum(self.choices[i].packing.own for i in tasks), size.packed_bytes(kernel, weights), 0.0)
-        return Run(tasks, whole, Choice(Chain(), tactic, kernel, packing, times), counts, saved, told)
+        return Run(tasks, whole, Choice(Chain(), tactic, kernel, packing, times), saved, told)
 
     def possible(self, tasks: Sequence[int]) -> Iterator[tuple[int, Sequence[Part]]]:
         """Warps and the parts of a chain that may be faster in one launch: those with few tiles, then those whose first part is as it would be by itself."""
@@ -179,7 +171,7 @@ class _Search:
         for whole in (False, True):
             for warps in WARPS:
                 rest = [p for i in tasks[1:] if (p := self.part(i, warps)) is not None]
-                head = self.part(first, warps) if not whole else self.alone(first) if choice.tactic["WARPS"] == warps else None
+                head = self.part(first, warps) if not whole else self.alone(first) if takes(choice.tactic) and choice.tactic["WARPS"] == warps else None
                 if head is not None and len(rest) == len(tasks) - 1 and head.begun(head.least()) + sum(p.least() for p in rest) < waiting(len(tasks), BEGIN):
                     yield warps, [head, *rest]
 
@@ -192,7 +184,7 @@ class _Search:
     def alone(self, i: int) -> Part | None:
         """A task as it would be by itself, where a chain may begin with that."""
         task, choice = self.placed.tasks[i], self.choices[i]
-        if task.region.usual_sizes(task.layouts) or not takes(choice.tactic) or choice.kernel.dims or choice.kernel.scratch:
+        if task.region.usual_sizes(task.layouts) or choice.kernel.dims or choice.kernel.scratch:
             return None
         return Part(task, choice.kernel) if 1 < int(choice.kernel.tiles) <= WIDE * self.target.threads else None
 
@@ -208,7 +200,7 @@ class _Search:
             return None
         key = digest(task), warps
         if key not in self.ways:
-            ways = (w for w in candidates(task.region, task.layouts, one, self.strict, 1 << 30) if w[1]["WARPS"] == warps and takes(w[1]))
+            ways = (w for w in candidates(task.region, task.layouts, one, self.strict, 1 << 30) if takes(w[1]) and w[1]["WARPS"] == warps)
             tiles = {(t, tactic): t.emit(task.region, task.layouts, tactic, one).tiles for t, tactic in islice(ways, LOOKS)}
             self.ways[key] = min(tiles, key=lambda way: tiles[way], default=None)
         way = self.ways[key]
@@ -218,8 +210,8 @@ class _Search:
         return part if part.least() < BEGIN else None
 
 
-def together(placed: Placed, tasks: Sequence[int], counter: Value | None) -> Task:
-    """Tasks as one, whose region writes all that they write, and has a counter among its inputs; views of what it writes are part of its body."""
+def together(placed: Placed, tasks: Sequence[int]) -> Task:
+    """Tasks as one, whose region writes all that they write; views of what it writes are part of its body."""
     parts = [placed.tasks[i] for i in tasks]
     made: set[Value] = set()
     nodes = []
@@ -242,10 +234,8 @@ def together(placed: Placed, tasks: Sequence[int], counter: Value | None) -> Tas
         made.update(v for n in part.region.body.nodes for v in n.outputs)
     held = {v: a for part in parts for v, a in part.region.body.constants.items()}
     read = dict.fromkeys(v for n in nodes for v in n.inputs if v not in made)
-    counters = () if counter is None else (counter,)
-    body = Graph((*(v for v in read if v not in held), *counters), {v: held[v] for v in read if v in held}, tuple(nodes),
+    body = Graph(tuple(v for v in read if v not in held), {v: held[v] for v in read if v in held}, tuple(nodes),
                  tuple(dict.fromkeys(v for part in parts for v in part.writes)), "chain")
     layouts = {v: strides for part in parts for v, strides in part.layouts.items()}
-    layouts.update(dict.fromkeys(counters, (1,)))
     layouts.update({v: placed.places[v].strides for v in body.inputs if v not in layouts})
     return Task(Region(body, tuple(a for part in parts for a in part.region.anchors)), layouts)

@@ -7,7 +7,9 @@ from collections.abc import Iterator, Sequence
 
 from pelton.ir.dims import is_known
 from pelton.ir.graph import Value
+from pelton.ir.types import DType
 from pelton.kernels.template import Kernel, Packed, Tactic, Template
+from pelton.plan.workspace import Workspace
 
 from .emit import named
 
@@ -26,27 +28,29 @@ class Chain(Template):
 
 
 def takes(tactic: Tactic) -> bool:
-    """Whether kernels of a tactic may be part of a chain."""
-    return not any(dict(tactic.params).get(name) for name in ALONE)
+    """Whether kernels of a tactic may be part of a chain: not those of libraries, which have no warps to speak of."""
+    chosen = dict(tactic.params)
+    return "WARPS" in chosen and not any(chosen.get(name) for name in ALONE)
 
 
-def chained(kernels: Sequence[Kernel], counter: Value) -> Kernel:
+def chained(kernels: Sequence[Kernel]) -> Kernel:
     """One kernel that does what these do, in this order. All have as many warps, and sizes that are known.
 
-    Programs are those of the first kernel. Each says by an atomic sum that it is done, in `counter`, i64[1], which is zero before and after every launch; the
+    Programs are those of the first kernel. Each says by an atomic sum that it is done, in a counter that is zero before and after every launch; the
     one that finds that it is the last has all that the others wrote, and goes on. None waits for another, so nothing can hang. What a program writes itself
-    its own threads find behind a barrier. The counter is no operand where the first kernel has one tile.
+    its own threads find behind a barrier. There is no counter where the first kernel has one tile.
     """
     if not all(is_known(k.tiles) and not k.dims for k in kernels):
         raise ValueError("a chain needs sizes that do not vary")
     heads = [[ast.literal_eval(x) for x in found.groups()] for k in kernels if (found := HEAD.search(k.source))]
-    operands: dict[Value | Packed, tuple[str, bool]] = {}
+    operands: dict[Value | Packed | Workspace, tuple[str, bool]] = {}
     for k, ((types, _, _), whole) in zip(kernels, heads):
         for x, kind, begins in zip(k.operands, types, whole, strict=True):
             operands[x] = kind, begins and operands.get(x, (kind, True))[1]
     programs = int(kernels[0].tiles)
+    counter = Workspace((1,), DType.I32, zero=True)
     if programs > 1:
-        operands[counter] = "*i64", True
+        operands[counter] = "*i32", True
     (warps,) = {warps for (_, warps, _), _ in heads}
     stages = min((n for (_, _, n), _ in heads if n > 1), default=1)                                     # loops that are not pipelined take any number
     place = {x: i for i, x in enumerate(operands)}
