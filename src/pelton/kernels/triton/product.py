@@ -31,7 +31,7 @@ FEW = 4                                        # rows that are summed without te
 
 
 def tiles(name: str, k: int, whole: int, f32: bool, target: Target) -> Iterable[Tactic]:
-    """Tactics for sums over k, in no order that says anything but that the preferred ones of equals come first.
+    """Tactics for sums over k; of such as may take equally long, the preferred ones come first.
 
     Sums that a thread holds are half as many where an A100 has to hold them: with twice as many its kernels spilled 112 to 424 bytes per thread.
     whole: steps that divide it are preferred. f32: exactly rounded products (three of TF32 each, or by the units for f32) instead of half ones.
