@@ -2,13 +2,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from pelton.backends.cuda.bundle import Cubin
-from pelton.backends.cuda.device import TRAILING, Device, Launch, Memory
+from pelton.backends.cuda.device import TRAILING, Device, Function, Launch, Memory
 from pelton.engine.library import ALIGNED, SYMBOL, product
+from pelton.errors import EngineError
 
 BAND = 4096                                    # bytes around an array that nobody may write
 POISON = 0xFF                                  # every byte of what nobody has written: as a float of any size it is no number
@@ -49,6 +51,10 @@ class Placed:
         return now[self.own].view(self.dtype).reshape(self.shape)
 
 
+class Unproposed(Exception):
+    """A library has no algorithm for a product, which is its right."""
+
+
 class Kernels:
     """Runs kernels on a device: `run` is called, and answers, as the interpreter of the tests."""
 
@@ -57,8 +63,7 @@ class Kernels:
 
     def run(self, source: str, symbol: str, arrays: Sequence[tuple[np.ndarray, str, int]], dims: Sequence[int], tiles: int) -> list[np.ndarray]:
         with self.device as device:
-            function = (device.product(product(dims), [ALIGNED] * len(arrays)) if symbol == SYMBOL
-                        else device.load(self.cubins[symbol], len(arrays) + len(dims) + TRAILING))
+            function = self._product(dims) if symbol == SYMBOL else device.load(self.cubins[symbol], len(arrays) + len(dims) + TRAILING)
             cubin = function.cubin
             stream = device.stream()
             placed = [Placed(device, a, stream.handle, first) for a, _, first in arrays]
@@ -69,3 +74,13 @@ class Kernels:
                 device.launch(Launch(function, tiles, words), stream.handle)
             self.launched += 1
             return [p.fetched(stream.handle) for p in placed]
+
+    def _product(self, dims: Sequence[int]) -> Function:
+        """A product by the algorithm that is asked for, or by the library's first where it proposes fewer; Unproposed where it proposes none."""
+        told = product(dims)
+        for choice in dict.fromkeys((told.choice, 0)):
+            try:
+                return self.device.product(replace(told, choice=choice), [ALIGNED] * len(told.operands()))
+            except EngineError as e:
+                why = str(e)
+        raise Unproposed(why)
