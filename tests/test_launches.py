@@ -224,24 +224,55 @@ def apart():
         yield pool
 
 
-@pytest.mark.parametrize("make, precision", [(squeeze, "fp16"), (block, "fp16"), (moving, "fp32"), (small_cnn, "bf16")],
-                         ids=["squeezed", "a transformer's block", "elements moved", "a CNN"])
-def test_networks_with_chains_are_right(make, precision, apart, tmp_path):
-    m = make()
-    made = built(m, Options(target="cuda:sm_90", precision=precision, level=1, cache_dir=tmp_path))
-    chains = made.engine.meta["chains"]
-    assert chains and all("in one launch (not timed" in told for told in chains)
-    steps = made.engine.steps
-    assert sum(s.info["tactic"].startswith("chain:") for s in steps) == len(chains)
-    assert all(len(s.outputs) == len(s.info["writes"]) and not s.spares for s in steps if s.info["tactic"].startswith("chain:"))
-    feeds = draw(m, 3, low=-1, high=1)
-    first = apart.submit(twice, made.engine.tobytes(), {c.kernel.symbol: c.kernel.source for c in made.chosen if c.kernel is not None}, feeds).result()
+NETWORKS = pytest.mark.parametrize("make, precision", [(squeeze, "fp16"), (block, "fp16"), (moving, "fp32"), (small_cnn, "bf16")],
+                                   ids=["squeezed", "a transformer's block", "elements moved", "a CNN"])
+
+
+@pytest.fixture
+def all_chains(monkeypatch):
+    """Builds an engine with all chains that there may be, rather with several programs than with one, whatever they save; nothing is timed."""
+    def build(m, precision, cache, arch=90):
+        monkeypatch.setattr(targets, "gpu_here", lambda: None)
+        monkeypatch.setattr(launches._Search, "sure", lambda self, parts: len(parts) + .5 * (parts[0].kernel.tiles > 1))
+        return built(m, Options(target=f"cuda:sm_{arch}", precision=precision, level=1, cache_dir=cache))
+    return build
+
+
+def assert_right(results, m, feeds, precision):
     wanted = evaluate(importer.load(m).graph, feeds)
-    for results, launched in first:
-        assert launched == len(steps) and results.keys() == wanted.keys()
-        for port, want in wanted.items():
-            off = np.abs(results[port].astype(np.float64) - want).max() / np.abs(want).max()
-            assert off < TOLERANCE[precision], f"{port} is off by {off:.1e}"
+    assert results.keys() == wanted.keys()
+    for port, want in wanted.items():
+        off = np.abs(results[port].astype(np.float64) - want).max() / np.abs(want).max()
+        assert off < TOLERANCE[precision], f"{port} is off by {off:.1e}"
+
+
+@NETWORKS
+def test_networks_with_chains_are_right(make, precision, apart, tmp_path, all_chains):
+    m = make()
+    made = all_chains(m, precision, tmp_path)
+    chains, steps, buffers = made.engine.meta["chains"], made.engine.steps, made.engine.plain.buffers
+    found = [s for s in steps if s.info["tactic"].startswith("chain:")]
+    assert len(found) == len(chains) > 0 and all("in one launch (not timed" in told for told in chains)
+    assert all(len(s.outputs) == len(s.info["writes"]) and not s.spares for s in found)
+    counters = [[a.buffer for a in s.args if buffers[a.buffer].kind == "sizes"] for s in found]
+    assert [len(c) for c in counters] == [s.tiles > 1 for s in found] and any(counters) and len({b for c in counters for b in c}) == sum(map(len, counters))
+    feeds = draw(m, 3, low=-1, high=1)
+    both = apart.submit(twice, made.engine.tobytes(), {c.kernel.symbol: c.kernel.source for c in made.chosen if c.kernel is not None}, feeds).result()
+    for results, launched in both:
+        assert launched == len(steps)
+        assert_right(results, m, feeds, precision)
+
+
+@NETWORKS
+def test_chains_are_right_on_a_gpu(make, precision, tmp_path, all_chains):
+    here = targets.gpu_here()
+    if here is None:
+        pytest.skip("there is no GPU here")
+    m = make()
+    context = all_chains(m, precision, tmp_path, here.arch).engine.context()
+    for seed in range(20):                                       # whichever program is the last
+        feeds = draw(m, seed, low=-1, high=1)
+        assert_right(context.run(feeds), m, feeds, precision)
 
 
 def test_a_chain_that_does_not_compile_stays_apart_and_level_0_has_none(tmp_path, monkeypatch, caplog):

@@ -130,7 +130,7 @@ class Pelton(Runtime):
         self.wait()
         weights = sum(a.size for a in self.graph.constants.values()) * (4 if self.precision == "fp32" else 2)
         return {"build_s": build_s, "start_s": start_s, "engine_bytes": engine_path.stat().st_size, "weight_bytes": weights, "steps": len(engine.steps),
-                "host_steps": list(engine.meta["host_steps"])}
+                "host_steps": list(engine.meta["host_steps"]), "chains": list(engine.meta["chains"])}
 
     def start(self, i: int) -> None:
         self.context.run_async(self.sets[i], self.out)

@@ -19,12 +19,11 @@ from .candidates import candidates
 from .search import Choice, Timing, digest
 
 MARGIN = 0.97                                  # one launch must take this much less time than those of the parts
-LONGEST = 8                                    # regions of a chain: all runs of so many are looked at
+LONGEST = 6                                    # regions of a chain: all runs of so many are looked at
 WARPS = (8, 4)                                 # of a chain's program, the first where nothing is timed
 LOOKS = 6                                      # tactics of a template that are looked at for the one that makes the fewest tiles
 HELD = 8 << 10                                 # bytes that a program of eight warps has asked for at a time: 32 for each thread
 WIDE = 16                                      # programs for each multiprocessor that a chain may begin with: another launch is nothing beside more
-UNTIMED_WIDE = 2                               # the same where nothing is timed: so few that it makes no difference what registers the other parts take
 OPERATIONS = 256                               # that a multiprocessor makes in a cycle without tensor cores: its units for f32 make 128 sums of products
 
 
@@ -176,10 +175,8 @@ class _Search:
                     yield warps, [head, *rest]
 
     def sure(self, parts: Sequence[Part]) -> float:
-        """The cycles that they save in one launch even at worst; less than none where too many programs would hold registers for all of them."""
-        if int(parts[0].kernel.tiles) > UNTIMED_WIDE * self.target.threads:
-            return -1.0
-        return waiting(len(parts), BEGIN - AWAY) - parts[0].begun(parts[0].most()) - sum(p.most() for p in parts[1:])
+        """The cycles that they save in one launch of one program even at worst; what programs lose that count each other, only a clock can say."""
+        return waiting(len(parts), BEGIN - AWAY) - sum(p.most() for p in parts) if parts[0].kernel.tiles == 1 else -1.0
 
     def alone(self, i: int) -> Part | None:
         """A task as it would be by itself, where a chain may begin with that."""
