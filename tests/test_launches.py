@@ -83,7 +83,7 @@ def dense(rows: str | int = 1, *sizes: int) -> onnx.ModelProto:
 def placed_of(m: onnx.ModelProto, precision: str = "fp32", target: Target = TARGET):
     """The program's tasks, and the kernels that they have by themselves."""
     options = Options(target="cuda:sm_90", precision=precision)
-    graph = adapted(pipeline.run(importer.load(m).graph, options)[0], options, target)
+    graph = adapted(pipeline.run(importer.load(m).graph, options)[0], options)
     placed = plan(graph, options, target)[0]
     return placed, search.select(placed, target, None, strict=False, most=1)
 
@@ -254,7 +254,7 @@ def test_networks_with_chains_are_right(make, precision, apart, tmp_path, all_ch
     found = [s for s in steps if s.info["tactic"].startswith("chain:")]
     assert len(found) == len(chains) > 0 and all("in one launch (not timed" in told for told in chains)
     assert all(len(s.outputs) == len(s.info["writes"]) and not s.spares for s in found)
-    counters = [[a.buffer for a in s.args if buffers[a.buffer].kind == "sizes"] for s in found]
+    counters = [[a.buffer for a in s.args if buffers[a.buffer].kind == "zeros"] for s in found]
     assert [len(c) for c in counters] == [s.tiles > 1 for s in found] and any(counters) and len({b for c in counters for b in c}) == sum(map(len, counters))
     feeds = draw(m, 3, low=-1, high=1)
     both = apart.submit(twice, made.engine.tobytes(), {c.kernel.symbol: c.kernel.source for c in made.chosen if c.kernel is not None}, feeds).result()
