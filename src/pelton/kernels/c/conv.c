@@ -18,11 +18,21 @@ enum : long { NR = NV * VL, PANELS = (OC + NR - 1) / NR, NBS = (PANELS * NR + NB
 #define PIXELS (OH * OW)
 #define MBS ((PIXELS + MB - 1) / MB)
 #define JOINED (DW == 1 && XW == C)                                       // the taps of a row lie next to each other in memory
+#if defined(OH) || defined(OW)                                             // a run decides: as in a whole block
+enum : long { TILES = (MB + MR - 1) / MR };
+#else
+enum : long { TILES = ((PIXELS < MB ? PIXELS : MB) + MR - 1) / MR };
+#endif
+// What each product asks for of the next panel, in bytes, all tiles of a block together for all of it. Against no asking: 48 to 128 channels, 5 × 5, on 6 × 6
+// pixels 0.135 → 0.113 ms (1 thread), 512 on 14 × 14 with strides of two 1.55 → 1.45, 1024 to 2048 1.54 → 1.46 (2 threads), pictures of 28 × 28 and more
+// within 6 % either way, mostly faster.
+enum : long { STEP = PACKED && OC * KH * KW * C >= FAR ? (4 * NR + TILES - 1) / TILES : 0 };
 static const float zeros[C];
 #include "filters.h"
 
-AI void sum(int rows, long n, const float *const *at, const float *w, vf32 (*acc)[NV]) {
+AI void sum(int rows, long n, const float *const *at, const float *w, vf32 (*acc)[NV], const char *next) {
     fourfold for (long k = 0; k < n; k++) {
+        if (STEP) __builtin_prefetch(next + k * STEP, 0, 2);
         vf32 v[NV];
         unroll (int j = 0; j < NV; j++) v[j] = ld_f32(w + k * NR + j * VL);
         unroll (int i = 0; i < rows; i++) {
@@ -37,20 +47,20 @@ AI void flush(int rows, vf32 (*acc)[NV], vf32 (*total)[NV]) {
         unroll (int j = 0; j < NV; j++) total[i][j] += acc[i][j], acc[i][j] = bc_f32(0);
 }
 
-AI void long_sum(int rows, long n, const float *const *at, const float *w, vf32 (*acc)[NV], vf32 (*total)[NV]) {
+AI void long_sum(int rows, long n, const float *const *at, const float *w, vf32 (*acc)[NV], vf32 (*total)[NV], const char *next) {
     if (n <= 2 * CHAIN) {
-        sum(rows, n, at, w, acc);
+        sum(rows, n, at, w, acc, next);
         return;
     }
     const float *from[MR];
     for (long k = 0; k < n; k += CHAIN) {
         unroll (int i = 0; i < rows; i++) from[i] = at[i] + k;
-        sum(rows, k + CHAIN < n ? CHAIN : n - k, from, w + k * NR, acc);
+        sum(rows, k + CHAIN < n ? CHAIN : n - k, from, w + k * NR, acc, next + k * STEP);
         flush(rows, acc, total);
     }
 }
 
-AI void tile(int rows, bool edge, const args *a, const tail *t, const float *x, const float *w, long b, long p, long g, long n) {
+AI void tile(int rows, bool edge, const args *a, const tail *t, const float *x, const float *w, long b, long p, long g, long n, const char *next) {
     vf32 acc[MR][NV], total[MR][NV];
     const float *at[MR];
     long top[MR], left[MR];
@@ -67,15 +77,15 @@ AI void tile(int rows, bool edge, const args *a, const tail *t, const float *x, 
         }
         if (JOINED && (!PADDED || inside)) {
             unroll (int i = 0; i < rows; i++) at[i] = x + (top[i] + kh * DH) * XH + left[i] * XW;
-            long_sum(rows, KW * C, at, w, acc, total);
-            w += KW * C * NR;
+            long_sum(rows, KW * C, at, w, acc, total, next);
+            w += KW * C * NR, next += KW * C * STEP;
         } else for (long kw = 0; kw < KW; kw++) {
             unroll (int i = 0; i < rows; i++) {
                 const long y = top[i] + kh * DH, z = left[i] + kw * DW;
                 at[i] = !PADDED || ((unsigned long)y < H && (unsigned long)z < W) ? x + y * XH + z * XW : zeros;
             }
-            long_sum(rows, C, at, w, acc, total);
-            w += C * NR;
+            long_sum(rows, C, at, w, acc, total, next);
+            w += C * NR, next += C * STEP;
         }
         if (LONG) flush(rows, acc, total);
     }
@@ -101,13 +111,14 @@ void KERNEL(const args *table, long begin, long end, void *scratch) {
         }
         for (long n = n0; n < n1; n += NR) {
             const float *w = filters + (n - n0) * (KH * KW * C);
+            const char *next = (const char *)(w + KH * KW * C * NR);
             long p = p0;
             if (OC % NR == 0 || n + NR <= OC) {
-                for (; p + MR <= p1; p += MR) tile(MR, false, a, &T, x, w, b, p, g, n);
-                if (p < p1) COUNTED(PIXELS % MR, MR, tile(COUNT, false, a, &T, x, w, b, p, g, n));
+                for (; p + MR <= p1; p += MR, next += KH * KW * C * STEP) tile(MR, false, a, &T, x, w, b, p, g, n, next);
+                if (p < p1) COUNTED(PIXELS % MR, MR, tile(COUNT, false, a, &T, x, w, b, p, g, n, next));
             } else {
-                for (; p + MR <= p1; p += MR) tile(MR, true, a, &T, x, w, b, p, g, n);
-                if (p < p1) COUNTED(PIXELS % MR, MR, tile(COUNT, true, a, &T, x, w, b, p, g, n));
+                for (; p + MR <= p1; p += MR, next += KH * KW * C * STEP) tile(MR, true, a, &T, x, w, b, p, g, n, next);
+                if (p < p1) COUNTED(PIXELS % MR, MR, tile(COUNT, true, a, &T, x, w, b, p, g, n, next));
             }
         }
     }

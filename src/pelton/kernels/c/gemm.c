@@ -28,7 +28,7 @@ enum : long { M_VARIES = 1, TILES = (MB + MR - 1) / MR };
 #else
 enum : long { M_VARIES = 0, TILES = ((M < MB ? M : MB) + MR - 1) / MR };
 #endif
-#define STREAMED (PACKED && K * N >= 1 << 16 && (M_VARIES || M >= 24))
+#define STREAMED (PACKED && K * N >= FAR && (M_VARIES || M >= 24))
 
 // One tile of `rows` × NR: its part of the sum from k0 on, `kn` long; the last part goes through the tail. A panel comes from memory once and is used by
 // all tiles of a block: each asks for its part of the next one, `step` bytes with every product.

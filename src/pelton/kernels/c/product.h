@@ -2,6 +2,8 @@
 #pragma once
 #include "vec.h"
 
+enum : long { FAR = 1 << 16 };                                             // so many weights come from L3 or from memory: they are asked for before their use
+
 // Weights are f32, or f16 where reading them is what takes the time.
 AI vf32 weights_at(bool half, const void *panel, long i) { return half ? ld_f16((const f16 *)panel + i) : ld_f32((const float *)panel + i); }
 

@@ -14,7 +14,8 @@ enum : long { F = 4, MR = 6, NV = 2, TB = 12, NB = 1 << 20 };
 
 enum : long { NR = NV * VL, E = F + 2, POINTS = E * E, PANELS = (OC + NR - 1) / NR, OCP = PANELS * NR,
               WIDTH = NB < OCP ? NB : OCP, NBS = (OCP + WIDTH - 1) / WIDTH, CP = (C + VL - 1) / VL * VL,
-              BLOCK = (TB + MR - 1) / MR, STREAMED = POINTS * OCP * C >= 1 << 21, VS = CP % 256 ? CP : CP + VL };                              // a row of V; off powers of two, whose lines would fall into the same cache sets
+              BLOCK = (TB + MR - 1) / MR,
+              VS = CP % 256 ? CP : CP + VL };                              // a row of V; off powers of two, whose lines would fall into the same cache sets
 #define TH ((OH + F - 1) / F)
 #define TW ((OW + F - 1) / F)
 #define TILES (TH * TW)
@@ -104,9 +105,10 @@ AI void spread(const args *a, const float *x, float *v, long ty, long tx) {
 }
 
 // A panel of weights comes from memory once and is used by all tiles of a block: each asks for its part of the next one. Against
-// no asking: 1024 channels on 13 × 13 pixels 12.1 → 8.9 ms, 512 on 7 × 7 1.27 → 0.98, 256 on 14 × 14 0.65 → 0.57 (2 threads, cold weights).
+// no asking: 1024 channels on 13 × 13 pixels 12.1 → 8.9 ms, 512 on 7 × 7 1.27 → 0.98, 256 on 14 × 14 0.65 → 0.57, 160 to 320 on 13 × 13 0.58 → 0.42,
+// 96 to 208 0.26 → 0.22, 64 on 56 × 56 0.49 → 0.48 (2 threads, cold weights).
 AI void tile(int rows, const float *v, const float *u, float *m, const float *next) {
-    const long step = STREAMED ? 4 * NR / BLOCK : 0;
+    const long step = 4 * NR / BLOCK;
     vf32 acc[MR * NV];
     unroll (int i = 0; i < rows * NV; i++) acc[i] = bc_f32(0);
     if (C <= 2 * CHAIN) product_of(false, rows, NV, v, VS, u, C, acc, next, step);

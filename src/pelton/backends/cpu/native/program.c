@@ -159,7 +159,9 @@ void pelton_program_free(program *p) {
 typedef enum { CLAIMED, EXHAUSTED, STALE } claim;
 
 /* Guided chunks: large ones first, so that counters are rarely touched; small ones last, so that all end together. A counter of the
- * epoch before belongs to a finished run and counts as 0; any other epoch means that we are the late ones. */
+ * epoch before belongs to a finished run and counts as 0; any other epoch means that we are the late ones. Two threads that take from
+ * both ends, so that each finds its part of a picture in its own L2: googlenet 0.5 % faster, resnet50 5 % slower, whose cores then read
+ * different weights. */
 static claim claim_tiles(unit *u, uint32_t epoch, long threads, long *begin, long *end) {
     uint64_t next = atomic_load_explicit(&u->next, memory_order_relaxed);
     for (;;) {
