@@ -151,8 +151,9 @@ def test_what_nothing_can_run_is_refused(build):
         build(m)
 
 
-def test_sizes_an_engine_does_not_take_run_where_onnx_has_no_reference(build):
-    """No rows are left, or one where as many as another has were assumed: engines are made for others, and the onnx package does not know the operator."""
+def test_sizes_an_engine_does_not_take_run_where_onnx_has_no_reference(build, caplog):
+    """No rows are left, or one where as many as another has were assumed: engines are made for others, and the onnx package does not know the operator.
+    The first such run says so."""
     rng = np.random.default_rng()
     x, packed, scales = floats(3, 16), rng.integers(0, 256, (3, 1, 8), np.uint8), floats(3)
     product = N("MatMulNBits", ["rows", "packed", "scales"], ["p"], domain=MICROSOFT, K=16, N=3, bits=4, block_size=16)
@@ -161,9 +162,10 @@ def test_sizes_an_engine_does_not_take_run_where_onnx_has_no_reference(build):
     low, high = packed[:, 0] & 15, packed[:, 0] >> 4
     weights = (np.stack((low, high), -1).reshape(3, 16) - 8.0) * scales[:, None]
     z = floats(3, 3, seed=1)
-    for kept in ([True] * 3, [False, True, False]):
+    for kept, told in (([True] * 3, 0), ([False, True, False], 1), ([True, False, False], 1)):
         (y,) = engine.run({"x": x, "c": np.array(kept), "z": z}).values()
         np.testing.assert_allclose(y, x[kept].astype(np.float64) @ weights.T * z, rtol=1e-4, atol=1e-4)
+        assert sum("run on the host" in r.getMessage() for r in caplog.records if r.levelname == "WARNING") == told
     engine = build(plain([N("Compress", ["x", "c"], ["rows"], axis=0), product], {"x": "f32[3, 16]", "c": "bool[3]"}, ["p"],
                          {"packed": packed, "scales": scales}, domains={MICROSOFT: 1}))
     assert engine.run({"x": x, "c": np.zeros(3, bool)})["p"].shape == (0, 3)

@@ -46,6 +46,7 @@ class ScriptEngine(Engine):
         self.forms = None
         self.calls: dict[int, Call] = {}
         self.drops: dict[int, list[tuple[str, ...]]] = {}
+        self.told = set[int]()                                       # engines of which a run has said that they did not take its sizes
         self._prepare(plain.main)
         self._between = [step_of(a) for a in between(plain.main)]
         self._start()
@@ -217,7 +218,10 @@ class ScriptContext(Context):
         except InputError as e:
             if action.otherwise is None:
                 raise
-            log.debug("engine %d of %r does not take these sizes, its nodes run by reference: %s", action.engine, self.owner.name, e)
+            level = logging.DEBUG if action.engine in self.owner.told else logging.WARNING
+            self.owner.told.add(action.engine)
+            log.log(level, "the data makes sizes that engine %d of %r does not take (%s): for them its %d layers run on the host, by their reference",
+                    action.engine, self.owner.name, e, len(action.otherwise.steps))
             return self._block(action.otherwise, Names(names))
         if self._clock is not None:
             self._times[action.engine] = [(s, a + b) for (_, a), (s, b) in zip(self._times[action.engine], context.profile(feeds))]
