@@ -10,7 +10,7 @@ from pelton.plan.region import Region
 
 from .emit import constants, grid_of, kernel, tail
 from .gemm import is_product, pack_panels
-from .grid import all_f32, constant, divide, fits_grid, register_tiles, tail_refusal
+from .grid import all_f32, constant, divide, even, fits_grid, register_tiles, tail_refusal
 from .template import Kernel, Layouts, Packed, Tactic, Target, Template, template
 
 
@@ -166,7 +166,7 @@ class Winograd(ChannelsLast):
             return (max(products, reads) + spilled + transforms) * divide(tasks, target.threads) * target.threads / tasks
 
         splits = [n for n in (1, 2, 4, 8, 16) if n <= panels]
-        choices = {(min(tb, tiles), divide(panels, n) * nr) for tb in (6, 12, 18, 24, 36, 48, 64) for n in splits}
+        choices = {(min(even(tiles, tb, 6), tiles), divide(panels, n) * nr) for tb in (6, 12, 18, 24, 36, 48, 64) for n in splits}
         for tb, nb in sorted(choices, key=lambda c: (cycles(c), c)):
             yield Tactic(self.name, target.isa, (("F", f), ("MR", 6), ("NV", 2), ("TB", tb), ("NB", nb)))
 

@@ -49,6 +49,11 @@ def divide(a: Size, b: Size) -> Size:
     return -(-a // b)
 
 
+def even(size: int, goal: int, unit: int) -> int:
+    """A size near the goal, a multiple of `unit`, of blocks that are all about as large: 196 pixels as 66, 66 and 64, not as 96, 96 and 4."""
+    return divide(divide(size, divide(size, goal)), unit) * unit
+
+
 def register_tiles(columns: int, lanes: int) -> tuple[tuple[int, int], ...]:
     """(rows, vectors of columns) of the results that a product may hold in registers, the best guess first. Twelve rows of one vector load more than they
     compute: they were 17 % and more behind in all of 166 tasks, and are left for what two and three vectors would pad."""
