@@ -309,6 +309,16 @@ def test_sizes_of_a_decoder():
         assert np.allclose(found["y"], want, atol=2e-5) and np.allclose(found["nk"], k) and np.allclose(found["nv"], v)
 
 
+def test_heads_whose_size_only_the_keys_say():
+    """Queries that data made may have an open width; what scores are scaled by is that of the keys."""
+    rng = np.random.default_rng()
+    made = helper.make_node("MultiHeadAttention", ["q", "k", "v"], ["y"], domain=MICROSOFT, num_heads=1)
+    graph = load(model([made], {"q": "f32[2, 3, width]", "k": "f32[2, 4, 8]", "v": "f32[2, 4, 8]"}, ["y"], {}, domains={MICROSOFT: 1})).graph
+    fed = {"q": floats(rng, 2, 3, 8), "k": floats(rng, 2, 4, 8), "v": floats(rng, 2, 4, 8)}
+    found = evaluate(sized(graph, {"width": 8}, {})[0], fed)
+    assert np.allclose(found["y"], attention(*(apart(fed[name], 1) for name in "qkv")), atol=2e-5)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_as_documented(name):
     judge(CASES[name])

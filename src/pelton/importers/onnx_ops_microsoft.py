@@ -46,11 +46,12 @@ def attend(n: Reading, q: Value, k: Value, v: Value, mask: Value | None, how: Sc
     return n.emit("matmul", weights, v)
 
 
-def _scale(n: Reading, depth: Size) -> float:
-    given = n.attr("scale", 0.0)
-    if not given and not isinstance(depth, int):
-        raise n.refuse(f"{n.op} needs a known size of its heads, or a scale; got {depth}")
-    return given or 1 / math.sqrt(float(depth))
+def _scale(n: Reading, *heads: Value) -> float:
+    """What is given, or of the size of heads, which is that of queries and of keys: one of them may be known where the other is not."""
+    given, known = n.attr("scale", 0.0), [d for v in heads if isinstance(d := v.type.shape[3], int)]
+    if not given and not known:
+        raise n.refuse(f"{n.op} needs a known size of its heads, or a scale; got {heads[0].type.shape[3]}")
+    return given or 1 / math.sqrt(known[0])
 
 
 def _split(n: Reading, x: Value, widths: tuple[int, ...]) -> list[Value]:
@@ -123,13 +124,13 @@ def projected(n: Reading, x: Value, weights: Value, bias: Value | None, *, mask:
     before = n.optional(past)
     if before is not None:                                 # [2, batch, heads, past, depth]
         k, v = (n.emit("concat", n.reshape(n.slice(before, 0, i, i + 1), before.type.shape[1:]), new, axis=2) for i, new in enumerate((k, v)))
-    batch, _, rows, depth = q.type.shape
+    batch, _, rows, _ = q.type.shape
     keys = k.type.shape[2]
     filter = n.attr("mask_filter_value", -10000.0)
     shown = n.optional(mask)
     masks = [None if shown is None else _hidden(n, _key_mask(n, shown, batch, rows, keys), q, filter),
              _hidden(n, _causal(n, rows, keys), q, FAR) if n.flag("unidirectional") else None, None if added is None else n.optional(added)]
-    y = heads_together(n, attend(n, q, k, v, _added(n, masks), Scores(_scale(n, depth))))
+    y = heads_together(n, attend(n, q, k, v, _added(n, masks), Scores(_scale(n, q, k))))
     present = None
     if n.wants(1):
         present = n.emit("concat", *(n.reshape(t, (1, *t.type.shape)) for t in (k, v)), axis=0)
@@ -151,12 +152,12 @@ def multi_head_attention(n: Reading) -> tuple[Thing, ...]:
     for i, past in enumerate((n.optional(6), n.optional(7))):
         if past is not None:
             k, v = (n.emit("concat", past, t, axis=2) if i == j else t for j, t in enumerate((k, v)))
-    batch, _, rows, depth = q.type.shape
+    batch, _, rows, _ = q.type.shape
     keys = k.type.shape[2]
     filter, shown = n.attr("mask_filter_value", -10000.0), n.optional(4)
     added = [None if shown is None else _hidden(n, _key_mask(n, shown, batch, rows, keys), q, filter), n.optional(5),
              _hidden(n, _causal(n, rows, keys), q, FAR) if n.flag("unidirectional") else None]
-    return heads_together(n, attend(n, q, k, v, _added(n, added), Scores(_scale(n, depth)))), k, v
+    return heads_together(n, attend(n, q, k, v, _added(n, added), Scores(_scale(n, q, k)))), k, v
 
 
 def _three(n: Reading, heads: int) -> list[Value]:
@@ -218,7 +219,7 @@ def group_query_attention(n: Reading) -> tuple[Thing, ...]:
     if sink is None and n.attr("smooth_softmax", 0) > 0:
         sink = n.filled(0, (heads,), q.type.dtype)
     mask = _added(n, [_hidden(n, shown, q, -np.inf), n.optional(10)])
-    how = Scores(_scale(n, depth), n.attr("softcap", 0.0), sink)
+    how = Scores(_scale(n, q, k), n.attr("softcap", 0.0), sink)
     y = attend(n, q, repeated(n, k, heads // kv_heads), repeated(n, v, heads // kv_heads), mask, how)
     return heads_together(n, y), k, v
 
