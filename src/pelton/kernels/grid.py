@@ -50,7 +50,7 @@ def divide(a: Size, b: Size) -> Size:
 
 
 def even(size: int, goal: int, unit: int) -> int:
-    """A size near the goal, a multiple of `unit`, of blocks that are all about as large: 196 pixels as 66, 66 and 64, not as 96, 96 and 4."""
+    """A size near the goal, a multiple of `unit`, of blocks that are all about as large: 49 tiles as 18, 18 and 13, not as 24, 24 and 1."""
     return divide(divide(size, divide(size, goal)), unit) * unit
 
 

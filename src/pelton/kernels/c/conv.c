@@ -24,8 +24,8 @@ enum : long { TILES = (MB + MR - 1) / MR };
 enum : long { TILES = ((PIXELS < MB ? PIXELS : MB) + MR - 1) / MR };
 #endif
 // What each product asks for of the next panel, in bytes, all tiles of a block together for all of it. Against no asking: 48 to 128 channels, 5 × 5, on 6 × 6
-// pixels 0.135 → 0.113 ms (1 thread), 512 on 14 × 14 with strides of two 1.55 → 1.45, 1024 to 2048 1.54 → 1.46 (2 threads), pictures of 28 × 28 and more
-// within 6 % either way, mostly faster.
+// pixels 0.135 → 0.113 ms (1 thread), 512 on 14 × 14 with strides of two 1.55 → 1.45, 1024 to 2048 1.54 → 1.46 (2 threads), 256 on 28 × 28
+// with strides of two 1.36 → 1.29; with more tiles in a block, or little to read, no difference that stands out of the noise.
 enum : long { STEP = PACKED && OC * KH * KW * C >= FAR ? (4 * NR + TILES - 1) / TILES : 0 };
 static const float zeros[C];
 #include "filters.h"
