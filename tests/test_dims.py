@@ -99,4 +99,7 @@ def test_symbols_have_names_and_rising_bounds():
         parse("n ** 2", KNOWN)
     with pytest.raises(ValueError, match="is no size"):
         parse("other + 1", KNOWN)
+    for text in ("n // 0", "7 % 0", "mod(7, 0)"):
+        with pytest.raises(ValueError):
+            parse(text, KNOWN)
     assert dims.mapped(((N, 2), "n", 3), usual) == ((8, 2), "n", 3)

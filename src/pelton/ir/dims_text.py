@@ -17,6 +17,8 @@ def parse(text: str, known: Mapping[str, Size]) -> Size:
         return _parsed(tree, known, text)
     except RecursionError:
         raise ValueError(f"{text[:50]!r}… is too long for a size") from None
+    except ZeroDivisionError:
+        raise ValueError(f"{text!r} divides by zero") from None
 
 
 def _parsed(tree: ast.expr, known: Mapping[str, Size], text: str) -> Size:
