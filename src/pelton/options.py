@@ -28,8 +28,9 @@ class Options:
     memory: bytes that a run may take, inputs, outputs and constants included (what the machine has, if not given); a model that takes more is refused.
     check: run every region beside its reference.
     max_iterations: of all loops of a run together whose ends depend on the data; a run that wants more is refused.
-    target: "cpu", "cuda" (for the GPU here; where none is, for sm_80 and sm_90), or "cuda:sm_80,sm_90". precision: what values between the layers are kept
-    in: "fp32", and for GPUs "fp16" or "bf16"; sums are always in fp32.
+    target: "cpu" (for the CPU here), "cpu:x86_64_v3" or "cpu:x86_64_v4" (for all CPUs of a level: AVX2, AVX-512), "cuda" (for the GPU here; where none is,
+    for sm_80 and sm_90), or "cuda:sm_80,sm_90". Where a CPU cannot run what the target is, nothing is timed.
+    precision: what values between the layers are kept in: "fp32", and for GPUs "fp16" or "bf16"; sums are always in fp32.
     image, labels: how pictures become inputs and outputs become words, kept in the engine. cc: another clang than the ziglang wheel's.
     """
 
@@ -67,17 +68,23 @@ class Options:
         if self.image is not None:
             from .pictures import parse  # only engines that take pictures need it
             parse(self.image)
-        if self.target != "cpu" and self.architectures is None:
-            raise InputError(f"target is 'cpu', 'cuda' or 'cuda:' with architectures, as in 'cuda:sm_80,sm_90', got {self.target!r}")
-        if self.threads is not None and self.target != "cpu":
+        if not self.on_cpu and self.architectures is None:
+            raise InputError("target is 'cpu', 'cpu:' with an instruction set level, as in 'cpu:x86_64_v3', 'cuda' or 'cuda:' with architectures, as in "
+                             f"'cuda:sm_80,sm_90', got {self.target!r}")
+        if self.threads is not None and not self.on_cpu:
             raise InputError(f"threads are those of CPUs, got {self.threads} for target {self.target!r}, whose engines run on multiprocessors; leave it out")
         if self.strict and self.precision != "fp32":
             raise InputError(f"strict keeps all arithmetic as the model has it, precision {self.precision!r} does not; give one of the two")
-        if self.check and self.target != "cpu":
+        if self.check and not self.on_cpu:
             raise InputError(f"check runs the engine here, on the CPU; the target is {self.target!r}")
-        if self.precision not in (("fp32",) if self.target == "cpu" else ("fp32", "fp16", "bf16")):
+        if self.precision not in (("fp32",) if self.on_cpu else ("fp32", "fp16", "bf16")):
             raise InputError(f"precision {self.precision!r} is not available for target {self.target!r}; this version builds 'fp32', and for GPUs 'fp16' "
                              "and 'bf16'")
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether the engine is for CPUs."""
+        return re.fullmatch(r"cpu(:\w+)?", self.target) is not None
 
     @property
     def architectures(self) -> tuple[int, ...] | None:

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pelton.backends import cpu
 from pelton.backends.cpu.machine import target as runs_on_cpu
 from pelton.engine.library import SYMBOL
-from pelton.errors import BuildError, Cancelled, EngineError
+from pelton.errors import BuildError, Cancelled, EngineError, InputError
 from pelton.ir.graph import Graph, Value
 from pelton.ir.types import DType
 from pelton.kernels.compile import Compiler, compiler_id
+from pelton.kernels.isa import ISAS
 from pelton.kernels.template import Kernel, Packed, Target
 from pelton.options import Options, cache_directory
 from pelton.passes.keep import keep
@@ -56,14 +57,15 @@ class BackEnd(Protocol):
 @contextmanager
 def back_end(options: Options) -> Iterator[BackEnd]:
     """What builds for the target of these options. BuildError where a compiler is missing, or new times cannot be kept."""
-    with (_cpu if options.target == "cpu" else _gpu)(options) as found:
+    with (_cpu if options.on_cpu else _gpu)(options) as found:
         yield found
 
 
 def describe_target(options: Options) -> tuple[Target, Mapping[str, Any]]:
     """What code is made for, and what engines say about where they run."""
-    if options.target == "cpu":
-        return _describe_cpu(options)[0], runs_on_cpu(LEVEL)
+    if options.on_cpu:
+        target, _ = _describe_cpu(options)
+        return target, runs_on_cpu(target.isa)
     from pelton.backends.cuda.machine import target as runs_on_gpu  # only engines for GPUs need these
     from pelton.kernels.triton import library  # noqa: F401  (declares the templates)
 
@@ -73,7 +75,7 @@ def describe_target(options: Options) -> tuple[Target, Mapping[str, Any]]:
 
 def adapted(graph: Graph, options: Options) -> Graph:
     """The program with its values as the precision keeps them, and for GPUs with recurrent layers step by step where that is faster."""
-    if options.target == "cpu":
+    if options.on_cpu:
         return graph
     from pelton.kernels.triton.recurrent import one_by_one  # only engines for GPUs need it
 
@@ -109,9 +111,6 @@ def _timing(options: Options, machine: str) -> Iterator[cache.TimingCache]:
 
 # ---- CPUs ----
 
-LEVEL = "x86_64_v3"
-
-
 class ForCpu:
     """See `BackEnd`."""
 
@@ -134,10 +133,15 @@ class ForCpu:
 @contextmanager
 def _cpu(options: Options) -> Iterator[BackEnd]:
     target, machine = _describe_cpu(options)
+    missing = sorted(set(cpu.LEVELS[target.isa]) - set(machine["features"]))
+    if missing and options.check:
+        raise InputError(f"check runs the engine here; the target is {target.isa}, this CPU ({machine['model']}) has no {', '.join(missing)}")
+    if missing and options.level:
+        log.warning("nothing is timed, tactics are guessed: the target is %s, this CPU has no %s", target.isa, ", ".join(missing))
     with Compiler(target.isa, _folder(options, "objects"), options.cc, jobs=cpu.default_threads()) as compiler, \
             _timing(options, _cpu_key(machine, target, options)) as times:
         bench = CpuBench(compiler, target.threads, target.l3)
-        yield ForCpu(options, target, compiler, _clock(options, target, bench, times) if options.level else None)
+        yield ForCpu(options, target, compiler, _clock(options, target, bench, times) if options.level and not missing else None)
 
 
 def _describe_cpu(options: Options) -> tuple[Target, Mapping[str, Any]]:
@@ -145,7 +149,11 @@ def _describe_cpu(options: Options) -> tuple[Target, Mapping[str, Any]]:
     machine = cpu.describe()
     caches = machine["caches"]
     sizes = {name: caches.get(key, usual) for name, key, usual in (("l1", "l1d", 32 << 10), ("l2", "l2", 512 << 10), ("l3", "l3", 32 << 20))}
-    return Target(isa=LEVEL, lanes=8, threads=options.threads or cpu.default_threads(), **sizes), machine
+    isa = options.target.partition(":")[2] or next((i for i in reversed(ISAS) if {*cpu.LEVELS[i]} <= {*machine["features"]}), next(iter(ISAS)))
+    if isa not in ISAS:
+        raise InputError(f"target {options.target!r}: kernels for CPUs are made for {', '.join(ISAS)}")
+    of = ISAS[isa]
+    return Target(isa=isa, lanes=of.lanes, registers=of.registers, threads=options.threads or cpu.default_threads(), **sizes), machine
 
 
 def _cpu_key(machine: Mapping[str, Any], target: Target, options: Options) -> str:

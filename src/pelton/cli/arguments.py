@@ -65,7 +65,8 @@ def add_threads(command: argparse.ArgumentParser) -> None:
 
 def add_target(command: Any) -> None:
     """What the engine is for."""
-    command.add_argument("--target", default="cpu", metavar="WHAT", help='"cpu" (if not given), "cuda" for the GPU here, or "cuda:sm_80,sm_90"')
+    command.add_argument("--target", default="cpu", metavar="WHAT",
+                         help='"cpu" for the CPU here (if not given), "cpu:x86_64_v3" for any with AVX2, "cuda" for the GPU here, or "cuda:sm_80,sm_90"')
     command.add_argument("--precision", choices=("fp32", "fp16", "bf16"), default="fp32", help="what values between layers are kept in; fp32 alone for CPUs")
 
 

@@ -15,9 +15,9 @@ from pelton.engine import whole
 from pelton.engine.rooms import room
 from pelton.errors import BuildError
 
+from .isa import ISAS
 from .template import SOURCES
 
-MARCH = {"x86_64_v3": "x86-64-v3", "x86_64_v4": "x86-64-v4"}
 FLAGS = ("-std=c23", "-O3", "-fPIC", "-ffreestanding", "-fno-math-errno", "-ffp-contract=off", "-fno-stack-protector", "-fvisibility=default", "-g0", "-w")
 
 
@@ -142,7 +142,7 @@ class Compiler:
     def _command(self) -> list[str]:
         driver = [self.cc] if self.cc else [zig(), "clang"]
         ready = ["-include-pch", self._prepared] if self._prepared else []
-        return [*driver, "-target", "x86_64-linux-gnu", f"-march={MARCH[self.isa]}", *FLAGS, *ready, "-I", str(SOURCES)]
+        return [*driver, "-target", "x86_64-linux-gnu", f"-march={ISAS[self.isa].march}", *FLAGS, *ready, "-I", str(SOURCES)]
 
     def _run(self, command: Sequence[str], what: str, cwd: str | None = None) -> None:
         done = subprocess.run(command, capture_output=True, text=True, env=self._env, cwd=cwd)

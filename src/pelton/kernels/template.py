@@ -25,6 +25,7 @@ class Target:
 
     isa: str = "x86_64_v3"
     lanes: int = 8                              # of f32 in a register
+    registers: int = 16                         # of vectors, as many as products may fill
     l1: int = 32 << 10
     l2: int = 512 << 10
     l3: int = 32 << 20

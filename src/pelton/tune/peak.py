@@ -7,9 +7,9 @@ import numpy as np
 
 from pelton.backends.cpu import Program, describe, load_code
 from pelton.kernels.compile import Compiler
+from pelton.kernels.isa import ISAS
 from pelton.kernels.template import source
 
-LANES = {"x86_64_v3": 8, "x86_64_v4": 16}
 ROUNDS = 30                                       # of some 8 ms; the best counts, for others may use the machine
 CHAINS, TURNS, TILES = 12, 2048, 2000             # of additions and products, as in peak.c; tiles for each thread
 RUNS, LENGTH, LEAST = 8, 2048, 128 << 20          # of numbers, as in bandwidth.c; bytes read in a round, or four times what caches hold
@@ -17,7 +17,7 @@ RUNS, LENGTH, LEAST = 8, 2048, 128 << 20          # of numbers, as in bandwidth.
 
 def peak(isa: str, threads: int, cc: str | None = None) -> tuple[float, float]:
     """GFLOP/s of `threads` at once in a loop of f32 multiply-adds, and GB/s in one that reads memory. BuildError where there is no compiler."""
-    lanes = LANES[isa]
+    lanes = ISAS[isa].lanes
     tiles = TILES * threads
     size = 4 * RUNS * LENGTH * lanes
     parts = -(-max(LEAST, 4 * describe()["caches"].get("l3", 0)) // size)

@@ -28,12 +28,13 @@ typedef union { void *p; long d; } args;
 #define rolled _Pragma("nounroll")
 #define fourfold _Pragma("clang loop unroll_count(4)")                     // where the instructions that only count are felt
 
-// Does what follows with COUNT in place of n, 0 < n < most ≤ 12 (nothing for n = 0), a number that the compiler knows: straight code where n is a constant,
+// Does what follows with COUNT in place of n, 0 < n < most ≤ 16 (nothing for n = 0), a number that the compiler knows: straight code where n is a constant,
 // a switch where it is not.
 #define COUNTED(n, most, ...) switch (n) { \
     COUNTED_AS(1, most, __VA_ARGS__) COUNTED_AS(2, most, __VA_ARGS__) COUNTED_AS(3, most, __VA_ARGS__) COUNTED_AS(4, most, __VA_ARGS__) \
     COUNTED_AS(5, most, __VA_ARGS__) COUNTED_AS(6, most, __VA_ARGS__) COUNTED_AS(7, most, __VA_ARGS__) COUNTED_AS(8, most, __VA_ARGS__) \
-    COUNTED_AS(9, most, __VA_ARGS__) COUNTED_AS(10, most, __VA_ARGS__) COUNTED_AS(11, most, __VA_ARGS__) }
+    COUNTED_AS(9, most, __VA_ARGS__) COUNTED_AS(10, most, __VA_ARGS__) COUNTED_AS(11, most, __VA_ARGS__) COUNTED_AS(12, most, __VA_ARGS__) \
+    COUNTED_AS(13, most, __VA_ARGS__) COUNTED_AS(14, most, __VA_ARGS__) COUNTED_AS(15, most, __VA_ARGS__) }
 #define COUNTED_AS(i, most, ...) case i: if (i < (most)) { enum : long { COUNT = i }; __VA_ARGS__; } break;
 
 typedef _Bool vlanes __attribute__((ext_vector_type(VL)));
