@@ -1,7 +1,7 @@
 """Walks kernel templates: every accepting tactic on a program of one region, in dense and in gapped memory, against the float64 reference.
 
 A kernel runs in a process of its own, each buffer against a page that may not be touched; what lies around the elements of an output must
-stay as it was, and tiles give the same bytes in any order.
+stay as it was, and tiles give the same bytes in any order. Kernels are made for the best level that this CPU has, or for PELTON_TEST_ISA.
 """
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from zlib import crc32
 import numpy as np
 from compare import assert_close
 
+from pelton.backends.cpu import describe
 from pelton.ir import dims
 from pelton.ir.evaluate import evaluate
 from pelton.ir.graph import Builder, Graph, Value, symbols, usual_sizes
@@ -25,6 +26,7 @@ from pelton.ir.text import parse
 from pelton.ir.types import DType, TensorType
 from pelton.kernels import library  # noqa: F401  (declares the templates)
 from pelton.kernels.compile import Compiler
+from pelton.kernels.isa import ISAS, best
 from pelton.kernels.template import TEMPLATES, Kernel, Packed, Tactic, Target, Template
 from pelton.ops import get
 from pelton.plan.layout import Order, Strides, dense, row_major, span
@@ -34,7 +36,8 @@ from pelton.tune.candidates import refusal
 
 PAGE = mmap.PAGESIZE
 DYNAMIC = 5                                              # one case in so many also runs with sizes that a run decides; `make test-all` runs all of them so
-TARGET = Target(threads=2)
+ISA = os.environ.get("PELTON_TEST_ISA") or best(describe()["features"])
+TARGET = Target(isa=ISA, lanes=ISAS[ISA].lanes, registers=ISAS[ISA].registers, threads=2)
 POISON = {"f": np.nan, "i": -77, "u": 77, "b": True, "V": 0}
 
 

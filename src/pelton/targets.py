@@ -15,7 +15,7 @@ from pelton.errors import BuildError, Cancelled, EngineError, InputError
 from pelton.ir.graph import Graph, Value
 from pelton.ir.types import DType
 from pelton.kernels.compile import Compiler, compiler_id
-from pelton.kernels.isa import ISAS
+from pelton.kernels.isa import ISAS, best
 from pelton.kernels.template import Kernel, Packed, Target
 from pelton.options import Options, cache_directory
 from pelton.passes.keep import keep
@@ -149,7 +149,7 @@ def _describe_cpu(options: Options) -> tuple[Target, Mapping[str, Any]]:
     machine = cpu.describe()
     caches = machine["caches"]
     sizes = {name: caches.get(key, usual) for name, key, usual in (("l1", "l1d", 32 << 10), ("l2", "l2", 512 << 10), ("l3", "l3", 32 << 20))}
-    isa = options.target.partition(":")[2] or next((i for i in reversed(ISAS) if {*cpu.LEVELS[i]} <= {*machine["features"]}), next(iter(ISAS)))
+    isa = options.target.partition(":")[2] or best(machine["features"])
     if isa not in ISAS:
         raise InputError(f"target {options.target!r}: kernels for CPUs are made for {', '.join(ISAS)}")
     of = ISAS[isa]

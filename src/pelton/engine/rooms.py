@@ -32,11 +32,19 @@ def room() -> Iterator[str]:
 def _sweep(base: str) -> None:
     """Removes the folders that nobody holds."""
     for entry in os.scandir(base):
-        if entry.name.startswith(_PREFIX) and entry.is_dir(follow_symlinks=False) and entry.stat(follow_symlinks=False).st_uid == os.getuid():
+        if entry.name.startswith(_PREFIX) and _owned(entry):
             handle = _locked(os.path.join(entry.path, _LOCK), 0)
             if handle is not None:
                 shutil.rmtree(entry.path, ignore_errors=True)
                 os.close(handle)
+
+
+def _owned(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a folder of this user; not where it has just gone."""
+    try:
+        return entry.is_dir(follow_symlinks=False) and entry.stat(follow_symlinks=False).st_uid == os.getuid()
+    except OSError:
+        return False
 
 
 def _locked(path: str, more: int) -> int | None:

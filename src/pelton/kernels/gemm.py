@@ -88,14 +88,16 @@ class Gemm(Template):
             return
         tasks = target.threads * 6                                          # enough to even out, few enough to be cheap
         choices = list[tuple[int, int, int, int, int]]()
-        for mr, nv in register_tiles(p.n, target.lanes):
+        for mr, nv in register_tiles(p.n, p.m, target):
             cols = divide(p.n, nv * target.lanes)
             # All rows at once only where they stay in a cache between two panels: 10816 × 128 by 64 took 1.16 ms alone (by blocks 1.22), 2.2 in YOLOv2 (1.4).
             # Blocks of one size (`even`), 66, 66 and 64 rows in place of 96, 96 and 4, here and in direct convolutions, with Winograd's: BERT 1 to 4 % faster,
             # resnet50 1 % slower than with none of them, while Winograd's alone make it 2 % faster.
             for mb in (96, 48, 192, *([divide(p.m, 6) * 6] if 4 * p.m * p.k <= 2 * target.l2 else [])):
                 per = max(1, min(cols, cols * divide(p.m, mb) * p.batch // tasks))
-                choices += [(mr, nv, mb, per * nv * target.lanes, kc) for kc in ((KC, 256, p.k) if p.k > KC else (p.k,))]
+                # All columns at once: what a thread needs of A is then what it made itself, where threads share out rows in the step before as well.
+                for columns in (per, cols) if divide(p.m, mb) >= target.threads else (per,):
+                    choices += [(mr, nv, mb, columns * nv * target.lanes, kc) for kc in ((KC, 256, p.k) if p.k > KC else (p.k,))]
         yield from sorted(choices, key=lambda c: self._cycles(p, target, *c))
 
     def _cycles(self, p: Product, target: Target, mr: int, nv: int, mb: int, nb: int, kc: int) -> float:

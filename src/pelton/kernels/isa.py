@@ -1,9 +1,11 @@
 """The instruction set levels of CPUs that kernels are compiled for."""
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+
+from pelton.backends.cpu import LEVELS
 
 
 @dataclass(frozen=True)
@@ -15,5 +17,11 @@ class Isa:
     registers: int
 
 
-# Names as in backends.cpu.LEVELS, which says what each needs of a CPU; the best last.
+# The best last.
 ISAS: Mapping[str, Isa] = MappingProxyType({"x86_64_v3": Isa("x86-64-v3", 8, 16), "x86_64_v4": Isa("x86-64-v4", 16, 32)})
+
+
+def best(features: Iterable[str]) -> str:
+    """The best level for a CPU with these features; the first where it has none."""
+    *_, found = (next(iter(ISAS)), *(isa for isa in ISAS if set(LEVELS[isa]) <= set(features)))
+    return found

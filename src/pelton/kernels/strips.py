@@ -50,7 +50,6 @@ def chain(region: Region) -> Chain:
     return Chain(found[0] if k else None, found[k], found[k + 1] if len(found) > k + 1 else None)
 
 
-TILES = ((4, 3), (6, 2))                       # rows × vectors of a product's accumulators
 
 
 @template
@@ -102,8 +101,9 @@ class Strips(Template):
         it = chain(region)
         s, lanes = window(it.filter), target.lanes
         out = region.anchors[-1].output.type.shape[1]
-        mr, nv = min(TILES, key=lambda t: divide(s.w, t[0]) * t[0] * divide(s.c, t[1] * lanes) * t[1])
-        pm, pv = min(TILES, key=lambda t: divide(out, t[1] * lanes) * t[1]) if it.project else TILES[0]
+        tiles = ((4, 3), (6, 2)) if target.registers < 32 else ((8, 3), (6, 2))
+        mr, nv = min(tiles, key=lambda t: divide(s.w, t[0]) * t[0] * divide(s.c, t[1] * lanes) * t[1])
+        pm, pv = min(tiles, key=lambda t: divide(out, t[1] * lanes) * t[1]) if it.project else tiles[0]
         seen = set()
         for rows, strips in ((2, 2), (2, 1), (1, 2)):                      # rows of the first product at a time, strips per thread
             rb = divide(s.oh, divide(strips * target.threads, s.n))

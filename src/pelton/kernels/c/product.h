@@ -49,11 +49,12 @@ AI void product(int rows, int vectors, const float *a, long stride, const float 
 
 // Sums of more terms than this are made of partial sums: the rounding error grows with the longest chain of additions.
 enum : long { CHAIN = 256 };
+enum : long { HELD = 32 };                                                 // vectors that a tile may have: an array of as many as it has stays in memory
 
 // As product_of, for any length.
 AI void long_product(int rows, int vectors, const float *a, long stride, const float *panel, long n, vf32 *acc, const void *next, long step) {
     for (long k = 0; k < n; k += CHAIN) {
-        vf32 part[rows * vectors];
+        vf32 part[HELD];
         unroll (int i = 0; i < rows * vectors; i++) part[i] = bc_f32(0);
         product_of(false, rows, vectors, a + k, stride, panel + k * vectors * VL, k + CHAIN < n ? CHAIN : n - k, part, (const char *)next + k * step, step);
         unroll (int i = 0; i < rows * vectors; i++) acc[i] += part[i];

@@ -20,6 +20,7 @@ enum : long { NR = NV * VL, E = F + 2, POINTS = E * E, PANELS = (OC + NR - 1) / 
 #define TW ((OW + F - 1) / F)
 #define TILES (TH * TW)
 #define TBS ((TILES + TB - 1) / TB)
+#define LAST (TILES - (TBS - 1) * TB)                                      // tiles of the last block
 
 // F(4×4) evaluates at 0, ±√½, ±√2, ∞, whose rounding error is a third of that of 0, ±1, ±2, ∞; F(2×2) at 0, ±1, ∞; F(6×6) at 0, ±1, ±2, ±½, ∞.
 #define ROOT_HALF bc_f32(0.70710678f)
@@ -118,12 +119,13 @@ AI void tile(int rows, const float *v, const float *u, float *m, const float *ne
 }
 
 // `after`: the panel that follows the last one.
-AI void products(long n, const float *v, const float *u, float *m, long panels, const float *after) {
+AI void products(const args *a, long n, const float *v, const float *u, float *m, long panels, const float *after) {
     for (long j = 0; j < panels; j++, u += C * NR, m += NR) {
         const float *next = j + 1 < panels ? u + C * NR : after;
         long i = 0;
         for (; i + MR <= n; i += MR, next += C * NR / BLOCK) tile(MR, v + i * VS, u, m + i * WIDTH, next);
-        COUNTED(n - i, MR, tile(COUNT, v + i * VS, u, m + i * WIDTH, next));
+        if (n == TB) COUNTED(TB % MR, MR, tile(COUNT, v + i * VS, u, m + i * WIDTH, next))
+        else COUNTED(LAST % MR, MR, tile(COUNT, v + i * VS, u, m + i * WIDTH, next))
     }
 }
 
@@ -152,7 +154,7 @@ void KERNEL(const args *table, long begin, long end, void *scratch) {
         const long t0 = block * TB, n = t0 + TB < TILES ? TB : TILES - t0, c0 = nb * WIDTH, c1 = c0 + WIDTH < OCP ? c0 + WIDTH : OCP;
         const float *x = (const float *)a[0].p + b * XN, *u = a[1].p;
         for (long i = 0; i < n; i++) spread(a, x, v + i * VS, (t0 + i) / TW, (t0 + i) % TW);
-        for (long i = 0; i < POINTS; i++) products(n, v + i * TB * VS, u + (i * OCP + c0) * C, m + i * TB * WIDTH, (c1 - c0) / NR, u + ((i + 1) * OCP + c0) * C);
+        for (long i = 0; i < POINTS; i++) products(a, n, v + i * TB * VS, u + (i * OCP + c0) * C, m + i * TB * WIDTH, (c1 - c0) / NR, u + ((i + 1) * OCP + c0) * C);
         for (long i = 0; i < n; i++) {
             const float *from = m + i * WIDTH;
             const long ty = (t0 + i) / TW, tx = (t0 + i) % TW;

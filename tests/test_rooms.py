@@ -1,0 +1,36 @@
+"""Folders for temporary files: gone with whoever made them, however that ends, and with several at it at once."""
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from pelton.engine import rooms
+
+
+def test_a_room_is_gone_when_it_is_left():
+    with rooms.room() as folder:
+        Path(folder, "file").write_text("x")
+    assert not Path(folder).exists()
+
+
+def test_the_rooms_of_killed_processes_are_swept(tmp_path):
+    made = subprocess.Popen([sys.executable, "-c", "from pelton.engine.rooms import room\nwith room() as r: print(r, flush=True); input()"],
+                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(tmp_path)})
+    folder = Path(made.stdout.readline().strip())
+    rooms._sweep.__wrapped__(str(tmp_path))
+    assert folder.is_dir()                                        # somebody is in it
+    made.send_signal(signal.SIGKILL)
+    made.wait()
+    assert folder.is_dir()
+    rooms._sweep.__wrapped__(str(tmp_path))
+    assert not folder.exists()
+
+
+def test_a_room_that_goes_while_others_are_looked_at_is_no_error(tmp_path, monkeypatch):
+    gone = tmp_path / "pelton-gone"
+    gone.mkdir()
+    entries = list(os.scandir(tmp_path))
+    gone.rmdir()
+    monkeypatch.setattr(os, "scandir", lambda base: entries)
+    rooms._sweep.__wrapped__(str(tmp_path))
