@@ -113,7 +113,7 @@ def filters_lie(packed: bool, group: Size, output: Size, channel: Size, space: S
 def shares(pixels: int, panels: int, batch: int, threads: int, mr: int):
     """(pixels per task, panels per task) worth trying, the best guess first: some tasks for each thread, large enough to keep operands in cache."""
     tasks = 6 * threads
-    for goal in (48, 96, 192, 24):
+    for goal in (48, 96, 192, 24, *([divide(pixels, threads)] if threads > 1 else [])):
         mb = min(divide(goal, mr) * mr, divide(pixels, mr) * mr)
         blocks = divide(pixels, mb) * batch
         per = max(1, min(panels, panels * blocks // tasks))

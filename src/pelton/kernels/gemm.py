@@ -93,7 +93,8 @@ class Gemm(Template):
             # All rows at once only where they stay in a cache between two panels: 10816 × 128 by 64 took 1.16 ms alone (by blocks 1.22), 2.2 in YOLOv2 (1.4).
             # Blocks of one size (`even`), 66, 66 and 64 rows in place of 96, 96 and 4, here and in direct convolutions, with Winograd's: BERT 1 to 4 % faster,
             # resnet50 1 % slower than with none of them, while Winograd's alone make it 2 % faster.
-            for mb in (96, 48, 192, *([divide(p.m, 6) * 6] if 4 * p.m * p.k <= 2 * target.l2 else [])):
+            small = 4 * p.m * p.k <= 2 * target.l2
+            for mb in (96, 48, 192, *([divide(p.m, 6) * 6, divide(divide(p.m, target.threads), mr) * mr] if small else [])):
                 per = max(1, min(cols, cols * divide(p.m, mb) * p.batch // tasks))
                 # All columns at once: what a thread needs of A is then what it made itself, where threads share out rows in the step before as well.
                 for columns in (per, cols) if divide(p.m, mb) >= target.threads else (per,):
