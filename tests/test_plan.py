@@ -44,6 +44,12 @@ def test_a_reshape_that_moves_elements_is_no_view(shape, order, to):
     assert layout.reshaped(shape, layout.dense(shape, order), to) is None
 
 
+@pytest.mark.parametrize("shape, strides, order", [((4, 1, 5), (-10, 5, 1), (0, 1, 2)),
+                                                   ((4, 6), (1, -4), (1, 0)), ((2, 3, 4), (12, 4, -1), (0, 1, 2)), ((3, 4), (4, 1), (0, 1))])
+def test_the_order_of_axes_that_are_read_backwards_is_that_of_their_elements(shape, strides, order):
+    assert layout.order_of(shape, strides) == order
+
+
 def test_branches_write_straight_into_their_join():
     b = Builder()
     x = b.input(TensorType(F32, (1, 8, 5, 7)), "x")

@@ -39,8 +39,8 @@ def far(stride: Size) -> int:
 
 
 def order_of(shape: Sequence[Size], strides: Strides) -> Order:
-    """The axes by falling stride; axes of size one stand where row-major order would put them."""
-    moving = sorted((a for a in range(len(shape)) if shape[a] != 1), key=lambda a: (-far(strides[a]), a))
+    """The axes by falling distance of their elements, forwards or backwards; axes of size one stand where row-major order would put them."""
+    moving = sorted((a for a in range(len(shape)) if shape[a] != 1), key=lambda a: (-abs(far(strides[a])), a))
     out = list(moving)
     for a in range(len(shape)):
         if shape[a] == 1:
