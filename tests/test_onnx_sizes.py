@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 from compare import assert_close
 from onnx import TensorProto, helper
@@ -10,6 +11,7 @@ from onnx.reference import ReferenceEvaluator
 from onnx_cases import BY_HAND, CASES
 from onnx_models import draw, model, one_node
 
+import pelton
 from pelton.errors import InputError, ModelError
 from pelton.importers import onnx_script
 from pelton.importers.imported import Imported, OnData
@@ -342,3 +344,19 @@ def test_nothing_at_all_may_be_the_least():
 def test_no_upper_bound_is_not_a_number():
     assert symbol("n").terms[0][0][0].most == UNBOUNDED
     assert load(two()).info.symbols["batch"] == (1, 1, None)
+
+
+@pytest.mark.parametrize("inputs, node", [("float[n,8] x, float[8,16] w", "y = MatMul(v, w)"), ("float[n,8] x", "y = Softmax(v)"),
+                                          ("float[n,8] x", "y = ReduceSum<keepdims=0>(v, axis)")])
+def test_layers_over_what_is_usually_nothing(tmp_path, inputs, node):
+    given = onnx.parser.parse_model('<ir_version: 10, opset_import: ["" : 21]>\n'
+                                    f"g ({inputs}) => (float[] y) <int64[1] begin = {{1}}, int64[1] end = {{100}}, int64[1] axis = {{0}}> "
+                                    f"{{ v = Slice(x, begin, end, axis)  {node} }}")
+    engine = pelton.build(given, level=0, cache_dir=tmp_path)      # tuned for n of 1, where v is empty
+    rng = np.random.default_rng(0)
+    for n in (1, 2, 5):
+        x = {p.name: rng.standard_normal([n if d == "n" else d for d in p.shape]).astype(np.float32) for p in engine.inputs}
+        want = ReferenceEvaluator(given).run(None, x)[0]
+        got = engine.run(x)["y"]
+        assert got.shape == want.shape
+        np.testing.assert_allclose(got, want, atol=1e-5)

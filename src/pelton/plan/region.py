@@ -51,8 +51,15 @@ class Region:
         return tuple(n for n in self.body.nodes if n.op.scalar is None and n not in self.anchors)
 
     def usual_sizes(self, layouts: Mapping[Value, tuple]) -> dict[str, int]:
-        """The values that the region is tuned for in these layouts, whose strides may be of sizes that are none of its own."""
-        return {s.name: s.usual for s in (*symbols(self.body), *dims.symbols(list(layouts.values())))}
+        """The values that the region is tuned for in these layouts, whose strides may be of sizes that are none of its own: the usual ones, or larger ones
+        where with those there is nothing to compute (n - 1 rows, n usually 1)."""
+        found = (*symbols(self.body), *dims.symbols(list(layouts.values())))
+        varying = [d for n in self.body.nodes for v in (*n.inputs, *n.outputs) for d in v.type.shape if not isinstance(d, int)]
+        for times in (1, 2, 4, 16, 64, 256):
+            sizes = {s.name: min(s.usual * times, s.most) for s in found}
+            if all(dims.at(d, sizes) > 0 for d in varying):
+                return sizes
+        return {s.name: s.usual for s in found}
 
     def sized(self, sizes: Mapping[str, int], to: dict[Value, Value]) -> Region:
         """The region for these values of the symbols; `to` is extended by its values."""
