@@ -73,8 +73,8 @@ def _model(opsets: Mapping[str, int], node: onnx.NodeProto, types: Mapping[str, 
 
 def types(cut: Cut, node: onnx.NodeProto, known: Known) -> list[TensorType | None]:
     """The types of the outputs, as far as they can be told; sizes that cannot are symbols of their own."""
-    def fresh(i: int, axis: int) -> Size:
-        return cut.symbols.fresh(f"{node.output[i] or node.op_type}_{axis}")
+    def fresh(i: int, axis: int, rank: int = 1) -> Size:
+        return cut.symbols.fresh(f"{node.output[i] or node.op_type}_{axis}", rank=rank)
 
     given = [known.type(name) if name else None for name in node.input]
     if (domain_of(node.domain), node.op_type) in OWN and given[0] is not None:
@@ -99,8 +99,9 @@ def types(cut: Cut, node: onnx.NodeProto, known: Known) -> list[TensorType | Non
         tensor = found[name].tensor_type if name in found and found[name].WhichOneof("value") == "tensor_type" else None
         if tensor is None or tensor.elem_type not in foreign.DTYPES or not tensor.HasField("shape"):
             dtype, rank = cut.declared.get(name, (None, 0))
-            return TensorType(dtype, tuple(fresh(i, axis) for axis in range(rank))) if dtype is not None else None
-        shape = tuple(d.dim_value if d.HasField("dim_value") else named.get(d.dim_param) or fresh(i, axis) for axis, d in enumerate(tensor.shape.dim))
+            return TensorType(dtype, tuple(fresh(i, axis, rank) for axis in range(rank))) if dtype is not None else None
+        rank = len(tensor.shape.dim)
+        shape = tuple(d.dim_value if d.HasField("dim_value") else named.get(d.dim_param) or fresh(i, axis, rank) for axis, d in enumerate(tensor.shape.dim))
         return TensorType(foreign.DTYPES[tensor.elem_type], shape)
     return [read(i, name) for i, name in enumerate(node.output)]
 

@@ -51,7 +51,7 @@ def _met(cut: Cut, name: str, a: TensorType | None, b: TensorType | None, inside
 
     def size(axis: int, d: Size, e: Size) -> Size:
         known = d == e and all(s.name in inside for s in dims.symbols(d))
-        return d if known else cut.symbols.fresh(f"{name}_{axis}")
+        return d if known else cut.symbols.fresh(f"{name}_{axis}", rank=a.rank)
     return TensorType(a.dtype, tuple(size(i, d, e) for i, (d, e) in enumerate(zip(a.shape, b.shape))))
 
 
@@ -70,7 +70,7 @@ def _carried(cut: Cut, read: Callable[[Types], tuple[Block, Types]], given: Type
             for axis, (d, e) in enumerate(zip(t.shape, new.shape)):
                 least = max(0, min(dims.bounds(d)[0], dims.bounds(e)[0]))
                 varies = isinstance(d, Dim) and str(d) in ours and dims.bounds(d)[0] <= least
-                shape.append(d if d == e or varies else cut.symbols.fresh(f"{name}_{axis}", least if str(d) not in ours else 0))
+                shape.append(d if d == e or varies else cut.symbols.fresh(f"{name}_{axis}", least if str(d) not in ours else 0, rank=t.rank))
                 if shape[-1] is not d:
                     ours.add(str(shape[-1]))
             after.append(TensorType(t.dtype, tuple(shape)))

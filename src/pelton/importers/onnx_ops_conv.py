@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pelton.ir.dims import is_known, maximum, minimum
+from pelton.ir.dims import equal, is_known, maximum, minimum
 from pelton.ir.graph import Value
 from pelton.ir.types import I32, I64
 from pelton.ops.conv import window_sizes
@@ -73,8 +73,8 @@ def conv(n: Reading) -> Thing:
 
 def convolution(n: Reading, x: Value, w: Value, b: Value | None) -> Value:
     """Pictures without channels are as good as black ones with one."""
-    channels = [v.type.shape[1] for v in (x, w) if v.type.rank >= 3]
-    if is_known(*channels) and channels == [0, 0] and n.attr("group", 1) == 1:
+    ranks = x.type.rank, w.type.rank
+    if min(ranks) >= 3 and w.type.shape[1] == 0 and n.attr("group", 1) == 1 and equal(x.type.shape[1], 0):
         x, w = (n.filled(0, (v.type.shape[0], 1, *v.type.shape[2:]), v.type.dtype) for v in (x, w))
     x, win = _cropped(n, x, window(n, x, w.type.shape[2:]))
     b = b if b is not None else n.filled(0, w.type.shape[:1], x.type.dtype)

@@ -25,6 +25,7 @@ from .onnx_scope import BROKEN, Met, Scope
 
 FEW = 64                        # elements of an array that may be taken as sizes
 USUAL = 100                     # what programs are tuned for where the data decides a size
+ELEMENTS = 1_000_000            # that an array usually has at most where it decides all of them
 TRIES = 4                       # assumptions made for the sake of one node
 
 
@@ -61,7 +62,9 @@ class Symbols:
     def __init__(self, taken: Iterable[str]):
         self._taken = set(taken)
 
-    def fresh(self, hint: str, least: int = 0, usual: int = USUAL, most: int = dims.UNBOUNDED) -> Size:
+    def fresh(self, hint: str, least: int = 0, usual: int = USUAL, most: int = dims.UNBOUNDED, rank: int = 1) -> Size:
+        """rank: how many axes the array has, of which all may be as open: the more, the shorter they usually are."""
+        usual = min(usual, round(ELEMENTS ** (1 / rank)))
         name = identifier(hint, self._taken)
         self._taken.add(name)
         return dims.symbol(name, least, max(least, min(usual, most)), most)

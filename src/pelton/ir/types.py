@@ -163,7 +163,11 @@ def broadcast_shapes(*shapes: tuple[Size, ...]) -> tuple[Size, ...]:
     out = []
     for axis in range(-rank, 0):
         dims = list(dict.fromkeys(s[axis] for s in shapes if len(s) >= -axis and s[axis] != 1))
-        if not all(equal(a, b) for a, b in zip(dims, dims[1:])):
+        for a, b in zip(dims, dims[1:]):
+            if equal(a, b):
+                continue
+            for d in (a, b):
+                equal(d, 1)                                               # Undecided where a run may find it so
             raise ValueError("shapes do not broadcast: " + " and ".join(str(list(s)) for s in shapes))
         out.append(dims[0] if dims else 1)
     return tuple(out)

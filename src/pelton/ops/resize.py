@@ -176,7 +176,7 @@ class resize:
         expect(mode in ("nearest", "linear", "cubic"), f"needs mode nearest, linear or cubic, got {mode!r}")
         expect(coordinates in _COORDINATES, f"needs coordinates {', '.join(_COORDINATES)}, got {coordinates!r}")
         expect(nearest in _ROUNDINGS, f"needs nearest {', '.join(_ROUNDINGS)}, got {nearest!r}")
-        expect(all(n > 0 for n in x.shape), "has nothing to interpolate")
+        expect(all(n > 0 for n in x.shape) or 0 in shape, "has nothing to interpolate")
         expect(len(roi) == 2 * x.rank * (coordinates == "tf_crop_and_resize"),
                f"needs a roi of {2 * x.rank} numbers for tf_crop_and_resize, else none, got {list(roi)}")
         expect(x.dtype.is_float or mode == "nearest", "needs floating point to interpolate")
