@@ -184,7 +184,7 @@ class Segment:
     def out(self, d: Size) -> Size | None:
         """A size of this segment as it is known outside; None where what is assumed has a part in it."""
         if not isinstance(d, Dim):
-            return d
+            return None if any(isinstance(s.size, int) for s in self.settled.values()) else d        # a size may have become this number
         if self.settled:
             return None
         try:

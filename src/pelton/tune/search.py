@@ -176,7 +176,8 @@ def _small_enough(best: Best, found: Mapping[str, Found], tasks: Mapping[str, Ta
     for d, (template, tactic, _) in best.items():
         task = tasks[d]
         pool = [(t, c) for t, c in worth(found[d], times[d]) if c.name in times[d] or not (times[d] or t.timed_only)] if sum(weights[d].values()) else []
-        pool = list(dict.fromkeys([(template, tactic), *pool]))
+        exact = template.exact(tactic)                                  # accuracy is no price for size
+        pool = list(dict.fromkeys([(template, tactic), *((t, c) for t, c in pool if t.exact(c) or not exact)]))
         first[d] = 0
         ways[d] = [size.Way(t, c, float(times[d].get(c.name, 0)), size.packed_bytes(t.emit(task.region, task.layouts, c, target), weights[d]))
                    for t, c in pool]
