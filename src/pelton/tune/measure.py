@@ -46,7 +46,10 @@ class Stopwatch:
         self.threads = threads
         self._pool = _room(max(96 << 20, 2 * l3))
         rng = np.random.default_rng(0)
-        self._pool[:] = np.resize(rng.uniform(.5, 1.5, 1 << 20).astype(np.float32).view(np.uint8), self._pool.size)
+        block = rng.uniform(.5, 1.5, 1 << 20).astype(np.float32).view(np.uint8)
+        for at in range(0, self._pool.size, block.size):
+            part = self._pool[at:at + block.size]
+            part[:] = block[:part.size]
         self._cursor = 0
 
     def _weights(self, nbytes: int) -> int:
