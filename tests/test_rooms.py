@@ -29,8 +29,14 @@ def test_the_rooms_of_killed_processes_are_swept(tmp_path):
 
 def test_a_room_that_goes_while_others_are_looked_at_is_no_error(tmp_path, monkeypatch):
     gone = tmp_path / "pelton-gone"
-    gone.mkdir()
-    entries = list(os.scandir(tmp_path))
+    left = tmp_path / "pelton-left"
+    for folder in (gone, left):
+        folder.mkdir()
+        (folder / rooms._LOCK).touch()
+    entries = sorted(os.scandir(tmp_path), key=lambda e: e.name)
+    (gone / rooms._LOCK).unlink()
     gone.rmdir()
-    monkeypatch.setattr(os, "scandir", lambda base: entries)
+    scan = os.scandir
+    monkeypatch.setattr(os, "scandir", lambda base: entries if base == str(tmp_path) else scan(base))
     rooms._sweep.__wrapped__(str(tmp_path))
+    assert not left.exists()
