@@ -50,6 +50,7 @@ class CudaContext(Context):
         self.threads, self.remembered = 1, REMEMBERED
         self._names, self._output_names = ({p.name for p in ports} for ports in (engine.inputs, engine.outputs))
         self._known: OrderedDict[tuple, CudaPrepared] = OrderedDict()        # type: ignore[assignment]
+        self._latest = None
         self._memory: Memory | None = None
         self._staging: Memory | None = None
         self._held: Bound | None = None                          # what the last run reads and writes, until the next
@@ -83,7 +84,7 @@ class CudaContext(Context):
         needed = room(engine, filled)
         if self._memory is None or needed.nbytes > self._memory.nbytes:
             had, self._memory = (self._memory.nbytes if self._memory else 0), None
-            self._known.clear()                                  # they point into the old one
+            self._forget()                                       # they point into the old one
             grown = min(2 * had, device.free_memory() // 2)      # what grows step by step should not come here at each
             self._memory = device.allocate(max(needed.nbytes, grown), f"engine {engine.name!r}, for a context,")
         return CudaPrepared(engine, values, filled, needed, self._memory, self._zeros, self.stream)

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import sys
 from ctypes import c_void_p, pythonapi
 
 import numpy as np
@@ -40,10 +41,12 @@ def address(array: np.ndarray) -> int:
 def addresses(arrays: list[np.ndarray], inputs: int, ports: ctypes.Array) -> int:
     """Puts where the arrays lie into `ports`. Gives the index of the first one that is not contiguous and aligned or, from `inputs` on, may not be written;
     their number if there is none."""
-    return library_with_the_lock().pelton_addresses(_PYTHON, [a.__array_struct__ for a in arrays], inputs, len(arrays), ports)
+    return library_with_the_lock().pelton_addresses(_PYTHON, arrays, inputs, len(arrays), ports)
 
 
-_PYTHON = (c_void_p * 2)(*(ctypes.cast(f, c_void_p).value for f in (pythonapi.PyList_GetItem, pythonapi.PyCapsule_GetPointer)))
+_INTERFACE = sys.intern("__array_struct__")
+_PYTHON = (c_void_p * 5)(*(ctypes.cast(f, c_void_p).value for f in (pythonapi.PyList_GetItem, pythonapi.PyObject_GetAttr, pythonapi.PyCapsule_GetPointer,
+                                                                     pythonapi.Py_DecRef)), id(_INTERFACE))
 
 
 def aligned(data) -> np.ndarray:

@@ -13,21 +13,30 @@ typedef struct {
 
 enum { CONTIGUOUS = 0x1, ALIGNED = 0x100, WRITEABLE = 0x400 };
 
-/* Functions of Python's stable ABI, handed in so that the library needs no Python to be loaded. */
+/* What is used of Python's stable ABI, handed in so that the library needs no Python to be loaded. */
 typedef struct {
     void *(*item)(void *list, intptr_t index);                /* PyList_GetItem */
+    void *(*attribute)(void *object, void *name);             /* PyObject_GetAttr */
     void *(*pointer)(void *capsule, const char *name);        /* PyCapsule_GetPointer */
+    void (*release)(void *object);                            /* Py_DecRef */
+    void *interface;                                          /* the string "__array_struct__" */
 } python;
 
-/* Puts the addresses of n arrays into `ports`; `list` has their capsules. Gives the index of the first one that is not contiguous and aligned or, from
- * `inputs` on, may not be written; n if there is none. The caller holds the interpreter's lock. */
+/* Puts the addresses of a list of n arrays into `ports`. Gives the index of the first one that is not contiguous and aligned or, from `inputs` on, may not
+ * be written; n if there is none. The caller holds the interpreter's lock. */
 EXPORT long pelton_addresses(const python *api, void *list, long inputs, long n, char **ports) {
     for (long i = 0; i < n; i++) {
-        const array_interface *a = api->pointer(api->item(list, i), NULL);
+        void *capsule = api->attribute(api->item(list, i), api->interface);
+        if (!capsule)
+            return i;                                         /* ctypes raises what Python says */
+        const array_interface *a = api->pointer(capsule, NULL);
         int needed = CONTIGUOUS | ALIGNED | (i < inputs ? 0 : WRITEABLE);
-        if (!a || a->two != 2 || (a->flags & needed) != needed)
+        bool fits = a && a->two == 2 && (a->flags & needed) == needed;
+        if (fits)
+            ports[i] = a->data;
+        api->release(capsule);
+        if (!fits)
             return i;
-        ports[i] = a->data;
     }
     return n;
 }
