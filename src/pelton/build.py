@@ -24,7 +24,8 @@ from pelton.passes.decompose import decompose, expansion
 from pelton.passes.widen import narrow, widen
 from pelton.plan import demand, fuse, lower, place, region, ways
 from pelton.plan.script import assemble
-from pelton.runtime import Engine, ScriptEngine
+from pelton.runtime import Engine
+from pelton.runtime.script import ScriptEngine
 from pelton.targets import adapted, back_end, describe_target, teller
 from pelton.tune import candidates, chains, layouts, search
 from pelton.tune.size import Packing

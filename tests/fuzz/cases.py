@@ -27,7 +27,7 @@ from pelton.options import Options
 from pelton.passes import pipeline
 from pelton.plan import demand, lower
 from pelton.plan.script import assemble
-from pelton.runtime import ScriptEngine
+from pelton.runtime.script import ScriptEngine
 from pelton.runtime.arrays import drawn
 from pelton.targets import describe_target
 from pelton.tune import search

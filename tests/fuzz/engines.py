@@ -12,11 +12,12 @@ from script_models import MODELS
 from test_engine_file import forge, with_host_step
 
 from pelton.build import build
-from pelton.engine import file, script_file
+from pelton.engine import file
 from pelton.engine.engine import Engine as Plain
 from pelton.engine.script import Script
 from pelton.options import Options
-from pelton.runtime import Engine, ScriptEngine
+from pelton.runtime import Engine
+from pelton.runtime.script import ScriptEngine
 from pelton.runtime.arrays import drawn
 
 from . import mutate
@@ -43,14 +44,14 @@ def engine_case(engines: list[bytes]):
     def case(seed: int) -> str:
         rng = random.Random(seed)
         original = rng.choice(engines)
-        found = script_file.read(damaged(original, rng), verify=rng.random() < 0.3)
+        found = file.read(damaged(original, rng), verify=rng.random() < 0.3)
         if isinstance(found, Script):
-            return run_script(found, script_file.read(original), seed)
+            return run_script(found, file.read(original), seed)
         plain = found
         engine = Engine(plain)
         context = engine.context(threads=2)
         size = sum(p.nbytes for p in (*plain.inputs, *plain.outputs) if all(isinstance(d, int) for d in p.shape))
-        if size > RUNS or not _harmless(plain, script_file.read(original)):
+        if size > RUNS or not _harmless(plain, file.read(original)):
             return "loaded"
         shapes = engine.shapes()
         feeds = drawn(engine.inputs, seed) if not engine.symbols else {

@@ -4,12 +4,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pelton.errors import EngineError
+
+from .record import record
 
 NUMPY_NAMES = {"f64": "float64", "f32": "float32", "f16": "float16", "i64": "int64", "i32": "int32", "i16": "int16", "i8": "int8", "u64": "uint64",
                "u32": "uint32", "u16": "uint16", "u8": "uint8", "bool": "bool", "c64": "complex64", "c128": "complex128",
@@ -37,7 +39,7 @@ def numpy_dtype(name: str) -> np.dtype:
     return np.dtype(getattr(ml_dtypes, ML_DTYPES_NAMES[name]))
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Symbol:
     """A size that the inputs of a run decide, from `least` to `most`; the engine was tuned for `usual`."""
 
@@ -50,7 +52,7 @@ class Symbol:
         return f"{self.least} and more" if self.most >= UNBOUNDED else f"{self.least} to {self.most}"
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Port:
     """An input or output: what arrays the engine takes or gives. A size is a text where a run decides it: the name of a symbol, or an expression such as
     "2*batch". `dims` are the names the model has for its dimensions, None where there is none."""
@@ -72,7 +74,7 @@ class Port:
         return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Buffer:
     """Memory that slices are cut from. `offset`: bytes in the arena, bytes in the constants (a "table" is a constant that kernels use for addressing),
     or the index of the input or output. Strings are Python objects, which host steps alone may touch: a buffer of kind "strings" belongs to a context and
@@ -95,7 +97,7 @@ def strings_in(text: Any) -> np.ndarray:
     return np.array(found, object)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Slice:
     """A place in a buffer, in bytes from its start."""
 
@@ -103,7 +105,7 @@ class Slice:
     offset: Number
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Tensor:
     """An operand of a host step; strides in elements."""
 
@@ -113,7 +115,7 @@ class Tensor:
     strides: tuple[Number, ...]
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Step:
     """One kernel over its tiles, or one node run by the host.
 
@@ -136,7 +138,7 @@ class Step:
     spares: tuple[Step, ...] = ()
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Engine:
     """Everything a run needs. Steps are in order of their waves; `arena` in bytes; `constants` any buffer of bytes, its pieces at multiples of 64;
     `code` one ELF shared object or nothing; `target` names os, arch, isa (a level), features and cpu; `meta` is whatever JSON can hold.

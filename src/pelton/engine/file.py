@@ -16,9 +16,8 @@ import stat
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import chain
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
@@ -28,6 +27,10 @@ from . import whole
 from .check import check
 from .constants import Unmade, bytes_of
 from .engine import Buffer, Engine, Number, Port, Slice, Step, Symbol, Tensor
+from .record import record
+
+if TYPE_CHECKING:
+    from .script import Script
 
 MAGIC = b"\x93PELTON\n"
 VERSION = 5
@@ -182,13 +185,17 @@ def _step_to_json(s: Step) -> dict[str, Any]:
 
 # ---- reading ----
 
-def read(source: str | os.PathLike[str] | bytes | bytearray | memoryview, verify: bool = False) -> Engine:
-    """The engine in a file or in bytes. Constants are mapped, not read; `verify` reads and checks them, too.
+def read(source: str | os.PathLike[str] | bytes | bytearray | memoryview, verify: bool = False) -> Engine | Script:
+    """The engine or script in a file or in bytes. Constants are mapped, not read; `verify` reads and checks them, too.
 
     Raises EngineError for what is no engine, or is truncated, altered or of a newer version.
     """
     data, where = mapped(source)
-    return engine_in(opened(data, where), where, verify)
+    found = opened(data, where)
+    if "engines" in found.header:
+        from .script_file import script_in  # builds on this file
+        return script_in(found, where, verify)
+    return engine_in(found, where, verify)
 
 
 def mapped(source: str | os.PathLike[str] | bytes | bytearray | memoryview) -> tuple[memoryview, str]:
@@ -210,7 +217,7 @@ def _map(f: BinaryIO) -> memoryview:
     return memoryview(mmap.mmap(f.fileno(), size, access=mmap.ACCESS_READ)) if size else memoryview(b"")
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Opened:
     """A file whose preamble and header are sound: its header, and the bytes after it."""
 

@@ -2,11 +2,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, fields, replace
+from dataclasses import astuple, fields, replace
 
 from pelton.errors import EngineError
 
 from .engine import SIZES, Slice, Step
+from .record import record
 
 SYMBOL = "cublaslt"
 CHOICES = 3                                    # algorithms of the library's list that are timed
@@ -20,7 +21,7 @@ _LIMITS = {"version": (0, 1 << 40), "choice": (0, CHOICES - 1), "kind": (0, len(
            **dict.fromkeys(("a_turned", "b_turned"), (0, 1))}
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Product:
     """D[b] = end(scale · A[b] · B[b] + C[b] + bias), of m×k by k×n elements, summed in f32. All numbers, so that the dims of a step can be these.
 

@@ -2,14 +2,15 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
+
+from .record import record
 
 K = TypeVar("K", bound=Hashable)
 ALIGN = 64                                     # bytes: a cache line
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Lifetime:
     """Bytes wanted from the first wave that writes to the last that reads, both included."""
 

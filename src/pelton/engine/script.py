@@ -3,13 +3,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NoReturn
 
 from pelton.errors import EngineError
 
 from .constants import length
 from .engine import SIZES, Engine, Port, Symbol
+from .record import record
 from .sizes import well_formed
 
 DEEPEST = 32                                   # blocks within blocks
@@ -18,7 +19,7 @@ ITERATIONS = 20_000                     # of all loops of a run, unless a build 
 SOURCES = ("array", "axis", "value")
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Feed:
     """What an input of an engine gets: the array of a name; or a size, as the first axis of an array without elements: that of axis `at` of the named
     array, or the number that is its element `at`, counted in row-major order."""
@@ -28,7 +29,7 @@ class Feed:
     at: int = 0
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Run:
     """Runs an engine. Where its sizes do not fit it, `otherwise` does the same by reference."""
 
@@ -38,7 +39,7 @@ class Run:
     otherwise: Block | None = None
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Host:
     """Runs a function of Python on whatever the names stand for; "" is an input left out, or an output nobody wants. `call` is "list", "none", or what the
     host knows by that name, prepared from `text`."""
@@ -50,7 +51,7 @@ class Host:
     outputs: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class If:
     """One of two blocks; the names of their outputs become `outputs`."""
 
@@ -60,7 +61,7 @@ class If:
     outputs: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Loop:
     """A block again and again: it takes the iteration, the condition and what is carried, and gives the condition, what is carried, and what is stacked.
 
@@ -74,7 +75,7 @@ class Loop:
     stacked: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Scan:
     """A block per slice of `scanned` along `axes`, backwards where `back`: it takes and gives what is carried, then slices; those it gives are joined."""
 
@@ -92,7 +93,7 @@ class Scan:
 Action = Run | Host | If | Loop | Scan
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Block:
     """Steps in order. They see the names around the block, and make names of their own."""
 
@@ -101,7 +102,7 @@ class Block:
     outputs: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Constant:
     """An array in the constants: `offset` in bytes. Strings are a JSON list of `size` bytes."""
 
@@ -111,7 +112,7 @@ class Constant:
     size: int
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Script:
     """A program over engines. Sizes of ports that the inputs decide are texts, as in engines; so are those that only the data decides, which no symbol
     and no entry of `sizes` explains. The constants are those of the engines as well."""

@@ -26,13 +26,6 @@ def write(script: Script, path: str | os.PathLike[str]) -> None:
     file.put(_pieces(script), path)
 
 
-def read(source: str | os.PathLike[str] | bytes | bytearray | memoryview, verify: bool = False) -> Engine | Script:
-    """The engine or script in a file or in bytes, as `file.read`."""
-    data, where = file.mapped(source)
-    found = file.opened(data, where)
-    return _script(found, where, verify) if "engines" in found.header else file.engine_in(found, where, verify)
-
-
 def _pieces(script: Script) -> Iterator[Any]:
     check(script)
     constants = bytes_of(script.constants)
@@ -62,7 +55,8 @@ def _action_to_json(a: Action) -> list[Any]:
             return ["scan", a.carried, a.scanned, a.axes, a.back, _block_to_json(a.body), a.outputs, a.into, a.reversed, a.stacked]
 
 
-def _script(found: file.Opened, where: str, verify: bool) -> Script:
+def script_in(found: file.Opened, where: str, verify: bool) -> Script:
+    """The script in a file that was opened, as `file.engine_in`."""
     h, count = found.header, found.header["engines"]
     if type(count) is not int or not 0 <= count <= MOST:
         raise EngineError(f"{found.damaged}it would hold {count!r} engines; {AGAIN}")

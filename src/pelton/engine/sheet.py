@@ -6,7 +6,7 @@ kernels find them (the offsets of a step's operands, then its sizes), so that ad
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,10 +16,11 @@ from pelton.errors import EngineError
 from .check import LARGEST, MOST_TILES, check
 from .engine import SIZES, Engine, Port
 from .memory import lay_out, together
+from .record import record
 from .sizes import FUNCTIONS, at, lives
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Filled:
     """The numbers for one set of sizes. Per buffer: `bytes`, and `starts`, its place in the arena or the constants. `words`: the arguments of all kernels one
     after the other, where operands stand as offsets in their buffers. Per step: `tiles` and `scratch`. `values`: of the buffers that hold sizes."""

@@ -13,7 +13,7 @@ import numpy as np
 from pelton.backends.cpu import load_code
 from pelton.backends.cpu.memory import aligned
 from pelton.engine import engine as plain_engine
-from pelton.engine import file, script_file, sizes
+from pelton.engine import file, sizes
 from pelton.engine.check import check
 from pelton.engine.constants import Unmade
 from pelton.engine.engine import Port, Step, Symbol, strings_in
@@ -177,7 +177,7 @@ def load(source: str | os.PathLike[str] | bytes, verify: bool = False, device: i
     An engine holds machine code: load only what you would run as a program. Raises EngineError, saying what to do, for what is no engine,
     is damaged, or does not run on this machine.
     """
-    plain = script_file.read(source, verify)
+    plain = file.read(source, verify)
     if isinstance(plain, plain_engine.Engine):
         engine = Engine(plain)
     else:

@@ -2,15 +2,15 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Mapping
 from ctypes import c_bool, c_char_p, c_float, c_int64, c_long, c_size_t, c_uint32, c_uint64, c_void_p, py_object
 from functools import lru_cache
-from pathlib import Path
 from typing import TypeVar
 
 from pelton.errors import EngineError
 
-PATH = Path(__file__).with_name("libpelton.so")
+PATH = os.path.join(os.path.dirname(__file__), "libpelton.so")
 
 _Library = TypeVar("_Library", bound=ctypes.CDLL)
 _SIGNATURES = {
@@ -44,7 +44,7 @@ def library_with_the_lock() -> ctypes.PyDLL:
 
 def _declared(kind: type[_Library], signatures: Mapping[str, tuple]) -> _Library:
     try:
-        lib = kind(str(PATH))
+        lib = kind(PATH)
     except OSError as e:
         raise EngineError(f"the native library of the runtime cannot be loaded ({e}); install Pelton again, or in a source tree run "
                           "`pip install -e .`") from None

@@ -3,19 +3,19 @@ from __future__ import annotations
 
 import math
 import os
-from pathlib import Path
+from collections.abc import Iterator
 
 
-def quota(proc: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> float:
+def quota(proc: str | os.PathLike[str] = "/proc/self/cgroup", root: str | os.PathLike[str] = "/sys/fs/cgroup") -> float:
     """CPUs that the control groups of this process allow, the tightest of version 2 and version 1; infinity for no limit."""
     limit = math.inf
     for line in _text(proc).splitlines():
         _, _, rest = line.partition(":")
         controllers, _, group = rest.partition(":")
         if controllers == "":
-            mounts = [root, root / "unified"]
+            mounts = [os.fspath(root), os.path.join(root, "unified")]
         elif "cpu" in controllers.split(","):
-            mounts = [root / controllers, root / "cpu"]
+            mounts = [os.path.join(root, controllers), os.path.join(root, "cpu")]
         else:
             continue
         for mount in mounts:
@@ -34,15 +34,17 @@ def default_threads() -> int:
     return max(1, math.ceil(cores()))
 
 
-def _up(mount: Path, group: str):
+def _up(mount: str, group: str) -> Iterator[str]:
     """The directories of a group and of all around it. Inside a container the path may be the host's: then only the mount exists."""
     parts = [p for p in group.split("/") if p not in ("", "..")]
     for n in range(len(parts), -1, -1):
-        yield mount.joinpath(*parts[:n])
+        yield os.path.join(mount, *parts[:n])
 
 
-def _allowed(directory: Path) -> float:
-    words = _text(directory / "cpu.max").split() or [_text(directory / "cpu.cfs_quota_us").strip(), _text(directory / "cpu.cfs_period_us").strip()]
+def _allowed(directory: str) -> float:
+    def text(name: str) -> str:
+        return _text(os.path.join(directory, name)).strip()
+    words = text("cpu.max").split() or [text("cpu.cfs_quota_us"), text("cpu.cfs_period_us")]
     try:
         share, period = (int(w) for w in words)
     except ValueError:                                   # "max", or no such file
@@ -50,8 +52,9 @@ def _allowed(directory: Path) -> float:
     return share / period if share > 0 and period > 0 else math.inf
 
 
-def _text(path: Path) -> str:
+def _text(path: str | os.PathLike[str]) -> str:
     try:
-        return path.read_text()
+        with open(path, encoding="utf-8") as f:
+            return f.read()
     except OSError:
         return ""
