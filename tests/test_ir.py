@@ -9,6 +9,7 @@ from compare import assert_close
 from draw import examples, operands
 
 from pelton.errors import BuildError, InputError
+from pelton.ir import dims
 from pelton.ir.evaluate import evaluate
 from pelton.ir.graph import Builder, Graph, Node, Value, live, substitute, topological
 from pelton.ir.text import key, node_text, parse, parse_node, to_text
@@ -313,6 +314,13 @@ def test_broadcasting():
     assert broadcast_shapes((0, 1), (1, 4)) == (0, 4)
     with pytest.raises(ValueError, match=r"do not broadcast: \[2\] and \[3\]"):
         broadcast_shapes((2,), (3,))
+    n, m, k = dims.symbol("n", 0), dims.symbol("m", 2, 3), dims.symbol("k", 1, most=4)
+    assert broadcast_shapes((n, 3), (1, 3)) == (n, 3) == broadcast_shapes((n, 1), (n, 3))
+    for one, other in (((n,), (m,)), ((k,), (7,)), ((n,), (k,))):          # a run may find one of them 1, or both the same
+        with pytest.raises(dims.Undecided):
+            broadcast_shapes(one, other)
+    with pytest.raises(ValueError, match="do not broadcast"):
+        broadcast_shapes((m,), (m + 1,))
 
 
 def test_element_types_know_numpy():

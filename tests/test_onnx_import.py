@@ -75,6 +75,21 @@ def test_readers_against_the_specification(case):
     assert all(n.op.kind != "foreign" for n in graph.nodes)
 
 
+@pytest.mark.parametrize("op, filters, group, bias", [("Conv", (3, 0, 2, 2), 1, 3), ("Conv", (4, 0, 3, 1), 2, 4), ("ConvTranspose", (0, 3, 2, 2), 1, 3),
+                                                      ("ConvTranspose", (0, 3, 2, 2), 2, 6)])
+def test_pictures_without_channels_leave_the_bias(op, filters, group, bias):
+    b = np.random.default_rng(0).standard_normal(bias).astype(np.float32)
+    m = model([node(op, "x w b", "y", group=group)], {"x": "f32[2, 0, 5, 7]"}, ["y"], {"w": np.zeros(filters, np.float32), "b": b})
+    sign = 1 if op == "ConvTranspose" else -1
+    sizes = (n + sign * (k - 1) for n, k in zip((5, 7), filters[2:]))
+    check(m, {"y": np.broadcast_to(b[:, None, None], (2, bias, *sizes))})
+
+
+def test_nothing_is_resized_to_nothing():
+    m = model([node("Resize", "x _ s", "y", mode="linear")], {"x": "f32[0, 3, 4, 5]"}, ["y"], {"s": np.array([1, 1, 2, 3], np.float32)})
+    check(m, {"y": np.empty((0, 3, 8, 15), np.float32)})
+
+
 def test_every_reader_is_tested():
     tested = {(attrs.get("domain", ""), op) for op, *_, attrs in CASES} | {(attrs.get("domain", ""), op) for op, *_, attrs, _ in BY_HAND}
     for make in (*test_microsoft_attention.CASES.values(), *test_microsoft_quant.CASES.values()):

@@ -4,6 +4,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import json
+import math
 
 import numpy as np
 import onnx
@@ -19,6 +20,7 @@ from pelton.cli import main
 from pelton.engine import file
 from pelton.engine.script import DEEPEST, Block, Constant, Feed, Host, If, Loop, Run, check
 from pelton.errors import BuildError, EngineError, InputError, ModelError
+from pelton.importers.onnx_segment import Symbols
 from pelton.ir import dims
 from pelton.ops import data
 from pelton.runtime.script import ScriptEngine
@@ -229,6 +231,13 @@ def test_forged_scripts_are_refused(engines):
     with pytest.raises(EngineError, match="cannot be read"):
         ScriptEngine(forged(run, dataclasses.replace(host, text='{"center": 3}'), last))
     assert isinstance(host, Host)
+
+
+def test_arrays_of_many_open_axes_are_usually_short():
+    symbols = Symbols(["taken"])
+    usual = [[dims.usual(symbols.fresh("taken", rank=rank)) for _ in range(rank)] for rank in (1, 2, 3, 5, 9)]
+    assert usual[0] == [100] and all(math.prod(u) <= 2_000_000 for u in usual) and all(min(u) > 1 for u in usual)
+    assert dims.usual(symbols.fresh("taken", least=60, rank=5)) == 60 and dims.usual(symbols.fresh("taken", most=3)) == 3
 
 
 # --- the functions

@@ -179,6 +179,10 @@ class Program:
         for i, a in enumerate(results):
             if not sane(a) or any(m is None or not sane(m[i]) or m[i].shape != a.shape or not near(a, m[i]) for m in moved):
                 return False
+        if any(self.arrays[n].dtype == np.float16 for n in reads):          # what it loses on the way in f16, such as small squares, is nobody's result
+            wide = run({n: self.arrays[n].astype(np.float32) if self.arrays[n].dtype == np.float16 else self.arrays[n] for n in reads})
+            if wide is not None and any(w.shape == a.shape and a.dtype == np.float16 and not near(w, a) for w, a in zip(wide, results)):
+                return False
         lost = sum(np.abs(self.arrays[n].astype(np.float64)).max(initial=0) for n in reads) if node.op_type in CANCELS else 0.0
         for i, (name, a) in enumerate(zip(node.output, results)):
             self.hold(name, a, [self.shake(m[i], lost) for m in moved])

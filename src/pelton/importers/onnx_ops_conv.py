@@ -66,16 +66,21 @@ def _cropped(n: Reading, x: Value, w: Window) -> tuple[Value, Window]:
 
 # --- convolutions
 
+def _with_channels(n: Reading, x: Value, w: Value, axis: int, each: int) -> tuple[Value, Value]:
+    """Pictures without channels are as good as black ones with one per group: `each` along the axis of w that counts them."""
+    if min(x.type.rank, w.type.rank) < 3 or w.type.shape[axis] != 0 or not equal(x.type.shape[1], 0) or n.attr("group", 1) < 1:
+        return x, w
+    shape = (*w.type.shape[:axis], each, *w.type.shape[axis + 1:])
+    return n.filled(0, (x.type.shape[0], n.attr("group", 1), *x.type.shape[2:]), x.type.dtype), n.filled(0, shape, w.type.dtype)
+
+
 @reads("Conv")
 def conv(n: Reading) -> Thing:
     return convolution(n, n.input(0), n.input(1), n.optional(2))
 
 
 def convolution(n: Reading, x: Value, w: Value, b: Value | None) -> Value:
-    """Pictures without channels are as good as black ones with one."""
-    ranks = x.type.rank, w.type.rank
-    if min(ranks) >= 3 and w.type.shape[1] == 0 and n.attr("group", 1) == 1 and equal(x.type.shape[1], 0):
-        x, w = (n.filled(0, (v.type.shape[0], 1, *v.type.shape[2:]), v.type.dtype) for v in (x, w))
+    x, w = _with_channels(n, x, w, axis=1, each=1)
     x, win = _cropped(n, x, window(n, x, w.type.shape[2:]))
     b = b if b is not None else n.filled(0, w.type.shape[:1], x.type.dtype)
     return n.emit("convolution", x, w, b, strides=win.strides, pads=win.pads, dilations=win.dilations, group=n.attr("group", 1))
@@ -120,8 +125,9 @@ def activated(n: Reading, y: Value, name: str, params: tuple[float, ...]) -> Val
 @reads("ConvTranspose")
 def conv_transpose(n: Reading) -> Thing:
     """`output_shape` and auto_pad say the size of the output; what the pads cannot give, output_padding does."""
-    x, w, b = n.input(0), n.input(1), n.optional(2)
-    spatial, group = x.type.rank - 2, n.attr("group", 1)
+    group, b = n.attr("group", 1), n.optional(2)
+    x, w = _with_channels(n, n.input(0), n.input(1), axis=0, each=group)
+    spatial = x.type.rank - 2
     win = window(n, x, w.type.shape[2:])
     extra = n.attr("output_padding") or (0,) * spatial
     wanted, auto = n.attr("output_shape"), n.attr("auto_pad")
