@@ -32,6 +32,7 @@ from pelton.ops import get
 from pelton.plan.layout import Order, Strides, dense, row_major, span
 from pelton.plan.fuse import is_view
 from pelton.plan.region import Region, cut
+from pelton.plan.workspace import Workspace
 from pelton.tune.candidates import refusal
 
 PAGE = mmap.PAGESIZE
@@ -285,6 +286,9 @@ def _run(region: Region, kernel: Kernel, code: bytes, lay: Mapping[Value, Stride
             x.fill(a)
             packed.append(Buffer(a.reshape(-1), (1,), True, behind))
             words.append(packed[-1].address)
+        elif isinstance(x, Workspace):
+            packed.append(Buffer(np.full(x.bytes, 255, np.uint8), (1,), False, behind))
+            words.append(packed[-1].address)
         else:
             if x not in buffers:
                 written = x in body.outputs
@@ -307,8 +311,9 @@ def _run(region: Region, kernel: Kernel, code: bytes, lay: Mapping[Value, Stride
                 args = (ctypes.c_long * len(words))(*words)
                 run = getattr(ctypes.CDLL(file.name), kernel.symbol)
                 run.argtypes, run.restype = [ctypes.c_void_p, ctypes.c_long, ctypes.c_long, ctypes.c_void_p], None
-                for begin, end in [(0, kernel.tiles)] if tiles == "whole" else [(i, i + 1) for i in reversed(range(kernel.tiles))]:
-                    run(args, begin, end, scratch.address)
+                for phase in range(0, kernel.tiles * kernel.phases, kernel.tiles):
+                    for begin, end in [(0, kernel.tiles)] if tiles == "whole" else [(i, i + 1) for i in reversed(range(kernel.tiles))]:
+                        run(args, phase + begin, phase + end, scratch.address)
                 status = 0
             finally:
                 os._exit(status)

@@ -8,11 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STEPS = 60, MOST = 40 };
+enum { STEPS = 60, MOST = 40, PHASES = 5 };
 
 typedef struct {
-    long runs[MOST];          /* plain memory: only the walker's order keeps it from racing */
-    long tiles, wave;
+    long runs[MOST * PHASES]; /* plain memory: only the walker's order keeps it from racing */
+    long tiles, all, wave;      /* tiles: of a phase */
 } cell;
 
 typedef struct {
@@ -35,9 +35,12 @@ static void touch(const args *a, long begin, long end, void *scratch) {
     for (long t = begin; t < end; t++) {
         long past = ++w->cells[me].runs[t];
         for (long s = w->first[me] - 1, n = 0; s >= 0 && n < 3; s--, n++)   /* what ran before this wave is complete */
-            for (long k = 0; k < w->cells[s].tiles; k++)
+            for (long k = 0; k < w->cells[s].all; k++)
                 if (w->cells[s].runs[k] != past)
                     fail("a wave began before the one before had ended");
+        for (long k = 0; k < t / w->cells[me].tiles * w->cells[me].tiles; k++)
+            if (w->cells[me].runs[k] != past)
+                fail("a phase began before the one before had ended");
     }
     if (me % 7 == 3)
         for (volatile int i = 0; i < 3000; i++) {}
@@ -61,9 +64,11 @@ static void *call(void *seed) {
             wave += same ? 0 : 1 + rand_r(&random) % 2;
             w->cells[i].tiles = rand_r(&random) % 3 == 0 ? rand_r(&random) % 3 : rand_r(&random) % (MOST + 1);
             w->first[i] = same ? w->first[i - 1] : i;
+            int64_t phases = rand_r(&random) % 3 ? 1 : 1 + rand_r(&random) % PHASES;
+            w->cells[i].all = w->cells[i].tiles * phases;
             words[2 * i] = (int64_t)w;
             words[2 * i + 1] = i;
-            rows[i] = (step_row){(int64_t)touch, 2 * i, w->cells[i].tiles, 1 + rand_r(&random) % 6, wave, 64};
+            rows[i] = (step_row){(int64_t)touch, 2 * i, w->cells[i].tiles, 1 + rand_r(&random) % 6, wave, 64, phases};
         }
         program *p = pelton_program(rows, STEPS, words, STEPS * 2, NULL, 0, 1 + rand_r(&random) % threads, milli_cores, NULL);
         if (!p)
@@ -81,7 +86,7 @@ static void *call(void *seed) {
             }
         }
         for (long i = 0; i < STEPS; i++)
-            for (long k = 0; k < w->cells[i].tiles; k++)
+            for (long k = 0; k < w->cells[i].all; k++)
                 if (w->cells[i].runs[k] != n)
                     fail("a tile did not run once per run");
         pelton_program_free(p);

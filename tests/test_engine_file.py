@@ -116,7 +116,7 @@ def test_truncated_and_longer_files_are_refused():
 
 def test_what_is_refused_says_why(tmp_path):
     data = file.to_bytes(chain())
-    assert "format version 6" in (why := refused(data[:8] + b"\6" + data[9:])) and "newer Pelton" in why
+    assert "format version 7" in (why := refused(data[:8] + b"\7" + data[9:])) and "newer Pelton" in why
     assert "format version 1" in (why := refused(data[:8] + b"\1" + data[9:])) and "build it again" in why
     assert "altered in its first bytes" in refused(data[:12] + b"\1" + data[13:])
     assert "not a Pelton engine" in refused(b"")

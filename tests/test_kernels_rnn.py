@@ -1,8 +1,17 @@
 """Kernels of recurrent layers."""
-from kernel_harness import CASES, Case, check, declare, program, region_of, varying, walk
+from __future__ import annotations
+
+import dataclasses
+
+import kernel_harness
 import numpy as np
 import pytest
+from kernel_harness import CASES, Case, check, declare, program, region_of, varying, walk
+from onnx import helper
+from onnx.reference import ReferenceEvaluator
+from onnx_models import model
 
+import pelton
 from pelton.kernels.template import TEMPLATES
 
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
@@ -65,6 +74,42 @@ declare("gru", steps("gru", 3, 2, 37, "bidirectional", fed=True, linear_before_r
 @pytest.mark.parametrize("template, case", walk("lstm", "gru", "rnn", "lstm_half", "gru_half", "rnn_half"))
 def test_steps(template, case):
     check(template, case, most=2)
+
+
+@pytest.mark.parametrize("op, attrs", [("lstm", {}), ("lstm", dict(peepholes=True)), ("gru", {}), ("gru", dict(linear_before_reset=True)), ("rnn", {}),
+                                       ("gru_half", {})])
+@pytest.mark.parametrize("size", [(5, 1, 150), (4, 2, 211, "reverse"), (3, 1, 209, "bidirectional"), (1, 1, 150), (4, 1, 190, "forward", ("last_h",))])
+@pytest.mark.parametrize("fed", [False, True])
+def test_threads_without_rows_have_shares_of_the_units(op, attrs, size, fed, monkeypatch):
+    """Steps of several phases; `check` runs their tiles in order and backwards."""
+    template, every = TEMPLATES[op], TEMPLATES[op].tactics
+    monkeypatch.setattr(kernel_harness, "TARGET", dataclasses.replace(kernel_harness.TARGET, threads=7))
+    monkeypatch.setattr(template, "tactics", lambda *args: (t for t in every(*args) if t["SPLIT"] > 1))
+    case = steps(op.removesuffix("_half"), *size, fed=fed, **attrs)
+    if fed and op == "gru_half":
+        pytest.skip("weights in half precision are constants")
+    assert check(template, case, most=2) >= 1
+
+
+@pytest.mark.parametrize("length", ["n", 6])
+def test_a_recurrent_layer_runs_in_phases_in_an_engine(length, tmp_path, monkeypatch):
+    """The same bits by any number of threads, and for every length that a run decides."""
+    every = {op: TEMPLATES[op].tactics for op in GATES}
+    for op in GATES:
+        monkeypatch.setattr(TEMPLATES[op], "tactics", lambda *args, op=op: (t for t in every[op](*args) if t["SPLIT"] == 2))
+    rng = np.random.default_rng(0)
+    r, w = (halves(rng.standard_normal((1, 4 * 80, n)) / 9) for n in (80, 8))
+    m = model([helper.make_node("LSTM", ["x", "w", "r"], ["y", "h", "c"], hidden_size=80)], {"x": f"f32[{length}, 1, 8]"}, ["y", "h", "c"], {"w": w, "r": r})
+    engine = pelton.build(m, level=0, threads=2, cache_dir=tmp_path)
+    (step,) = [s for s in engine.plain.steps if "lstm" in s.info["tactic"]]
+    assert "SPLIT=2" in step.info["tactic"] and step.phases == (f"{length} + 1" if length == "n" else 7) and step.tiles == 2
+    for time in (1, 4, 6) if length == "n" else (6,):
+        x = rng.standard_normal((time, 1, 8)).astype(np.float32)
+        want = ReferenceEvaluator(m).run(None, {"x": x})
+        found = [engine.context(threads=t).run({"x": x}) for t in (1, 2, 3)]
+        for name, array in zip(("y", "h", "c"), want):
+            np.testing.assert_allclose(found[0][name], array, atol=1e-5)
+            assert all(f[name].tobytes() == found[0][name].tobytes() for f in found)
 
 
 @pytest.mark.parametrize("reason, r, tail", [

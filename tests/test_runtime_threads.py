@@ -34,7 +34,7 @@ def cascade(code, n: int, steps: int, tiles: int, grain: int = 1):
     rng = np.random.default_rng(n)
     arrays = [rng.standard_normal(n).astype(np.float32)] + [np.zeros(n, np.float32) for _ in range(steps)]
     size = -(-n // tiles)
-    rows = [(code.symbol("add"), [place(arrays[i]), place(arrays[i]), place(arrays[i + 1]), size, n], 3, -(-n // size), grain, i, 0) for i in range(steps)]
+    rows = [(code.symbol("add"), [place(arrays[i]), place(arrays[i]), place(arrays[i + 1]), size, n], 3, -(-n // size), grain, i, 0, 1) for i in range(steps)]
     return rows, arrays
 
 
@@ -52,7 +52,7 @@ def test_waves_follow_each_other(code, threads):
 
 def test_every_participant_has_scratch_of_its_own(code):
     x, z = np.random.default_rng(0).integers(-9, 9, 3000).astype(np.float32), np.empty(3000, np.float32)
-    program = Program([(code.symbol("window"), [place(x), place(z), 50], 2, 3000, 1, 0, 200)], 4)
+    program = Program([(code.symbol("window"), [place(x), place(z), 50], 2, 3000, 1, 0, 200, 1)], 4)
     for _ in range(10):
         z[:] = 0
         program.run()
@@ -61,18 +61,18 @@ def test_every_participant_has_scratch_of_its_own(code):
 
 def test_times_and_profiles(code):
     x = np.ones(64, np.float32)
-    slow = (code.symbol("slow"), [place(x), place(np.empty_like(x)), 1, 30], 2, 4, 1, 0, 0)
-    none = (*slow[:3], 0, 1, 1, 0)
+    slow = (code.symbol("slow"), [place(x), place(np.empty_like(x)), 1, 30], 2, 4, 1, 0, 0, 1)
+    none = (*slow[:3], 0, 1, 1, 0, 1)
     for threads in (1, 2):
-        program = Program([slow, none, slow[:5] + (2, 0)], threads)
+        program = Program([slow, none, slow[:5] + (2, 0, 1)], threads)
         assert len(program.time(3)) == 3 and all(10_000 < ns < 10 ** 9 for ns in program.time(3))
         first, empty, last = program.profile()
         assert first > 10_000 and last > 10_000 and 0 <= empty < first
 
 
 def test_steps_that_are_refused(code):
-    good = (code.symbol("scale"), [0, 0, 1], 2, 1, 1, 0, 0)
-    for i, bad in ((0, 0), (2, 4), (3, -1), (3, 1 << 31), (4, 0), (6, -1)):
+    good = (code.symbol("scale"), [0, 0, 1], 2, 1, 1, 0, 0, 1)
+    for i, bad in ((0, 0), (2, 4), (3, -1), (3, 1 << 31), (4, 0), (6, -1), (7, 0), (7, 1 << 31)):
         with pytest.raises(InputError, match="a step needs a kernel"):
             Program([(*good[:i], bad, *good[i + 1:])], 1)
     Program([], 2).run()
@@ -133,7 +133,7 @@ def test_neighbours_in_flight():
 def test_the_interpreter_runs_meanwhile(code):
     """A native run does not hold the interpreter's lock."""
     x = np.ones(64, np.float32)
-    program = Program([(code.symbol("slow"), [place(x), place(np.empty_like(x)), 1, 4000], 2, 64, 1, 0, 0)], 1)
+    program = Program([(code.symbol("slow"), [place(x), place(np.empty_like(x)), 1, 4000], 2, 64, 1, 0, 0, 1)], 1)
     t, ticks = threading.Thread(target=program.run), 0
     t.start()
     while t.is_alive():
@@ -250,7 +250,7 @@ def test_steps_of_one_wave_overlap(code):
     for tiles, threads, met in ((1, 2, True), (1, 1, False)):
         counter, seen = np.zeros(1, np.int64), np.zeros(2, np.float32)
         limit = 10 ** 10 if met else 1000
-        rows = [(code.symbol("meet"), [place(counter), place(seen[i:]), limit], 2, tiles, 1, 0, 0) for i in range(2)]
+        rows = [(code.symbol("meet"), [place(counter), place(seen[i:]), limit], 2, tiles, 1, 0, 0, 1) for i in range(2)]
         Program(rows, threads).run()
         assert (seen.tolist() == [1, 1]) == met
 

@@ -201,6 +201,9 @@ def _step(step: Step, buffers: tuple[Buffer, ...], objects: Mapping[int, int], r
             refuse(f"{where} has dimension {d!r}")
     _number(step.tiles, MOST_TILES + 1, refuse, f"the number of tiles of {where}")
     _number(step.scratch, LARGEST, refuse, f"the scratch memory of {where}")
+    _number(step.phases, MOST_TILES + 1, refuse, f"the number of phases of {where}")
+    if step.phases < 1 or step.tiles * step.phases > MOST_TILES:
+        refuse(f"{where} has {step.phases} phases of {step.tiles} tiles")
     if type(step.grain) is not int or not 1 <= step.grain <= MOST_TILES:
         refuse(f"{where} has grain {step.grain!r}")
     if step.symbol == SYMBOL:

@@ -119,8 +119,9 @@ class Tensor:
 class Step:
     """One kernel over its tiles, or one node run by the host.
 
-    A kernel's argument table is the addresses of `args` followed by `dims`. Steps of one wave may run at once. `scratch`: bytes per thread. `inputs`: what a
-    host step reads; `outputs`: what any step writes. `spares`: other kernels that give the same; `pelton tune` puts the fastest in the step's place.
+    A kernel's argument table is the addresses of `args` followed by `dims`. Steps of one wave may run at once. `scratch`: bytes per thread. `phases`: so often
+    there are these tiles, one phase after the other. `inputs`: what a host step reads; `outputs`: what any step writes. `spares`: other kernels that give the
+    same; `pelton tune` puts the fastest in the step's place.
     """
 
     name: str
@@ -131,6 +132,7 @@ class Step:
     grain: int = 1
     wave: int = 0
     scratch: Number = 0
+    phases: Number = 1
     host: str = ""
     inputs: tuple[Tensor, ...] = ()
     outputs: tuple[Tensor, ...] = ()

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from .script import Script
 
 MAGIC = b"\x93PELTON\n"
-VERSION = 5
+VERSION = 6
 PREAMBLE = struct.Struct("<8sIIQQ32s")
 ALIGN = 64
 PAGE = 4096                       # constants start on one
@@ -180,7 +180,7 @@ def _step_to_json(s: Step) -> dict[str, Any]:
     if s.host:
         return {**common, "host": s.host, "inputs": [_tensor_to_json(t) for t in s.inputs], "outputs": [_tensor_to_json(t) for t in s.outputs]}
     return {**common, "symbol": s.symbol, "args": [[a.buffer, a.offset] for a in s.args], "dims": s.dims, "tiles": s.tiles, "grain": s.grain,
-            "scratch": s.scratch, "outputs": [_tensor_to_json(t) for t in s.outputs], "spares": [_step_to_json(x) for x in s.spares]}
+            "scratch": s.scratch, "phases": s.phases, "outputs": [_tensor_to_json(t) for t in s.outputs], "spares": [_step_to_json(x) for x in s.spares]}
 
 
 # ---- reading ----
@@ -341,4 +341,4 @@ def _step(s: Mapping[str, Any]) -> Step:
     if "host" in s:
         return Step(symbol="", host=as_text(s["host"]), tiles=0, inputs=tuple(map(_tensor, s["inputs"])), outputs=tuple(map(_tensor, s["outputs"])), **common)
     return Step(symbol=as_text(s["symbol"]), args=tuple(Slice(b, o) for b, o in s["args"]), dims=as_numbers(s["dims"]), tiles=s["tiles"], grain=s["grain"],
-                scratch=s["scratch"], outputs=tuple(map(_tensor, s["outputs"])), spares=tuple(map(_step, s["spares"])), **common)
+                scratch=s["scratch"], phases=s["phases"], outputs=tuple(map(_tensor, s["outputs"])), spares=tuple(map(_step, s["spares"])), **common)

@@ -23,7 +23,7 @@ from .sizes import FUNCTIONS, at, lives
 @record(frozen=True)
 class Filled:
     """The numbers for one set of sizes. Per buffer: `bytes`, and `starts`, its place in the arena or the constants. `words`: the arguments of all kernels one
-    after the other, where operands stand as offsets in their buffers. Per step: `tiles` and `scratch`. `values`: of the buffers that hold sizes."""
+    after the other, where operands stand as offsets in their buffers. Per step: `tiles`, `scratch` and `phases`. `values`: of the buffers that hold sizes."""
 
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
@@ -32,6 +32,7 @@ class Filled:
     words: np.ndarray
     tiles: np.ndarray
     scratch: np.ndarray
+    phases: np.ndarray
     values: dict[int, np.ndarray]
     arena: int
 
@@ -91,7 +92,7 @@ class Sheet:
             return slice(len(cells) - len(numbers), len(cells))
         steps, buffers = engine.steps, engine.buffers
         self._bytes = lay([b.size for b in buffers])
-        self._tiles, self._scratch = lay([s.tiles for s in steps]), lay([s.scratch for s in steps])
+        self._tiles, self._scratch, self._phases = lay([s.tiles for s in steps]), lay([s.scratch for s in steps]), lay([s.phases for s in steps])
         self._words = lay([n for s in steps for n in (*(a.offset for a in s.args), *s.dims)])
         self._values = {i: lay(b.values) for i, b in enumerate(buffers) if b.kind == "sizes"}
         self._cells, self._where = np.array(cells, np.int64), np.fromiter(gaps, np.intp)
@@ -133,7 +134,7 @@ class Sheet:
         """None where `check` would refuse it."""
         cells, known = self._cells.copy(), self.formulas(sizes)
         cells[self._where] = np.array([known[i] for i in self._used], np.int64)[self._which]
-        nbytes, words, tiles, scratch = cells[self._bytes], cells[self._words], cells[self._tiles], cells[self._scratch]
+        nbytes, words, tiles, scratch, phases = (cells[of] for of in (self._bytes, self._words, self._tiles, self._scratch, self._phases))
 
         def sized(port: Port) -> Port:
             return replace(port, shape=tuple(known[self.formulas.places[d]] if isinstance(d, str) else d for d in port.shape))
@@ -145,13 +146,14 @@ class Sheet:
         inputs, outputs = (tuple(map(sized, ports)) for ports in (self.engine.inputs, self.engine.outputs))
         values = {i: cells[where] for i, where in self._values.items()}
         if not (_within(nbytes, LARGEST) and _within(tiles, MOST_TILES + 1) and _within(scratch, LARGEST) and arena < LARGEST
+                and _within(phases, MOST_TILES + 1) and bool(((phases >= 1) & (tiles * phases <= MOST_TILES)).all())
                 and bool(((0 <= words[self.pointers]) & (words[self.pointers] <= nbytes[self.operands])).all())
                 and not (nbytes[self._counted] % self._element).any() and all(v.nbytes == nbytes[i] for i, v in values.items())
                 and all(0 <= d < LARGEST for p in (*inputs, *outputs) for d in p.shape)
                 and all((outputs if out else inputs)[k].nbytes == nbytes[i] for i, out, k in self._ports)
                 and all(p.nbytes == 0 for k, p in enumerate(outputs) if k not in self._made)):
             return None
-        return Filled(inputs, outputs, nbytes, starts, words, tiles, scratch, values, int(arena))
+        return Filled(inputs, outputs, nbytes, starts, words, tiles, scratch, phases, values, int(arena))
 
 
 def _within(numbers: np.ndarray, limit: int) -> bool:

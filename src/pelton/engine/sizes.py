@@ -100,8 +100,8 @@ def at(engine: Engine, sizes: Mapping[str, int]) -> Engine:
     def step(s: Step) -> Step:
         if s.host:
             return replace(s, inputs=tuple(map(tensor, s.inputs)), outputs=tuple(map(tensor, s.outputs)))
-        return Step(s.name, s.symbol, tuple(map(place, s.args)), shape(s.dims), number(s.tiles), s.grain, s.wave,
-                    number(s.scratch), info={**s.info, **{k: numbers[s.info[k]] for k in ("flops", "bytes") if isinstance(s.info.get(k), str)}},
+        return Step(s.name, s.symbol, tuple(map(place, s.args)), shape(s.dims), number(s.tiles), s.grain, s.wave, number(s.scratch), number(s.phases),
+                    info={**s.info, **{k: numbers[s.info[k]] for k in ("flops", "bytes") if isinstance(s.info.get(k), str)}},
                     outputs=tuple(map(tensor, s.outputs)), spares=tuple(map(step, s.spares)))
 
     def buffer(b: Buffer) -> Buffer:

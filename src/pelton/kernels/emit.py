@@ -18,6 +18,7 @@ from pelton.ir.types import BOOL, DType
 from pelton.ops.scalar import Scalar
 from pelton.plan.layout import Strides, broadcast
 from pelton.plan.region import Region
+from pelton.plan.workspace import Workspace
 
 from .template import Kernel, Layouts, Packed, Tactic, source
 
@@ -300,8 +301,8 @@ def constants(**sizes: Size) -> str:
         f"#define {k} {spelled(v)}\n" for k, v in sizes.items() if isinstance(v, Dim))
 
 
-def kernel(file: str, region: Region, tactic: Tactic, block: str, operands: Sequence[Value | Packed], tiles: Size, *, grain: int = 1,
-           scratch: Size = 0, told: Mapping[str, int] | None = None) -> Kernel:
+def kernel(file: str, region: Region, tactic: Tactic, block: str, operands: Sequence[Value | Packed | Workspace], tiles: Size, *, grain: int = 1,
+           scratch: Size = 0, phases: Size = 1, told: Mapping[str, int] | None = None) -> Kernel:
     """The kernel file with its region and tactic blocks replaced. Sizes in the block that a run decides become arguments behind the pointers: code that
     uses them needs `const args *a` in scope. So do the numbers `told` to it by name, for all values of which it is one kernel."""
     marked = list(dict.fromkeys(re.findall("⟨.*?⟩", block)))
@@ -313,7 +314,7 @@ def kernel(file: str, region: Region, tactic: Tactic, block: str, operands: Sequ
         block = f"#undef ARGS\n#define ARGS {len(operands) + len(sizes) + len(told or ())}\n{named}{block}"
     block = "".join(f"#define {name} (a[{len(operands) + len(sizes) + i}].d)\n" for i, name in enumerate(told or ())) + block
     source, symbol = _filled(file, region, tactic, block)
-    return Kernel(source, symbol, tuple(operands), tiles, (*sizes, *(told or {}).values()), grain, scratch)
+    return Kernel(source, symbol, tuple(operands), tiles, (*sizes, *(told or {}).values()), grain, scratch, phases)
 
 
 def unspelled(mark: str) -> Size:

@@ -8,6 +8,7 @@ from pelton.ir.graph import Value
 from pelton.ir.types import F16, F32
 from pelton.plan.layout import Order, row_major
 from pelton.plan.region import Region
+from pelton.plan.workspace import Workspace
 
 from .emit import constants, kernel, memory
 from .grid import all_f32, constant, divide
@@ -56,39 +57,44 @@ class Recurrent(Template):
         seen = set()
         for bb in (divide(batch, divide(target.threads, directions)), batch):
             for mr, uv in self.registers(region, bb):
-                choice = (min(mr, bb), min(uv, most), divide(bb, min(mr, bb)) * min(mr, bb))
-                if choice not in seen:
-                    seen.add(choice)
-                    yield Tactic(self.name, target.isa, tuple(zip(("MR", "UV", "BB"), choice)))
+                mr, uv = min(mr, bb), min(uv, most)
+                rows = divide(bb, mr) * mr
+                shares = target.threads // (directions * divide(batch, rows))        # for threads that have no rows
+                for split in (1, max(1, min(shares, divide(most, uv)))):
+                    choice = (mr, uv, rows, split)
+                    if choice not in seen:
+                        seen.add(choice)
+                        yield Tactic(self.name, target.isa, tuple(zip(("MR", "UV", "BB", "SPLIT"), choice)))
 
-    def block(self, region: Region, layouts: Layouts, weights: Packed, roles: dict[str, Value], **sizes: Size) -> tuple[str, tuple[Value | Packed, ...]]:
-        """The region block, and what its pointers stand for. roles: field of the kernel's operands → value; what is not in layouts stays a null pointer."""
+    def recurrent(self, file: str, region: Region, layouts: Layouts, tactic: Tactic, weights: Packed, roles: dict[str, Value], states: Size,
+                  passes: int = 1, **sizes: Size) -> Kernel:
+        """The kernel of a file. roles: field of the kernel's operands → value; what is not in layouts stays a null pointer. states: elements of what a tile
+        holds from step to step. passes: over the units at a step, of which one has to be done before the next."""
         node = region.anchor
-        time, _, batch, hidden = node.outputs[0].type.shape
+        time, directions, batch, hidden = node.outputs[0].type.shape
         for name, v in roles.items():
             axes = {"gates": "TB", "y": "TDB"}.get(name, "DB"[:v.type.rank - 1])
             sizes |= {f"{name}_{axis}".upper(): step for axis, step in zip(axes, layouts.get(v, (0,) * len(axes)))}
         r = node.inputs[1]
         packed = constant(region, r)
         sizes |= {"PACKED": packed, "R_D": 0 if packed else layouts[r][0], "R_R": 0 if packed else layouts[r][1]}
-        here: dict[str, Value | Packed] = {"r": weights if packed else r, **{name: v for name, v in roles.items() if v in layouts}}
-        text = constants(TIME=time, BATCH=batch, H=hidden, REVERSE=node.attrs["direction"] == "reverse", **sizes)
+        here: dict[str, Value | Packed | Workspace] = {"r": weights if packed else r, **{name: v for name, v in roles.items() if v in layouts}}
+        states += 0 if packed else weights.bytes // weights.shape[0] // 4          # packed while the kernel runs
+        tiles, split = directions * divide(batch, tactic["BB"]), tactic["SPLIT"]
+        if split > 1:
+            here["own"] = Workspace((tiles * states,), F32)
+        text = constants(TIME=time, DIRECTIONS=directions, BATCH=batch, H=hidden, REVERSE=node.attrs["direction"] == "reverse", **sizes)
         clip = node.attrs["clip"]
         text += f"#define CLIP {float(np.float32(clip)) if clip <= float(np.finfo(np.float32).max) else 0.}f\n"
         written = [name for name, v in roles.items() if v in node.outputs]
         read = [name for name in roles if name not in written]
+        if "activation" in node.attrs:
+            text += f"#define ACTIVE {'relu' if node.attrs['activation'] == 'Relu' else 'f32_tanh'}\n"
         text += f"#define HALF {int(weights.dtype is F16)}\ntypedef {memory(weights.dtype)} weight;\n"
-        text += f"typedef struct {{ const weight *r; const float *{', *'.join(read)}; float *{', *'.join(written)}; }} operands;\n"
+        text += f"typedef struct {{ const weight *r; const float *{', *'.join(read)}; float *{', *'.join([*written, 'own'])}; }} operands;\n"
         text += f"AI operands open(const args *a) {{ return (operands){{ {', '.join(f'.{name} = a[{i}].p' for i, name in enumerate(here))} }}; }}\n"
-        return text, tuple(here.values())
-
-    def room(self, region: Region, weights: Packed) -> int:
-        """The bytes of scratch that packing takes while the kernel runs, for one direction."""
-        return 0 if constant(region, region.anchor.inputs[1]) else weights.bytes // weights.shape[0]
-
-    def tiles(self, region: Region, tactic: Tactic) -> int:
-        _, directions, batch, _ = region.anchor.outputs[0].type.shape
-        return directions * divide(batch, tactic["BB"])
+        return kernel(file, region, tactic, text, tuple(here.values()), tiles * split, scratch=4 * states if split == 1 else 0,
+                      phases=1 if split == 1 else 1 + time * passes)
 
 
 class Half(Recurrent):
@@ -129,10 +135,8 @@ class Lstm(Recurrent):
                          lambda out: pack_recurrent(array, out), self.weights)
         peepholes = not constant(region, p) or bool(region.body.constants[p].any())
         roles = dict(gates=gates, h=h, c=c, p=p, y=y, last_h=last_h, last_c=last_c)
-        text, operands = self.block(region, layouts if peepholes else {v: s for v, s in layouts.items() if v is not p}, weights, roles,
-                                    PEEPHOLES=peepholes, INPUT_FORGET=node.attrs["input_forget"])
-        return kernel("lstm.c", region, tactic, text, operands, self.tiles(region, tactic),
-                      scratch=4 * 3 * tactic["BB"] * blocks * width + self.room(region, weights))
+        return self.recurrent("lstm.c", region, layouts if peepholes else {v: s for v, s in layouts.items() if v is not p}, tactic, weights, roles,
+                              3 * tactic["BB"] * blocks * width, PEEPHOLES=peepholes, INPUT_FORGET=node.attrs["input_forget"])
 
 
 @template
@@ -167,9 +171,8 @@ class Gru(Recurrent):
             weights = Packed((r,), f"gru{width}+{2 * width}{self.weights.value}", (directions, hidden * (2 * divide(hidden, width) * width + padded)), pack,
                              self.weights)
         roles = dict(gates=gates, b=b, h=h, y=node.outputs[0], last_h=node.outputs[1])
-        text, operands = self.block(region, layouts, weights, roles, LINEAR_BEFORE_RESET=linear)
-        return kernel("gru.c", region, tactic, text, operands, self.tiles(region, tactic),
-                      scratch=4 * (2 if linear else 4) * tactic["BB"] * padded + self.room(region, weights))
+        return self.recurrent("gru.c", region, layouts, tactic, weights, roles, (2 if linear else 4) * tactic["BB"] * padded, passes=1 if linear else 2,
+                              LINEAR_BEFORE_RESET=linear)
 
 
 @template
@@ -192,10 +195,8 @@ class Rnn(Recurrent):
         array, blocks = region.body.constants.get(r), divide(hidden, width)
         weights = Packed((r,), f"rnn{width}{self.weights.value}", (directions, blocks, hidden, 1, width),
                          lambda out: pack_recurrent(array, out), self.weights)
-        text, operands = self.block(region, layouts, weights, dict(gates=gates, h=h, y=node.outputs[0], last_h=node.outputs[1]))
-        text += f"#define ACTIVE {'relu' if node.attrs['activation'] == 'Relu' else 'f32_tanh'}\n"
-        return kernel("rnn.c", region, tactic, text, operands, self.tiles(region, tactic),
-                      scratch=4 * 2 * tactic["BB"] * blocks * width + self.room(region, weights))
+        roles = dict(gates=gates, h=h, y=node.outputs[0], last_h=node.outputs[1])
+        return self.recurrent("rnn.c", region, layouts, tactic, weights, roles, 2 * tactic["BB"] * blocks * width)
 
 
 @template

@@ -81,11 +81,14 @@ class Kernel:
     dims: tuple[Size, ...] = ()                 # what the code needs of the sizes that a run decides
     grain: int = 1
     scratch: Size = 0                           # bytes per worker
+    phases: Size = 1                            # of so many tiles each: all of one are done before the next begins
 
     def sized(self, sizes: Mapping[str, int], to: Mapping[Value, Value]) -> "Kernel":
         """The same for these values of the symbols; `to` gives the values that stand for those of its operands."""
-        return replace(self, operands=tuple(to[x] if isinstance(x, Value) else x for x in self.operands), tiles=at(self.tiles, sizes),
-                       dims=tuple(at(d, sizes) for d in self.dims), scratch=at(self.scratch, sizes))
+        def operand(x: Value | Packed | Workspace) -> Value | Packed | Workspace:
+            return to[x] if isinstance(x, Value) else x.sized(sizes) if isinstance(x, Workspace) else x
+        return replace(self, operands=tuple(map(operand, self.operands)), tiles=at(self.tiles, sizes),
+                       dims=tuple(at(d, sizes) for d in self.dims), scratch=at(self.scratch, sizes), phases=at(self.phases, sizes))
 
     def traffic(self, region: Region, layouts: Layouts) -> Size:
         """Bytes that it has to read and write, each once: packed constants as they are stored, of what is repeated one, of a table what is picked from it."""

@@ -42,6 +42,8 @@ class Code(Protocol):
     def grain(self) -> int: ...
     @property
     def scratch(self) -> Size: ...
+    @property
+    def phases(self) -> Size: ...
 
 
 @dataclass(frozen=True)
@@ -183,7 +185,7 @@ class _Assembly:
 
     def kernel(self, k: Code, name: str, wave: int, info: Mapping[str, object]) -> Step:
         return Step(name=name, symbol=k.symbol, args=tuple(map(self.operand, k.operands)), dims=self.shape(k.dims), tiles=self.number(k.tiles),
-                    grain=k.grain, wave=wave, scratch=self.number(k.scratch), info=self.told(info))
+                    grain=k.grain, wave=wave, scratch=self.number(k.scratch), phases=self.number(k.phases), info=self.told(info))
 
     def port(self, v: Value, label: str) -> Port:
         return Port(label, v.type.dtype.value, self.shape(v.type.shape))

@@ -2,8 +2,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
+from pelton.ir.dims import Size, at, is_known
 from pelton.ir.types import DType
 
 
@@ -12,10 +14,14 @@ class Workspace:
     """What the programs of one launch tell each other. `zero`: it is zero when the kernel begins and the kernel leaves it so, for its next run; what lies in
     other such memory is anybody's guess."""
 
-    shape: tuple[int, ...]
+    shape: tuple[Size, ...]
     dtype: DType
     zero: bool = False
 
     @property
-    def bytes(self) -> int:
+    def bytes(self) -> Size:
         return math.prod(self.shape) * self.dtype.size
+
+    def sized(self, sizes: Mapping[str, int]) -> Workspace:
+        """The same for these values of the symbols."""
+        return self if is_known(*self.shape) else replace(self, shape=tuple(at(d, sizes) for d in self.shape))

@@ -66,12 +66,12 @@ class Prepared:
         words = filled.words.copy()
         patches = np.stack([sheet.ported, sheet.ports, words[sheet.ported]], axis=1)
         words[sheet.pointers] += starts[sheet.operands]
-        table = np.stack([engine.functions, sheet.first[:-1], filled.tiles, sheet.grain, sheet.wave, filled.scratch], axis=1)
+        table = np.stack([engine.functions, sheet.first[:-1], filled.tiles, sheet.grain, sheet.wave, filled.scratch, filled.phases], axis=1)
 
         def program(begin: int, end: int) -> Program:
             first, last = sheet.first[begin], sheet.first[end]
             own = patches[(sheet.ported >= first) & (sheet.ported < last)]
-            return Program.of(table[begin:end] - (0, first, 0, 0, 0, 0), words[first:last], own - (first, 0, 0), self.threads, self.available, self.scratch)
+            return Program.of(table[begin:end] - (0, first, 0, 0, 0, 0, 0), words[first:last], own - (first, 0, 0), self.threads, self.available, self.scratch)
 
         begin = 0
         for i in range(len(table)):

@@ -12,9 +12,10 @@ from pelton.backends.cpu import Code, Program, load_code
 from pelton.backends.cpu.program import Row
 from pelton.ir.graph import Value
 from pelton.kernels.compile import Compiler
-from pelton.kernels.template import Kernel, source
+from pelton.kernels.template import Kernel, Packed, source
 from pelton.plan.layout import Strides, span
 from pelton.plan.place import Task
+from pelton.plan.workspace import Workspace
 
 LINE = 64
 START = 2                                          # tiles for each thread before the clock starts
@@ -66,7 +67,7 @@ class Stopwatch:
         """Nanoseconds per run of each program, kernels one after the other, which may hand values on that tasks have for themselves: the least of several,
         the slow ones dropped after the first rounds, the close ones looked at longer."""
         layouts = {v: strides for t in tasks for v, strides in t.layouts.items()}
-        arrays, constants = dict[Value, np.ndarray](), {v: a for t in tasks for v, a in t.region.body.constants.items()}
+        arrays, constants = dict[Value | Workspace, np.ndarray](), {v: a for t in tasks for v, a in t.region.body.constants.items()}
         rng = np.random.default_rng(0)
         for v in {x for ks in programs for k in ks for x in k.operands if isinstance(x, Value)}:
             size = span(v.type.shape, tuple(map(abs, layouts[v]))) * v.type.dtype.size
@@ -79,14 +80,19 @@ class Stopwatch:
             else:
                 room[:] = 0
             arrays[v] = room
+        arrays |= {x: _room(x.bytes) for ks in programs for k in ks for x in k.operands if isinstance(x, Workspace)}
 
         def made(k: Kernel, wave: int) -> list[Row]:
             parts = PARTS * self.threads
-            return [(loaded.symbol(TOUCH), [arrays[x].ctypes.data, arrays[x].size, parts], 3, parts, 1, wave, 0) for x in k.operands if x in inputs]
+            return [(loaded.symbol(TOUCH), [arrays[x].ctypes.data, arrays[x].size, parts], 3, parts, 1, wave, 0, 1) for x in k.operands if x in inputs]
 
-        def row(k: Kernel, tiles: int, wave: int) -> Row:
-            words = [arrays[x].ctypes.data + first_element(x, layouts[x]) if isinstance(x, Value) else self._weights(x.bytes) for x in k.operands]
-            return loaded.symbol(k.symbol), [*words, *k.dims], len(words), tiles, k.grain, wave, k.scratch
+        def place(x: Value | Packed | Workspace) -> int:
+            if isinstance(x, Packed):
+                return self._weights(x.bytes)
+            return arrays[x].ctypes.data + (first_element(x, layouts[x]) if isinstance(x, Value) else 0)
+
+        def row(k: Kernel, tiles: int, phases: int, wave: int) -> Row:
+            return loaded.symbol(k.symbol), [*map(place, k.operands), *k.dims], len(k.operands), tiles, k.grain, wave, k.scratch, phases
 
         inputs = {v for t in tasks for v in t.region.body.inputs} - constants.keys()
         best = [1 << 62] * len(programs)
@@ -96,11 +102,11 @@ class Stopwatch:
             took = 0                                                      # by this round
             for i in alive:
                 # A few tiles first, as if a step of a network: code and the other threads come in; all of them once, for pages. Then what it reads is made.
-                steps = [(k, k.tiles) for k in programs[i]]
-                before = steps if turn == 0 else [(k, min(k.tiles, START * self.threads * k.grain)) for k in programs[i][:1]]
+                steps = [(k, k.tiles, k.phases) for k in programs[i]]
+                before = steps if turn == 0 else [(k, min(k.tiles, START * self.threads * k.grain), 1) for k in programs[i][:1]]
                 first = made(programs[i][0], len(before))
-                rows = [*(row(k, tiles, wave) for wave, (k, tiles) in enumerate(before)), *first,
-                        *(row(k, tiles, len(before) + 1 + wave) for wave, (k, tiles) in enumerate(steps))]
+                rows = [*(row(*step, wave) for wave, step in enumerate(before)), *first,
+                        *(row(*step, len(before) + 1 + wave) for wave, step in enumerate(steps))]
                 ns = sum(Program(rows, self.threads).profile()[len(first) + len(before):])
                 best[i] = min(best[i], ns)
                 took += ns

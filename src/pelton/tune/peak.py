@@ -27,7 +27,7 @@ def peak(isa: str, threads: int, cc: str | None = None) -> tuple[float, float]:
         code = compiler.link(compiler.objects({name: source(f"{name}.c").replace("KERNEL", name) for name in ("peak", "bandwidth")}))
     with load_code(code) as loaded:
         def best(name: str, pointers: Sequence[int], tiles: int) -> int:
-            program = Program([(loaded.symbol(name), pointers, len(pointers), tiles, 1, 0, 0)], threads)
+            program = Program([(loaded.symbol(name), pointers, len(pointers), tiles, 1, 0, 0, 1)], threads)
             program.time(3)                       # threads and clocks come up
             return min(program.time(ROUNDS))
         operations = 2 * CHAINS * lanes * TURNS * tiles

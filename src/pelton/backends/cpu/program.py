@@ -15,11 +15,11 @@ from .share import cores
 
 MAX_THREADS = 256
 
-Row = tuple[int, Sequence[int], int, int, int, int, int]
+Row = tuple[int, Sequence[int], int, int, int, int, int, int]
 
 
 class Program:
-    """A table of steps (kernel address, words, how many of the words are pointers, tiles, grain, wave, bytes of scratch per thread).
+    """A table of steps (kernel address, words, how many of the words are pointers, tiles, grain, wave, bytes of scratch per thread, phases).
 
     `patches` (step, word, port, offset) name the words that become ports[port] + offset at the start of every run.
     Whoever makes a program keeps everything alive that its words point to, and runs it from one thread at a time.
@@ -31,31 +31,33 @@ class Program:
         rows: list[tuple[int, ...]] = []
         words: list[int] = []
         starts: list[int] = []
-        for function, own, pointers, tiles, grain, wave, scratch in steps:
+        for function, own, pointers, tiles, grain, wave, scratch, phases in steps:
             if not 0 <= pointers <= len(own):
                 raise InputError(f"a step needs a kernel and no more pointers than words, got {pointers} of {len(own)}")
             starts.append(len(words))
-            rows.append((function, len(words), tiles, grain, wave, scratch))
+            rows.append((function, len(words), tiles, grain, wave, scratch, phases))
             words.extend(own)
-        self._make(np.array(rows, np.int64).reshape(-1, 6), np.array([w if w < 1 << 63 else w - (1 << 64) for w in words], np.int64),
+        self._make(np.array(rows, np.int64).reshape(-1, 7), np.array([w if w < 1 << 63 else w - (1 << 64) for w in words], np.int64),
                    np.array([(starts[s] + w, port, offset) for s, w, port, offset in patches], np.int64).reshape(-1, 3),
                    threads, cores())
 
     @classmethod
     def of(cls, table: np.ndarray, words: np.ndarray, patches: np.ndarray, threads: int, available: float, scratch: int = 0) -> Program:
-        """The same of arrays of i64: `table` has per step its kernel, first word, tiles, grain, wave and scratch, `patches` per row a word, port and offset.
-        `available`: CPUs that this process may use. `scratch`: the address of pages for all threads, each the most that a step asks for; 0: of its own."""
+        """The same of arrays of i64: `table` has per step its kernel, first word, tiles, grain, wave, scratch and phases, `patches` per row a word, port and
+        offset. `available`: CPUs that this process may use. `scratch`: the address of pages for all threads, each the most that a step asks for; 0: of its
+        own."""
         program = cls.__new__(cls)
         program._make(table, words, patches, threads, available, scratch)
         return program
 
     def _make(self, table: np.ndarray, words: np.ndarray, patches: np.ndarray, threads: int | None, available: float, scratch: int = 0) -> None:
-        function, _, tiles, grain, _, bytes_of_scratch = table.T
-        wrong = (function == 0) | (tiles < 0) | (tiles >= 1 << 31) | (grain < 1) | (grain >= 1 << 31) | (bytes_of_scratch < 0)
+        function, _, tiles, grain, _, bytes_of_scratch, phases = table.T
+        counts = (tiles < 0) | (tiles >= 1 << 31) | (phases < 1) | (phases >= 1 << 31)
+        wrong = (function == 0) | counts | (tiles * np.where(counts, 0, phases) >= 1 << 31) | (grain < 1) | (grain >= 1 << 31) | (bytes_of_scratch < 0)
         if wrong.any():
             at = int(wrong.argmax())
-            raise InputError(f"a step needs a kernel, tiles and grain below 2**31 and no negative scratch, got kernel {function[at]:#x}, "
-                             f"{tiles[at]} tiles by {grain[at]}, {bytes_of_scratch[at]} bytes")
+            raise InputError(f"a step needs a kernel, tiles of all phases and grain below 2**31 and no negative scratch, got kernel {function[at]:#x}, "
+                             f"{phases[at]} × {tiles[at]} tiles by {grain[at]}, {bytes_of_scratch[at]} bytes")
         self.threads = check_threads(threads) if threads is not None else max(1, math.ceil(available))
         table, words, patches = (np.ascontiguousarray(a, np.int64) for a in (table, words, patches))
         self._count = len(table)

@@ -3,23 +3,25 @@
 #include "recurrent.h"
 
 // <region>
-enum : long { TIME = 5, BATCH = 4, H = 19, REVERSE = 0, PACKED = 1, R_D = 1083, R_R = 19, LINEAR_BEFORE_RESET = 0,
+enum : long { TIME = 5, DIRECTIONS = 1, BATCH = 4, H = 19, REVERSE = 0, PACKED = 1, R_D = 1083, R_R = 19, LINEAR_BEFORE_RESET = 0,
               GATES_T = 456, GATES_B = 114, B_D = 19, H_D = 76, H_B = 19,
               Y_T = 152, Y_D = 76, Y_B = 19, LAST_H_D = 76, LAST_H_B = 19 };
 #define CLIP 0.f
 #define HALF 0
 typedef float weight;
-typedef struct { const weight *r; const float *gates, *b, *h; float *y, *last_h; } operands;
+typedef struct { const weight *r; const float *gates, *b, *h; float *y, *last_h, *own; } operands;
 AI operands open(const args *a) { return (operands){ .r = a[0].p, .gates = a[1].p, .b = a[2].p, .h = a[3].p, .y = a[4].p, .last_h = a[5].p }; }
 // </region>
 // <tactic>
-enum : long { MR = 1, UV = 2, BB = 4 };
+enum : long { MR = 1, UV = 2, BB = 4, SPLIT = 1 };
 // </tactic>
 
 // A pass makes GATES gates of blocks of UNITS units; the second one has twice the units for its one gate.
 enum : long { LINEAR = LINEAR_BEFORE_RESET, GATES = LINEAR ? 3 : 2, UNITS = UV * VL, BLOCKS = (H + UNITS - 1) / UNITS, NEW = 2 * UNITS,
               NEW_BLOCKS = (H + NEW - 1) / NEW, HP = NEW_BLOCKS * NEW, FIRST = BLOCKS * UNITS * H * GATES, WEIGHTS = FIRST + (LINEAR ? 0 : HP * H) };
 #define BBS ((BATCH + BB - 1) / BB)
+#define PASSES (LINEAR ? 1 : 2)
+#define PHASES (1 + TIME * PASSES)
 
 typedef struct { const float *gates, *b, *h; float *next, *z, *reset, *y; } rows_of;                // of one time step, from some row of the batch on
 
@@ -81,36 +83,38 @@ AI void steps(const args *a, bool second, int width, long rows, rows_of o, const
     if (m < rows) COUNTED(BATCH % MR, MR, second ? renew(a, COUNT, width, from(a, o, m), w, u) : step(a, COUNT, width, from(a, o, m), w, u));
 }
 
-void KERNEL(const args *table, long begin, long end, void *scratch) {
-    OWN_ARGS(a, table);
-    const operands all = open(a);
-    for (long t = begin; t < end; t++) {
-        const long d = t / BBS, b = t % BBS * BB, rows = b + BB < BATCH ? BB : BATCH - b;
-        float *h = scratch, *next = h + BB * HP, *z = next + BB * HP, *reset = z + (LINEAR ? 0 : BB * HP);
-        const weight *w = all.r + d * (PACKED ? WEIGHTS : R_D);
-        if (!PACKED) {
-            float *own = reset + (LINEAR ? 0 : BB * HP);
-            pack_weights(own, (const float *)w, R_R, GATES, H, UNITS);
-            if (!LINEAR) pack_weights(own + FIRST, (const float *)w + 2 * H * R_R, R_R, 1, H, NEW);
-            w = (const weight *)own;
-        }
-        load_state(h, HP, all.h + d * H_D + b * H_B, H_B, rows, H);
-        for (long s = 0; s < TIME; s++) {
-            const long at = d == 1 || REVERSE ? TIME - 1 - s : s;
-            const rows_of o = { .gates = all.gates + at * GATES_T + b * GATES_B + d * 3 * H, .b = all.b + d * B_D, .h = h, .next = next, .z = z, .reset = reset,
-                                .y = all.y ? all.y + at * Y_T + d * Y_D + b * Y_B : 0 };
-            for (long k = 0; k < BLOCKS; k++) {
-                const long block = s & 1 ? BLOCKS - 1 - k : k;            // to and fro: what was read last is still in L2
-                if (H % UNITS && block == BLOCKS - 1) steps(a, false, H % UNITS, rows, o, w + block * UNITS * H * GATES, block * UNITS);
-                else steps(a, false, UNITS, rows, o, w + block * UNITS * H * GATES, block * UNITS);
-            }
-            for (long block = 0; block < (LINEAR ? 0 : NEW_BLOCKS); block++) {
-                if (H % NEW && block == NEW_BLOCKS - 1) steps(a, true, H % NEW, rows, o, w + FIRST + block * NEW * H, block * NEW);
-                else steps(a, true, NEW, rows, o, w + FIRST + block * NEW * H, block * NEW);
-            }
-            float *old = h;
-            h = next, next = old;
-        }
-        if (all.last_h) save_state(all.last_h + d * LAST_H_D + b * LAST_H_B, LAST_H_B, h, HP, rows, H);
+// A phase of one part: of the states' beginning, or of a pass over the units at a time step.
+AI void run(const args *a, const operands *all, long d, long b, float *states, long phase, long part) {
+    const long rows = b + BB < BATCH ? BB : BATCH - b, first = share(BLOCKS, part, SPLIT), last = share(BLOCKS, part + 1, SPLIT);
+    const long first_new = share(NEW_BLOCKS, part, SPLIT), last_new = share(NEW_BLOCKS, part + 1, SPLIT);
+    const long begin = LINEAR ? first * UNITS : first_new * NEW, end = part + 1 == SPLIT ? HP : LINEAR ? last * UNITS : last_new * NEW;
+    float *z = states + 2 * BB * HP, *reset = z + BB * HP, *own = states + (LINEAR ? 2 : 4) * BB * HP;
+    const weight *w = PACKED ? all->r + d * WEIGHTS : (const weight *)own;
+    if (phase == 0) {
+        const float *r = (const float *)all->r + d * R_D;
+        if (!PACKED) pack_weights(own, r, R_R, GATES, H, UNITS, first, last);
+        if (!PACKED && !LINEAR) pack_weights(own + FIRST, r + 2 * H * R_R, R_R, 1, H, NEW, first_new, last_new);
+        load_state(states, HP, all->h + d * H_D + b * H_B, H_B, rows, H, begin, end);
+        return;
     }
+    const long s = (phase - 1) / PASSES, at = d == 1 || REVERSE ? TIME - 1 - s : s;
+    float *h = states + (s & 1) * BB * HP, *next = states + (~s & 1) * BB * HP;
+    const rows_of o = { .gates = all->gates + at * GATES_T + b * GATES_B + d * 3 * H, .b = all->b + d * B_D, .h = h, .next = next, .z = z, .reset = reset,
+                        .y = all->y ? all->y + at * Y_T + d * Y_D + b * Y_B : 0 };
+    if (LINEAR || (phase - 1) % PASSES == 0)
+        for (long k = first; k < last; k++) {
+            const long block = s & 1 ? first + last - 1 - k : k;          // to and fro: what was read last is still in L2
+            if (H % UNITS && block == BLOCKS - 1) steps(a, false, H % UNITS, rows, o, w + block * UNITS * H * GATES, block * UNITS);
+            else steps(a, false, UNITS, rows, o, w + block * UNITS * H * GATES, block * UNITS);
+        }
+    else
+        for (long block = first_new; block < last_new; block++) {
+            if (H % NEW && block == NEW_BLOCKS - 1) steps(a, true, H % NEW, rows, o, w + FIRST + block * NEW * H, block * NEW);
+            else steps(a, true, NEW, rows, o, w + FIRST + block * NEW * H, block * NEW);
+        }
+    if (phase == PHASES - 1 && all->last_h) save_state(all->last_h + d * LAST_H_D + b * LAST_H_B, LAST_H_B, next, HP, rows, H, begin, end);
+}
+
+void KERNEL(const args *table, long begin, long end, void *scratch) {
+    RUN_TILES((LINEAR ? 2 : 4) * BB * HP + (PACKED ? 0 : WEIGHTS))
 }

@@ -1,26 +1,26 @@
-// LSTM over a whole sequence, given the input's part of all gates: a tile is one direction and some rows of the batch, so that directions run side by side
-// without waiting for each other. Recurrent weights lie in the order in which they are read: by blocks of units, in a block by units of the old
-// state, then gates. They are read once per time step at 64 GB/s from Zen 3's L3. Prefetching 2 KiB ahead won 2 % at 512 units and lost 6 % at 128.
+// LSTM over a whole sequence, given the input's part of all gates. Recurrent weights lie in the order in which they are read: by blocks of units, in a
+// block by units of the old state, then gates. They are read once per time step at 64 GB/s from Zen 3's L3. Prefetching 2 KiB ahead won 2 % at 512 units and lost 6 % at 128.
 #include "recurrent.h"
 
 // <region>
-enum : long { TIME = 5, BATCH = 4, H = 19, REVERSE = 0, PACKED = 1, R_D = 1444, R_R = 19, PEEPHOLES = 1, INPUT_FORGET = 0,
+enum : long { TIME = 5, DIRECTIONS = 1, BATCH = 4, H = 19, REVERSE = 0, PACKED = 1, R_D = 1444, R_R = 19, PEEPHOLES = 1, INPUT_FORGET = 0,
               GATES_T = 608, GATES_B = 152, H_D = 76, H_B = 19, C_D = 76, C_B = 19,
               P_D = 57, Y_T = 152, Y_D = 76, Y_B = 19, LAST_H_D = 76, LAST_H_B = 19, LAST_C_D = 76, LAST_C_B = 19 };
 #define CLIP 0.f
 #define HALF 0
 typedef float weight;
-typedef struct { const weight *r; const float *gates, *h, *c, *p; float *y, *last_h, *last_c; } operands;
+typedef struct { const weight *r; const float *gates, *h, *c, *p; float *y, *last_h, *last_c, *own; } operands;
 AI operands open(const args *a) {
     return (operands){ .r = a[0].p, .gates = a[1].p, .h = a[2].p, .c = a[3].p, .p = a[4].p, .y = a[5].p, .last_h = a[6].p, .last_c = a[7].p };
 }
 // </region>
 // <tactic>
-enum : long { MR = 1, UV = 2, BB = 4 };
+enum : long { MR = 1, UV = 2, BB = 4, SPLIT = 1 };
 // </tactic>
 
 enum : long { UNITS = UV * VL, BLOCKS = (H + UNITS - 1) / UNITS, HP = BLOCKS * UNITS, NV = 4 * UV };
 #define BBS ((BATCH + BB - 1) / BB)
+#define PHASES (1 + TIME)
 
 // One step of `rows` of the batch for the units from u on, `width` of them: operands point to the first row of this direction, states lie HP apart.
 AI void step(const args *a, int rows, int width, const operands *o, const weight *w, const float *h, float *next, float *c, long u) {
@@ -56,29 +56,31 @@ AI void steps(const args *a, int width, long rows, operands o, const weight *w, 
     if (m < rows) COUNTED(BATCH % MR, MR, step(a, COUNT, width, &o, w, h + m * HP, next + m * HP, c + m * HP, u));
 }
 
-void KERNEL(const args *table, long begin, long end, void *scratch) {
-    OWN_ARGS(a, table);
-    const operands all = open(a);
-    for (long t = begin; t < end; t++) {
-        const long d = t / BBS, b = t % BBS * BB, rows = b + BB < BATCH ? BB : BATCH - b;
-        float *h = scratch, *next = h + BB * HP, *c = next + BB * HP;
-        const weight *w = all.r + d * (PACKED ? BLOCKS * H * NV * VL : R_D);
-        if (!PACKED) pack_weights(c + BB * HP, (const float *)w, R_R, 4, H, UNITS), w = (const weight *)(c + BB * HP);
-        load_state(h, HP, all.h + d * H_D + b * H_B, H_B, rows, H);
-        load_state(c, HP, all.c + d * C_D + b * C_B, C_B, rows, H);
-        for (long s = 0; s < TIME; s++) {
-            const long at = d == 1 || REVERSE ? TIME - 1 - s : s;
-            const operands o = { .gates = all.gates + at * GATES_T + b * GATES_B + d * 4 * H, .p = all.p + d * P_D,
-                                 .y = all.y ? all.y + at * Y_T + d * Y_D + b * Y_B : 0 };
-            for (long k = 0; k < BLOCKS; k++) {
-                const long block = s & 1 ? BLOCKS - 1 - k : k;            // to and fro: what was read last is still in L2
-                if (H % UNITS && block == BLOCKS - 1) steps(a, H % UNITS, rows, o, w + block * H * NV * VL, h, next, c, block * UNITS);
-                else steps(a, UNITS, rows, o, w + block * H * NV * VL, h, next, c, block * UNITS);
-            }
-            float *old = h;
-            h = next, next = old;
-        }
-        if (all.last_h) save_state(all.last_h + d * LAST_H_D + b * LAST_H_B, LAST_H_B, h, HP, rows, H);
-        if (all.last_c) save_state(all.last_c + d * LAST_C_D + b * LAST_C_B, LAST_C_B, c, HP, rows, H);
+// A phase of one part: of the states' beginning, or of the units at a time step.
+AI void run(const args *a, const operands *all, long d, long b, float *states, long phase, long part) {
+    const long rows = b + BB < BATCH ? BB : BATCH - b, first = share(BLOCKS, part, SPLIT), last = share(BLOCKS, part + 1, SPLIT);
+    float *c = states + 2 * BB * HP, *own = c + BB * HP;
+    const weight *w = PACKED ? all->r + d * BLOCKS * H * NV * VL : (const weight *)own;
+    if (phase == 0) {
+        if (!PACKED) pack_weights(own, (const float *)all->r + d * R_D, R_R, 4, H, UNITS, first, last);
+        load_state(states, HP, all->h + d * H_D + b * H_B, H_B, rows, H, first * UNITS, last * UNITS);
+        load_state(c, HP, all->c + d * C_D + b * C_B, C_B, rows, H, first * UNITS, last * UNITS);
+        return;
     }
+    const long s = phase - 1, at = d == 1 || REVERSE ? TIME - 1 - s : s;
+    float *h = states + (s & 1) * BB * HP, *next = states + (~s & 1) * BB * HP;
+    const operands o = { .gates = all->gates + at * GATES_T + b * GATES_B + d * 4 * H, .p = all->p + d * P_D,
+                         .y = all->y ? all->y + at * Y_T + d * Y_D + b * Y_B : 0 };
+    for (long k = first; k < last; k++) {
+        const long block = s & 1 ? first + last - 1 - k : k;              // to and fro: what was read last is still in L2
+        if (H % UNITS && block == BLOCKS - 1) steps(a, H % UNITS, rows, o, w + block * H * NV * VL, h, next, c, block * UNITS);
+        else steps(a, UNITS, rows, o, w + block * H * NV * VL, h, next, c, block * UNITS);
+    }
+    if (phase < PHASES - 1) return;
+    if (all->last_h) save_state(all->last_h + d * LAST_H_D + b * LAST_H_B, LAST_H_B, next, HP, rows, H, first * UNITS, last * UNITS);
+    if (all->last_c) save_state(all->last_c + d * LAST_C_D + b * LAST_C_B, LAST_C_B, c, HP, rows, H, first * UNITS, last * UNITS);
+}
+
+void KERNEL(const args *table, long begin, long end, void *scratch) {
+    RUN_TILES(3 * BB * HP + (PACKED ? 0 : BLOCKS * H * NV * VL))
 }

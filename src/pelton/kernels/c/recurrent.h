@@ -1,23 +1,24 @@
-// What recurrent kernels share: states held in scratch, one padded row per row of the batch.
+// What recurrent kernels share. A tile is some rows of the batch in one direction, so that directions run side by side without waiting for each other; it
+// holds its states in scratch. Where that leaves threads without work, a tile is only a share of the units, of one time step: states then lie in memory of the
+// kernel's own that all threads see, and a phase of the step is the states' beginning, or a pass over the units at one time, for which the one before is done.
 #pragma once
 #include "product.h"
 
-// Rows of `n` elements, `stride` apart, to rows of `width`, the rest zero.
-AI void load_state(float *to, long width, const float *from, long stride, long rows, long n) {
+// Columns from `begin` to `end` of rows of n elements, `stride` apart, to rows of `width`, zeros behind the last.
+AI void load_state(float *to, long width, const float *from, long stride, long rows, long n, long begin, long end) {
     for (long i = 0; i < rows; i++)
-        for (long u = 0; u < width; u += VL) st_f32(to + i * width + u, piece(from + i * stride + u, n - u));
+        for (long u = begin; u < end; u += VL) st_f32(to + i * width + u, piece(from + i * stride + u, n - u));
 }
 
-AI void save_state(float *to, long stride, const float *from, long width, long rows, long n) {
+AI void save_state(float *to, long stride, const float *from, long width, long rows, long n, long begin, long end) {
     for (long i = 0; i < rows; i++)
-        for (long u = 0; u < n; u += VL) stn_f32(to + i * stride + u, ld_f32(from + i * width + u), n - u < VL ? n - u : VL);
+        for (long u = begin; u < end && u < n; u += VL) stn_f32(to + i * stride + u, ld_f32(from + i * width + u), n - u < VL ? n - u : VL);
 }
 
 // Weights [gate, unit, old unit], `stride` from row to row, in the order in which they are read: by blocks of `width` units, in a block by old units, then
-// gates; units past the last one zero. Gates lie n units apart.
-AI void pack_weights(float *to, const float *from, long stride, long gates, long n, long width) {
-    const long blocks = (n + width - 1) / width;
-    for (long b = 0; b < blocks; b++)
+// gates; units past the last one zero. Gates lie n units apart. Blocks from `begin` to `end`.
+AI void pack_weights(float *to, const float *from, long stride, long gates, long n, long width, long begin, long end) {
+    for (long b = begin; b < end; b++)
         for (long g = 0; g < gates; g++)
             for (long u = 0; u < width; u++) {
                 const float *row = from + (g * n + b * width + u) * stride;
@@ -27,3 +28,17 @@ AI void pack_weights(float *to, const float *from, long stride, long gates, long
 }
 
 AI vf32 limited(vf32 x, float clip) { return clip ? f32_maximum(f32_minimum(x, bc_f32(clip)), bc_f32(-clip)) : x; }
+
+// The first of the n blocks that share number `part` of `parts` has; share parts would begin behind the last.
+AI long share(long n, long part, long parts) { return n * part / parts; }
+
+// What a kernel does: run(a, o, direction, first row of the batch, memory of its states, phase, part), by phases 0 to PHASES - 1 of SPLIT parts each. states:
+// elements of what a tile holds.
+#define RUN_TILES(states)                                                                                              \
+    OWN_ARGS(a, table);                                                                                                \
+    const operands o = open(a);                                                                                        \
+    for (long t = begin; t < end; t++) {                                                                               \
+        const long tile = t / SPLIT % (DIRECTIONS * BBS), d = tile / BBS, b = tile % BBS * BB;                         \
+        if (SPLIT > 1) run(a, &o, d, b, o.own + tile * (states), t / SPLIT / (DIRECTIONS * BBS), t % SPLIT);           \
+        else for (long phase = 0; phase < PHASES; phase++) run(a, &o, d, b, scratch, phase, 0);                        \
+    }

@@ -2,21 +2,22 @@
 #include "recurrent.h"
 
 // <region>
-enum : long { TIME = 5, BATCH = 4, H = 19, REVERSE = 0, PACKED = 1, R_D = 361, R_R = 19, GATES_T = 152, GATES_B = 38, H_D = 76, H_B = 19,
+enum : long { TIME = 5, DIRECTIONS = 1, BATCH = 4, H = 19, REVERSE = 0, PACKED = 1, R_D = 361, R_R = 19, GATES_T = 152, GATES_B = 38, H_D = 76, H_B = 19,
               Y_T = 152, Y_D = 76, Y_B = 19, LAST_H_D = 76, LAST_H_B = 19 };
 #define CLIP 0.f
 #define ACTIVE f32_tanh
 #define HALF 0
 typedef float weight;
-typedef struct { const weight *r; const float *gates, *h; float *y, *last_h; } operands;
+typedef struct { const weight *r; const float *gates, *h; float *y, *last_h, *own; } operands;
 AI operands open(const args *a) { return (operands){ .r = a[0].p, .gates = a[1].p, .h = a[2].p, .y = a[3].p, .last_h = a[4].p }; }
 // </region>
 // <tactic>
-enum : long { MR = 1, UV = 8, BB = 4 };
+enum : long { MR = 1, UV = 8, BB = 4, SPLIT = 1 };
 // </tactic>
 
 enum : long { UNITS = UV * VL, BLOCKS = (H + UNITS - 1) / UNITS, HP = BLOCKS * UNITS };
 #define BBS ((BATCH + BB - 1) / BB)
+#define PHASES (1 + TIME)
 
 AI vf32 relu(vf32 x) { return f32_maximum(x, bc_f32(0)); }
 
@@ -42,27 +43,28 @@ AI void steps(const args *a, int width, long rows, const float *given, const wei
     if (m < rows) COUNTED(BATCH % MR, MR, step(a, COUNT, width, given + m * GATES_B, w, h + m * HP, next + m * HP, y ? y + m * Y_B : 0, u));
 }
 
-void KERNEL(const args *table, long begin, long end, void *scratch) {
-    OWN_ARGS(a, table);
-    const operands all = open(a);
-    for (long t = begin; t < end; t++) {
-        const long d = t / BBS, b = t % BBS * BB, rows = b + BB < BATCH ? BB : BATCH - b;
-        float *h = scratch, *next = h + BB * HP;
-        const weight *w = all.r + d * (PACKED ? HP * H : R_D);
-        if (!PACKED) pack_weights(next + BB * HP, (const float *)w, R_R, 1, H, UNITS), w = (const weight *)(next + BB * HP);
-        load_state(h, HP, all.h + d * H_D + b * H_B, H_B, rows, H);
-        for (long s = 0; s < TIME; s++) {
-            const long at = d == 1 || REVERSE ? TIME - 1 - s : s;
-            const float *given = all.gates + at * GATES_T + b * GATES_B + d * H;
-            float *y = all.y ? all.y + at * Y_T + d * Y_D + b * Y_B : 0;
-            for (long k = 0; k < BLOCKS; k++) {
-                const long block = s & 1 ? BLOCKS - 1 - k : k;            // to and fro: what was read last is still in L2
-                if (H % UNITS && block == BLOCKS - 1) steps(a, H % UNITS, rows, given, w + block * UNITS * H, h, next, y, block * UNITS);
-                else steps(a, UNITS, rows, given, w + block * UNITS * H, h, next, y, block * UNITS);
-            }
-            float *old = h;
-            h = next, next = old;
-        }
-        if (all.last_h) save_state(all.last_h + d * LAST_H_D + b * LAST_H_B, LAST_H_B, h, HP, rows, H);
+// A phase of one part: of the states' beginning, or of the units at a time step.
+AI void run(const args *a, const operands *all, long d, long b, float *states, long phase, long part) {
+    const long rows = b + BB < BATCH ? BB : BATCH - b, first = share(BLOCKS, part, SPLIT), last = share(BLOCKS, part + 1, SPLIT);
+    float *own = states + 2 * BB * HP;
+    const weight *w = PACKED ? all->r + d * HP * H : (const weight *)own;
+    if (phase == 0) {
+        if (!PACKED) pack_weights(own, (const float *)all->r + d * R_D, R_R, 1, H, UNITS, first, last);
+        load_state(states, HP, all->h + d * H_D + b * H_B, H_B, rows, H, first * UNITS, last * UNITS);
+        return;
     }
+    const long s = phase - 1, at = d == 1 || REVERSE ? TIME - 1 - s : s;
+    float *h = states + (s & 1) * BB * HP, *next = states + (~s & 1) * BB * HP;
+    const float *given = all->gates + at * GATES_T + b * GATES_B + d * H;
+    float *y = all->y ? all->y + at * Y_T + d * Y_D + b * Y_B : 0;
+    for (long k = first; k < last; k++) {
+        const long block = s & 1 ? first + last - 1 - k : k;              // to and fro: what was read last is still in L2
+        if (H % UNITS && block == BLOCKS - 1) steps(a, H % UNITS, rows, given, w + block * UNITS * H, h, next, y, block * UNITS);
+        else steps(a, UNITS, rows, given, w + block * UNITS * H, h, next, y, block * UNITS);
+    }
+    if (phase == PHASES - 1 && all->last_h) save_state(all->last_h + d * LAST_H_D + b * LAST_H_B, LAST_H_B, next, HP, rows, H, first * UNITS, last * UNITS);
+}
+
+void KERNEL(const args *table, long begin, long end, void *scratch) {
+    RUN_TILES(2 * BB * HP + (PACKED ? 0 : HP * H))
 }

@@ -10,7 +10,7 @@
 typedef struct {
     kernel *k;
     const args *a;
-    long tiles, grain;
+    long tiles, grain, phases;
 } step;
 
 typedef struct {
@@ -27,7 +27,7 @@ typedef struct {
 typedef struct {
     _Alignas(LINE) _Atomic uint64_t done;   /* tiles finished in all runs so far: never reset, so nobody waits for a reset */
     unit *units;
-    long count, tiles, step;                /* step: the index of its first one */
+    long count, tiles, phases, step;        /* tiles: of a phase; step: the index of its first one */
 } wave;
 
 typedef struct {
@@ -76,12 +76,12 @@ static bool arrange(schedule *s, const program *p, const step_row *rows, bool st
     bool chain = false;                               /* the last wave may grow */
     for (long i = 0; i < p->count;) {
         long end = i + 1, present = 0;
-        while (!stepwise && end < p->count && rows[end].wave == rows[i].wave)
+        while (!stepwise && end < p->count && rows[end].wave == rows[i].wave && p->steps[i].phases == 1 && p->steps[end].phases == 1)
             end++;
         for (long j = i; j < end; j++)
             present += p->steps[j].tiles > 0;
         const step *only = &p->steps[i];
-        bool brief = end == i + 1 && only->tiles > 0 && only->tiles <= only->grain;
+        bool brief = end == i + 1 && only->tiles > 0 && only->tiles <= only->grain && only->phases == 1;
         if (brief && chain && !stepwise && u[-1].first + u[-1].count == only) {
             u[-1].count++;
             u[-1].tiles = u[-1].grain = s->waves[s->count - 1].tiles = 1;
@@ -89,6 +89,7 @@ static bool arrange(schedule *s, const program *p, const step_row *rows, bool st
             wave *w = &s->waves[s->count++];
             w->units = u;
             w->step = i;
+            w->phases = only->phases;
             for (long j = i; j < end; j++) {
                 if (!p->steps[j].tiles)
                     continue;
@@ -125,7 +126,7 @@ program *pelton_program(const step_row *rows, long n, const int64_t *words, long
     memcpy(p->words, words, n_words * sizeof *p->words);
     memcpy(p->patches, patches, n_patches * sizeof *patches);
     for (long i = 0; i < n; i++) {
-        p->steps[i] = (step){(kernel *)rows[i].function, p->words + rows[i].word, rows[i].tiles, rows[i].grain};
+        p->steps[i] = (step){(kernel *)rows[i].function, p->words + rows[i].word, rows[i].tiles, rows[i].grain, rows[i].phases};
         size_t pages = (rows[i].scratch + PAGE - 1) / PAGE * PAGE;
         p->stride = pages > p->stride ? pages : p->stride;
     }
@@ -167,12 +168,13 @@ void pelton_program_free(program *p) {
 
 typedef enum { CLAIMED, EXHAUSTED, STALE } claim;
 
-/* Tiles are shared out by parts, in order: who did a part of a picture in one step begins with that part in the next, which lies in its own caches, and
- * only when it is done takes from others. Guided chunks: large ones first, so that counters are rarely touched; small ones last, so that all end
- * together. A counter of the epoch before belongs to a finished run and counts as 0; any other epoch means that we are the late ones. */
-static claim claim_tiles(unit *u, uint32_t epoch, long part, long parts, long *begin, long *end) {
-    const long from = u->tiles * part / parts, to = u->tiles * (part + 1) / parts;
-    if (from == to)                                   /* nobody ever claims it, so its counter tells nothing */
+/* Tiles of a phase are shared out by parts, in order: who did a part of a picture in one step begins with that part in the next, which lies in its own
+ * caches, and only when it is done takes from others. Guided chunks: large ones first, so that counters are rarely touched; small ones last, so that all
+ * end together. A counter goes on counting from phase to phase. One of the epoch before belongs to a finished run and counts as 0; any other epoch means
+ * that we are the late ones. */
+static claim claim_tiles(unit *u, uint32_t epoch, long phase, long part, long parts, long *begin, long *end) {
+    const long from = u->tiles * part / parts, all = u->tiles * (part + 1) / parts - from, to = all * (phase + 1);
+    if (!all)                                         /* nobody ever claims it, so its counter tells nothing */
         return EXHAUSTED;
     counter *c = &u->parts[part];
     uint64_t next = atomic_load_explicit(&c->next, memory_order_relaxed);
@@ -180,16 +182,16 @@ static claim claim_tiles(unit *u, uint32_t epoch, long part, long parts, long *b
         uint32_t of = next >> 32;
         if (of != epoch && of != epoch - 1)
             return STALE;
-        long tile = from + (of == epoch ? (long)(next & UINT32_MAX) : 0), left = to - tile;
+        long claimed = of == epoch ? (long)(next & UINT32_MAX) : 0, left = to - claimed;
         if (left <= 0)
             return EXHAUSTED;
         long take = left / 2;
         take = take < u->grain ? u->grain : take;
         take = take > left ? left : take;
-        uint64_t after = (uint64_t)epoch << 32 | (uint64_t)(tile - from + take);
+        uint64_t after = (uint64_t)epoch << 32 | (uint64_t)(claimed + take);
         if (atomic_compare_exchange_weak_explicit(&c->next, &next, after, memory_order_relaxed, memory_order_relaxed)) {
-            *begin = tile;
-            *end = tile + take;
+            *begin = phase * u->tiles + from + claimed - phase * all;
+            *end = *begin + take;
             return CLAIMED;
         }
     }
@@ -242,31 +244,33 @@ static void walk(program *p, schedule *s, uint32_t epoch, long slot, long start)
     uint64_t runs = atomic_load_explicit(&s->runs, memory_order_relaxed);
     for (long i = start; i < s->count; i++) {
         wave *w = &s->waves[i];
-        long finished = 0, begin, end;
         if (slot == 0)
             atomic_store_explicit(&p->at, i, memory_order_release);
-        for (unit *u = w->units; u < w->units + w->count; u++) {
-            for (long part = own, n = 0; n < p->parts; n++, part = part + 1 < p->parts ? part + 1 : 0) {
-                claim c;
-                while ((c = claim_tiles(u, epoch, part, p->parts, &begin, &end)) == CLAIMED) {
-                    execute(u, begin, end, scratch);
-                    finished += end - begin;
+        for (long phase = 0; phase < w->phases; phase++) {
+            long finished = 0, begin, end;
+            for (unit *u = w->units; u < w->units + w->count; u++) {
+                for (long part = own, n = 0; n < p->parts; n++, part = part + 1 < p->parts ? part + 1 : 0) {
+                    claim c;
+                    while ((c = claim_tiles(u, epoch, phase, part, p->parts, &begin, &end)) == CLAIMED) {
+                        execute(u, begin, end, scratch);
+                        finished += end - begin;
+                    }
+                    if (c == STALE)
+                        return;
                 }
-                if (c == STALE)
-                    return;
             }
+            uint64_t target = ((runs - 1) * (uint64_t)w->phases + (uint64_t)phase + 1) * (uint64_t)w->tiles;
+            if (finished)
+                credit(p, w, finished, target);
+            await(p, w, target);
         }
-        uint64_t target = runs * (uint64_t)w->tiles;
-        if (finished)
-            credit(p, w, finished, target);
-        await(p, w, target);
     }
 }
 
 static void walk_alone(program *p, const schedule *s) {
     for (const wave *w = s->waves; w < s->waves + s->count; w++) {
         for (const unit *u = w->units; u < w->units + w->count; u++)
-            execute(u, 0, u->tiles, p->scratch);
+            execute(u, 0, u->tiles * w->phases, p->scratch);
         if (p->stamps)
             p->stamps[2 * w->step + 1] = now();
     }

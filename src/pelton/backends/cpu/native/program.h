@@ -14,6 +14,7 @@ typedef struct {
     int64_t tiles, grain;   /* independent tiles; how many are worth claiming at a time */
     int64_t wave;           /* never falls from step to step; steps of one wave may overlap */
     int64_t scratch;        /* bytes per participant */
+    int64_t phases;         /* so often there are these tiles, numbered on; all of a phase are done before the next begins */
 } step_row;
 
 /* Before a run, word `word` becomes ports[port] + offset. */
