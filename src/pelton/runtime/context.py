@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pelton.backends.cpu import MAX_THREADS, Program, allocate, cores, default_threads
-from pelton.backends.cpu.memory import address, addresses
+from pelton.backends.cpu.memory import address, bind
 from pelton.backends.cpu.program import check_threads
 from pelton.engine import sizes
 from pelton.engine.engine import Step
@@ -92,16 +92,20 @@ class Context:
 
     def _for(self, inputs: Mapping[str, Any]) -> Prepared:
         """What is ready for the shapes of these inputs, or is made so now."""
+        if type(inputs) is dict and self._latest is not None and len(inputs) == len(self._names):      # most often the shapes are those of the run before
+            shapes, found = self._latest
+            for name, shape in shapes.items():
+                array = inputs.get(name)
+                if type(array) is not np.ndarray or array.shape != shape:
+                    break
+            else:
+                return found
         if type(inputs) is not dict and not isinstance(inputs, Mapping):
             refuse_mapping(self.engine.inputs, inputs)
         if inputs.keys() != self._names:
             check_names("input", self.engine.inputs, inputs, all_of_them=True)
         if self._only is not None:
             return self._only
-        if self._latest is not None:                             # most often the shapes are those of the run before
-            shapes, found = self._latest
-            if all([getattr(inputs[name], "shape", None) == shape for name, shape in shapes.items()]):
-                return found
         shapes = {p.name: np.shape(inputs[p.name]) for p in self.engine.inputs}
         key = tuple(shapes.values())
         if key in self._known:
@@ -130,8 +134,10 @@ class Context:
         with self._lock:
             ready = self._for(inputs)
             try:
-                results = self._bind(ready, inputs, out)
-                ready.run()
+                whole = ready.whole if out is None else None
+                results = self._bind(ready, inputs, out, whole)
+                if whole is None:
+                    ready.run()
                 return results
             finally:
                 ready.bound.clear()
@@ -188,8 +194,9 @@ class Context:
             finally:
                 ready.bound.clear()
 
-    def _bind(self, ready: Prepared, inputs: Mapping[str, Any], out: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
-        """Puts the addresses of all arrays into the table of ports, and gives the outputs. The common case is one pass without a call per check."""
+    def _bind(self, ready: Prepared, inputs: Mapping[str, Any], out: Mapping[str, Any] | None, program: int | None = None) -> dict[str, np.ndarray]:
+        """Puts the addresses of all arrays into the table of ports, and gives the outputs, which a program that is given has filled. The common case is one
+        pass without a call per check."""
         bound = ready.bound = []                                 # a new one: a fork may have ended a run that left arrays in the old one
         for port, name, dtype, shape in ready.inputs:
             array = inputs[name]
@@ -209,7 +216,7 @@ class Context:
             results[name] = array
             bound.append(array)
         count = len(ready.inputs)
-        while (unfit := addresses(bound, count, ready.ports)) < len(bound):
+        while (unfit := bind(bound, count, ready.ports, program)) < len(bound):
             if unfit >= count:
                 refuse_out(ready.outputs[unfit - count][0], bound[unfit])
             bound[unfit] = fit(ready.inputs[unfit][0], bound[unfit])

@@ -45,6 +45,7 @@ class Prepared:
         self.bound: list[np.ndarray] = []                        # the arrays of the run in progress, inputs then outputs
         self.parts = list(self.cut())
         self.natives = [p.native for p in self.parts if isinstance(p, Program)] if not self.host else None
+        self.whole = self.natives[0][1] if self.natives and len(self.natives) == 1 else None      # the native program, if it is all there is to run
         self.inputs, self.outputs = map(_looks, (filled.inputs, filled.outputs))
         self.sizes = [p.nbytes for p in filled.inputs + filled.outputs]
 

@@ -38,15 +38,16 @@ def address(array: np.ndarray) -> int:
     return array.__array_interface__["data"][0]
 
 
-def addresses(arrays: list[np.ndarray], inputs: int, ports: ctypes.Array) -> int:
+def bind(arrays: list[np.ndarray], inputs: int, ports: ctypes.Array, program: int | None) -> int:
     """Puts where the arrays lie into `ports`. Gives the index of the first one that is not contiguous and aligned or, from `inputs` on, may not be written;
-    their number if there is none."""
-    return library_with_the_lock().pelton_addresses(_PYTHON, arrays, inputs, len(arrays), ports)
+    their number if there is none: then the program of this handle, if any, has run on them."""
+    return library_with_the_lock().pelton_bind(_PYTHON, arrays, inputs, len(arrays), ports, program)
 
 
 _INTERFACE = sys.intern("__array_struct__")
-_PYTHON = (c_void_p * 5)(*(ctypes.cast(f, c_void_p).value for f in (pythonapi.PyList_GetItem, pythonapi.PyObject_GetAttr, pythonapi.PyCapsule_GetPointer,
-                                                                     pythonapi.Py_DecRef)), id(_INTERFACE))
+_USED = (pythonapi.PyList_GetItem, pythonapi.PyObject_GetAttr, pythonapi.PyCapsule_GetPointer, pythonapi.Py_DecRef, pythonapi.PyEval_SaveThread,
+         pythonapi.PyEval_RestoreThread)
+_PYTHON = (c_void_p * 7)(*(ctypes.cast(f, c_void_p).value for f in _USED), id(_INTERFACE))
 
 
 def aligned(data) -> np.ndarray:
