@@ -286,6 +286,20 @@ def test_what_a_model_needs_of_open_sizes_narrows_them():
     assert found.info.defaulted == ("x0[0] (n)", "x0[1] (c)", "x0[2] (h)", "x0[3] (w)")
 
 
+@pytest.mark.parametrize("op, attrs", [
+    ("LinearRegressor", dict(coefficients=[1., 2, 3, 4, 5, 6], targets=2)),
+    ("LinearClassifier", dict(coefficients=[1., 2, 3, 4, 5, 6, 7, 8, 9], classlabels_ints=[0, 1, 2])),
+    ("Imputer", dict(imputed_value_floats=[1., 2, 3], replaced_value_float=0.)),
+    ("SVMRegressor", dict(coefficients=[1., 2, 3], rho=[.5])),
+    ("SVMRegressor", dict(coefficients=[1., 2], rho=[.5], n_supports=2, support_vectors=[1., 2, 3, 4, 5, 6])),
+    ("SVMClassifier", dict(coefficients=[1., 2, 3, 4, 5, 6], rho=[.5], classlabels_ints=[0, 1]))])
+def test_a_model_says_how_many_features_there_are(op, attrs):
+    outputs = ["y", "z"] if "Classifier" in op else ["y"]
+    m = model([helper.make_node(op, ["x"], outputs, domain="ai.onnx.ml", **attrs)], {"x": "f32[n, f]"}, outputs, domains={"ai.onnx.ml": 3})
+    found = load(m)
+    assert set(found.info.symbols) == {"n"} and any("(f): it has to be 3" in w for w in found.info.warnings)
+
+
 def test_tables_say_how_long_an_open_size_may_be():
     m = model([node("Shape", "x", "s"), node("Gather", "s one", "n"), node("Unsqueeze", "n zero", "e"), node("Slice", "table zero e", "t"),
                node("Add", "x t", "y")],

@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 
+from pelton.ir.dims import equal
 from pelton.ir.graph import Value
 from pelton.ir.types import F32, F64, I64, STRING
 
@@ -117,7 +118,7 @@ def imputer(n: Reading) -> Thing:
     x = n.input(0)
     values = n.attr("imputed_value_floats") if x.type.dtype.is_float else n.attr("imputed_value_int64s")
     old = n.attr("replaced_value_float", 0.0) if x.type.dtype.is_float else n.attr("replaced_value_int64", 0)
-    if not values or len(values) not in (1, x.type.shape[-1]):
+    if not values or len(values) != 1 and not equal(len(values), x.type.shape[-1]):
         raise n.refuse(f"Imputer needs a value for all features of {x.type} or one for each, got {len(values or ())}")
     hit = n.emit("is_nan", x) if isinstance(old, float) and math.isnan(old) else n.emit("equal", x, n.like(x, old))
     return n.emit("where", hit, n.constant(np.array(values), x.type.dtype), x)
@@ -139,7 +140,7 @@ def feature_vectorizer(n: Reading) -> Thing:
 def _weighted(n: Reading, x: Value, outputs: int) -> Value:
     """x · coefficientsᵀ + intercepts."""
     w, b = floats(n, "coefficients", x), floats(n, "intercepts", x)
-    if w.size != outputs * x.type.shape[1] or b.size not in (0, outputs):
+    if not equal(w.size, outputs * x.type.shape[1]) or b.size not in (0, outputs):
         raise n.refuse(f"{n.op} needs {outputs} times as many coefficients as features, and {outputs} intercepts or none, got {w.size}, "
                        f"{x.type.shape[1]} and {b.size}")
     y = n.emit("matmul", x, n.constant(np.ascontiguousarray(w.reshape(outputs, -1).T)))

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from pelton.ir.dims import equal
 from pelton.ir.graph import Value
 from pelton.ir.types import F32, I64
 
@@ -15,7 +16,7 @@ def svm_regressor(n: Reading) -> Thing:
     x, count = features(n), n.attr("n_supports", 0)
     w, rho = floats(n, "coefficients", x), floats(n, "rho", x)
     near = x if not count else _kernel(n, x, floats(n, "support_vectors", x).reshape(count, -1))
-    if w.size != near.type.shape[1] or not rho.size:
+    if not equal(w.size, near.type.shape[1]) or not rho.size:
         raise n.refuse(f"SVMRegressor needs {near.type.shape[1]} coefficients and a rho, got {w.size} and {rho.size}")
     y = n.cast(n.emit("add", n.emit("matmul", near, n.constant(w.reshape(-1, 1))), n.constant(rho[0])), F32)
     if n.flag("one_class"):
@@ -26,7 +27,7 @@ def svm_regressor(n: Reading) -> Thing:
 def _kernel(n: Reading, x: Value, vectors: np.ndarray) -> Value:
     """How near each row is to each support vector."""
     kind, (gamma, coefficient, degree) = n.attr("kernel_type", "LINEAR"), (*floats(n, "kernel_params", x), 0, 0, 0)[:3]
-    if vectors.shape[1] != x.type.shape[1]:
+    if not equal(vectors.shape[1], x.type.shape[1]):
         raise n.refuse(f"{n.op} needs support vectors of {x.type.shape[1]} features, got {vectors.shape[1]}")
     dot = n.emit("matmul", x, n.constant(np.ascontiguousarray(vectors.T)))
     if kind == "LINEAR":
@@ -64,7 +65,7 @@ def svm_classifier(n: Reading) -> tuple[Thing, ...]:
         won = n.cast(n.emit("greater", scores, n.like(scores, 0)), F32)
         votes = n.emit("add", n.emit("matmul", won, n.constant(ours)), n.constant(np.maximum(-ours, 0).sum(0)))
     else:
-        if not rho.size or w.size != classes * x.type.shape[1]:
+        if not rho.size or not equal(w.size, classes * x.type.shape[1]):
             raise n.refuse(f"SVMClassifier needs {classes} coefficients for each of {x.type.shape[1]} features and a rho, got {w.size} and {rho.size}")
         scores = n.emit("add", n.emit("matmul", x, n.constant(np.ascontiguousarray(w.reshape(classes, -1).T))), n.constant(rho[0]))
         votes, a = scores, a[:0]

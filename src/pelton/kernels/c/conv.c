@@ -1,5 +1,6 @@
 // Direct convolution, channels-last: MR output pixels (running on over rows) × NR output channels in registers, one pass over
-// (kh, kw, channel). Taps outside of the picture read a row of zeros, so padding, strides, dilations and groups share one loop.
+// (kh, kw, channel). Taps outside of the picture read a row of zeros, so padding, strides, dilations and groups share one loop. Where a task has several
+// narrow groups, it finds the places that its pixels' windows meet once for all of them.
 #include "product.h"
 
 // <region>
@@ -10,11 +11,12 @@ AI tail tail_open(const args *a) { return (tail){ a[2].p }; }
 AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t->y + (b * OH * OW + r) * OC + c, x, n); }
 // </region>
 // <tactic>
-enum : long { MR = 6, NV = 2, MB = 48, NB = 32 };
+enum : long { MR = 6, NV = 2, MB = 48, NB = 32, GB = 1 };
 // </tactic>
 
 enum : long { NR = NV * VL, PANELS = (OC + NR - 1) / NR, NBS = (PANELS * NR + NB - 1) / NB,
-              LONG = KH * KW * C > CHAIN };                                // the sum is made of partial sums, one or more for each kernel row
+              LONG = KH * KW * C > CHAIN,                                  // the sum is made of partial sums, one or more for each kernel row
+              GBS = (GROUPS + GB - 1) / GB };
 #define PIXELS (OH * OW)
 #define MBS ((PIXELS + MB - 1) / MB)
 #define JOINED (DW == 1 && XW == C)                                       // the taps of a row lie next to each other in memory
@@ -27,16 +29,16 @@ enum : long { TILES = ((PIXELS < MB ? PIXELS : MB) + MR - 1) / MR };
 // pixels 0.135 → 0.113 ms (1 thread), 512 on 14 × 14 with strides of two 1.55 → 1.45, 1024 to 2048 1.54 → 1.46 (2 threads), 256 on 28 × 28
 // with strides of two 1.36 → 1.29; with more tiles in a block, or little to read, no difference that stands out of the noise.
 enum : long { STEP = PACKED && OC * KH * KW * C >= FAR ? (4 * NR + TILES - 1) / TILES : 0 };
-static const float zeros[C];
+static const float zeros[GB > 1 ? GROUPS * C : C];
 #include "filters.h"
 
-AI void sum(int rows, long n, const float *const *at, const float *w, vf32 (*acc)[NV], const char *next) {
+AI void sum(int rows, long n, const float *const *at, long first, const float *w, vf32 (*acc)[NV], const char *next) {
     fourfold for (long k = 0; k < n; k++) {
         if (STEP) __builtin_prefetch(next + k * STEP, 0, 2);
         vf32 v[NV];
         unroll (int j = 0; j < NV; j++) v[j] = ld_f32(w + k * NR + j * VL);
         unroll (int i = 0; i < rows; i++) {
-            const vf32 x = bc_f32(at[i][k]);
+            const vf32 x = bc_f32(at[i][first + k]);
             unroll (int j = 0; j < NV; j++) acc[i][j] = vec_fma(x, v[j], acc[i][j]);
         }
     }
@@ -47,15 +49,23 @@ AI void flush(int rows, vf32 (*acc)[NV], vf32 (*total)[NV]) {
         unroll (int j = 0; j < NV; j++) total[i][j] += acc[i][j], acc[i][j] = bc_f32(0);
 }
 
+AI void done(int rows, bool edge, const tail *t, vf32 (*acc)[NV], long b, long p, long g, long n) {
+    unroll (int i = 0; i < rows; i++)
+        unroll (int j = 0; j < NV; j++) {
+            const int lanes = !edge ? VL : OC % NR - j * VL;
+            if (lanes > 0) finish(t, acc[i][j], b, p + i, g * OC + n + j * VL, lanes < VL ? lanes : VL);
+        }
+}
+
 AI void long_sum(int rows, long n, const float *const *at, const float *w, vf32 (*acc)[NV], vf32 (*total)[NV], const char *next) {
     if (n <= 2 * CHAIN) {
-        sum(rows, n, at, w, acc, next);
+        sum(rows, n, at, 0, w, acc, next);
         return;
     }
     const float *from[MR];
     for (long k = 0; k < n; k += CHAIN) {
         unroll (int i = 0; i < rows; i++) from[i] = at[i] + k;
-        sum(rows, k + CHAIN < n ? CHAIN : n - k, from, w + k * NR, acc, next + k * STEP);
+        sum(rows, k + CHAIN < n ? CHAIN : n - k, from, 0, w + k * NR, acc, next + k * STEP);
         flush(rows, acc, total);
     }
 }
@@ -89,11 +99,33 @@ AI void tile(int rows, bool edge, const args *a, const tail *t, const float *x, 
         }
         if (LONG) flush(rows, acc, total);
     }
+    done(rows, edge, t, LONG ? total : acc, b, p, g, n);
+}
+
+// The same where it is known which places the windows meet: `places` has those of the MB pixels of a task, tap by tap.
+AI void tile_at(int rows, bool edge, const tail *t, const float *const *places, const float *w, long b, long p, long g, long n) {
+    vf32 acc[MR][NV], total[MR][NV];
     unroll (int i = 0; i < rows; i++)
-        unroll (int j = 0; j < NV; j++) {
-            const int lanes = !edge ? VL : OC % NR - j * VL;
-            if (lanes > 0) finish(t, LONG ? total[i][j] : acc[i][j], b, p + i, g * OC + n + j * VL, lanes < VL ? lanes : VL);
-        }
+        unroll (int j = 0; j < NV; j++) total[i][j] = acc[i][j] = bc_f32(0);
+    for (long tap = 0; tap < KH * KW; tap++, places += MB, w += C * NR) {
+        const float *at[MR];
+        unroll (int i = 0; i < rows; i++) at[i] = places[i];
+        sum(rows, C, at, g * C, w, acc, (const char *)w);
+        if (LONG && tap % KW == KW - 1) flush(rows, acc, total);
+    }
+    done(rows, edge, t, LONG ? total : acc, b, p, g, n);
+}
+
+// The places that the windows of pixels p0 to p1 meet in the channels of the first group.
+AI void find(const args *a, const float **places, const float *x, long p0, long p1) {
+    for (long p = p0; p < p1; p++) {
+        const long top = p / OW * SH - PT, left = p % OW * SW - PL;
+        for (long kh = 0; kh < KH; kh++)
+            for (long kw = 0; kw < KW; kw++) {
+                const long y = top + kh * DH, z = left + kw * DW;
+                places[(kh * KW + kw) * MB + p - p0] = !PADDED || ((unsigned long)y < H && (unsigned long)z < W) ? x + y * XH + z * XW : zeros;
+            }
+    }
 }
 
 void KERNEL(const args *table, long begin, long end, void *scratch) {
@@ -101,9 +133,22 @@ void KERNEL(const args *table, long begin, long end, void *scratch) {
     const tail T = tail_open(a);
     long held = -1;
     for (long t = begin; t < end; t++) {
-        const long mb = t % MBS, nb = t / MBS % NBS, g = t / (MBS * NBS) % GROUPS, b = t / (MBS * NBS * GROUPS);
+        const long mb = t % MBS, nb = t / MBS % NBS, g = t / (MBS * NBS) % GBS * GB, b = t / (MBS * NBS * GBS);
         const long p0 = mb * MB, p1 = p0 + MB < PIXELS ? p0 + MB : PIXELS, n0 = nb * NB, n1 = n0 + NB < OC ? n0 + NB : OC;
         const float *x = (const float *)a[0].p + b * XN + g * C, *filters = (const float *)a[1].p + (g * PANELS * NR + n0) * (KH * KW * C);
+        if (GB > 1) {
+            find(a, scratch, x - g * C, p0, p1);
+            for (long own = g; own < g + GB && own < GROUPS; own++, filters += PANELS * NR * KH * KW * C)
+                for (long n = n0; n < n1; n += NR)
+                    for (long p = p0; p < p1; p += MR) {
+                        const float *const *places = (const float *const *)scratch + p - p0, *w = filters + (n - n0) * (KH * KW * C);
+                        const bool edge = OC % NR && n + NR > OC;
+                        if (p + MR <= p1 && !edge) tile_at(MR, false, &T, places, w, b, p, own, n);
+                        else if (p + MR <= p1) tile_at(MR, true, &T, places, w, b, p, own, n);
+                        else COUNTED(PIXELS % MR, MR, tile_at(COUNT, edge, &T, places, w, b, p, own, n));
+                    }
+            continue;
+        }
         if (!PACKED) {
             if (held != g * NBS + nb) pack_filters(a, (const float *)a[1].p + g * WG, scratch, n0, n1);
             held = g * NBS + nb;                                          // consecutive tiles share their filters
