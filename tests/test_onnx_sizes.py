@@ -288,7 +288,7 @@ def test_what_a_model_needs_of_open_sizes_narrows_them():
 
 @pytest.mark.parametrize("op, attrs", [
     ("LinearRegressor", dict(coefficients=[1., 2, 3, 4, 5, 6], targets=2)),
-    ("LinearClassifier", dict(coefficients=[1., 2, 3, 4, 5, 6, 7, 8, 9], classlabels_ints=[0, 1, 2])),
+    ("LinearClassifier", dict(coefficients=[1., 2, 3, 4, 5, 6], intercepts=[.5, .25], classlabels_ints=[0, 1])),
     ("Imputer", dict(imputed_value_floats=[1., 2, 3], replaced_value_float=0.)),
     ("SVMRegressor", dict(coefficients=[1., 2, 3], rho=[.5])),
     ("SVMRegressor", dict(coefficients=[1., 2], rho=[.5], n_supports=2, support_vectors=[1., 2, 3, 4, 5, 6])),
