@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto as T
+from onnx import helper
 from onnx.reference import ReferenceEvaluator
 from onnx_models import MICROSOFT
 from onnx_models import model as plain
@@ -231,6 +232,18 @@ def test_forged_scripts_are_refused(engines):
     with pytest.raises(EngineError, match="cannot be read"):
         ScriptEngine(forged(run, dataclasses.replace(host, text='{"center": 3}'), last))
     assert isinstance(host, Host)
+
+
+def test_sizes_that_do_not_fit_lose_no_precision():
+    """An array of another size than assumed sends its segment to the host, erf of doubles with it."""
+    m = plain([helper.make_node("Compress", ["a", "b"], ["v"], axis=1), helper.make_node("Greater", ["v", "c"], ["w"]), helper.make_node("Erf", ["x"], ["y"])],
+              {"a": "i32[1, 5]", "b": "bool[5]", "c": "i32[1, 5]", "x": "f64[7]"}, ["w", "y"])
+    engine = pelton.build(m, level=0)
+    feeds = {"a": np.arange(5, dtype=np.int32)[None], "c": np.full((1, 5), 2, np.int32), "x": np.random.default_rng(0).standard_normal(7)}
+    for kept in ([True] * 5, [False, False, False, True, False]):
+        found = engine.run({**feeds, "b": np.array(kept)})
+        assert np.array_equal(found["w"], feeds["a"][:, kept] > feeds["c"])
+        np.testing.assert_allclose(found["y"], [math.erf(x) for x in feeds["x"]], rtol=1e-14)
 
 
 def test_arrays_of_many_open_axes_are_usually_short():

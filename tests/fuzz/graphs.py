@@ -14,6 +14,7 @@ from compare import tolerance
 from onnx.reference import ReferenceEvaluator
 
 from pelton.importers import onnx as importer
+from pelton.importers.onnx_hosted import ROUGH
 from pelton.importers.onnx_names import read_by
 from pelton.errors import Error
 from pelton.ir.evaluate import evaluate
@@ -24,7 +25,6 @@ from .operators_quantized import MICROSOFT, ML
 
 OPSETS, IR = {"": 21, ML: 3, MICROSOFT: 1}, 10
 LARGEST = 4096                  # elements of a value
-ROUGH = ("Erf",)                # of which the onnx package has a reference in float32 alone
 SHAKES = 2
 # relative changes of every value, to learn how much rounding may matter
 STEPS = {"float64": 2.0 ** -46, "float32": 2.0 ** -20, "float16": 2.0 ** -9, "bfloat16": 2.0 ** -6}
@@ -264,7 +264,7 @@ def evaluated(node: onnx.NodeProto, constants: Sequence[str]) -> Callable[[dict[
         try:
             with np.errstate(all="ignore"), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                if node.domain == MICROSOFT or node.op_type in ROUGH:
+                if node.domain == MICROSOFT or (node.domain, node.op_type) in ROUGH:
                     meant = evaluate(importer.load(m).graph, inputs)
                     return [meant[o] for o in node.output]
                 inferred = onnx.shape_inference.infer_shapes(m, check_type=True, strict_mode=True)
