@@ -13,8 +13,9 @@ from handmade import chain, compiled, python
 from pelton.backends import cpu
 from pelton.backends.cpu import memory
 from pelton.backends.cpu.share import quota
+from pelton.engine import file
 from pelton.errors import EngineError
-from pelton.runtime import Engine
+from pelton.runtime import Engine, load
 
 
 def test_describe():
@@ -67,7 +68,7 @@ def test_threads_follow_the_affinity():
         import numpy as np
         from handmade import chain, expected
         from pelton.backends import cpu
-        from pelton.runtime import Engine
+        from pelton.runtime import Engine, load
         x = np.ones(1000, np.float32)
         e = Engine(chain(1000))
         assert cpu.default_threads() == 1 and e.context().threads == 1
@@ -155,3 +156,26 @@ def test_an_engine_unloads_its_code():
 def test_constants_are_shared_by_contexts():
     e = Engine(chain(2_000_000, constant=np.ones(2_000_000, np.float32)))
     assert all(c.engine.constants is e.constants for c in (e.context(), e.context()))
+
+
+def resident(path) -> int:
+    """Bytes of a file that this process has mapped and in its page tables."""
+    found, inside = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if "-" in line.split(" ")[0]:
+            inside = line.endswith(str(path))
+        elif inside and line.startswith("Rss:"):
+            found += int(line.split()[1]) << 10
+    return found
+
+
+def test_a_context_has_the_weights_in_memory(tmp_path):
+    path = tmp_path / "big.pelton"
+    file.write(chain(4_000_000, constant=np.ones(4_000_000, np.float32)), path)
+    engine = load(path)
+    before = resident(path)
+    context = engine.context(threads=1)
+    libc, probe = ctypes.CDLL(None, use_errno=True), memory.allocate(1 << 16)
+    if libc.madvise(ctypes.c_void_p(memory.address(probe) // 4096 * 4096), ctypes.c_size_t(4096), memory.POPULATE_READ):
+        pytest.skip("this kernel maps pages one by one")
+    assert before < 1 << 20 and resident(path) >= 16_000_000 and context.engine is engine

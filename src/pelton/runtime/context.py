@@ -55,6 +55,7 @@ class Context:
     def __init__(self, engine: Engine, threads: int | None = None):
         plain = engine.plain
         self.engine = engine
+        engine.populate()
         self.threads = min(default_threads(), plain.meta.get("threads") or MAX_THREADS) if threads is None else check_threads(threads)
         self.remembered = REMEMBERED
         self._arena = allocate(0)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from pelton.backends.cpu import load_code
-from pelton.backends.cpu.memory import aligned
+from pelton.backends.cpu.memory import aligned, populate
 from pelton.engine import engine as plain_engine
 from pelton.engine import file, sizes
 from pelton.engine.check import check
@@ -32,6 +32,8 @@ class Engine:
 
     Raises EngineError where the plain engine does not hang together or does not run on this machine. Plain engines for GPUs become `runtime.cuda.CudaEngine`s.
     """
+
+    _populated = False
 
     def __new__(cls, plain: Any, *_: Any, **__: Any) -> Engine:
         if cls is Engine and plain.target.get("arch") == "cuda":
@@ -66,6 +68,12 @@ class Engine:
                         ", ".join(plain.steps[i].name for i in self.host))
         forms = plain.meta.get("forms") or {}
         self.forms = forms if any(forms.values()) else None          # inputs and outputs of the model that are no single port
+
+    def populate(self) -> None:
+        """Has the weights in memory, unless that has been done: what a context is made for reads all of them."""
+        if not self._populated:
+            self._populated = True
+            populate(self.constants)
 
     def _start(self) -> None:
         self._contexts: deque[Context] = deque()                     # those that no run is using
