@@ -111,15 +111,16 @@ def test_code_is_loaded_each_for_itself():
 
 
 def test_loading_leaves_nothing_behind(tmp_path, monkeypatch):
+    code = compiled()                                                # the compiler has files of its own
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     before = os.listdir("/proc/self/fd")
     for in_memory in (True, False):
-        with cpu.load_code(compiled(), in_memory=in_memory) as c:
+        with cpu.load_code(code, in_memory=in_memory) as c:
             assert c.symbol("add") and os.listdir(tmp_path) == []
     assert len(os.listdir("/proc/self/fd")) == len(before)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
     with pytest.raises(EngineError, match="set TMPDIR"):
-        cpu.load_code(compiled(), in_memory=False)
+        cpu.load_code(code, in_memory=False)
 
 
 def test_code_that_is_none():
