@@ -139,6 +139,8 @@ BAD_PLANS = {
     "uses byte": lambda e: [dataclasses.replace(e.steps[2], wave=3, args=(Slice(3, 4001),))],
     "grain": lambda e: [dataclasses.replace(e.steps[2], wave=3, grain=0)],
     "number of tiles": lambda e: [dataclasses.replace(e.steps[2], wave=3, tiles=1 << 31)],
+    "number of phases": lambda e: [dataclasses.replace(e.steps[2], wave=3, phases=-1)],
+    "phases of": lambda e: [dataclasses.replace(e.steps[2], wave=3, phases=n, tiles=t) for n, t in ((0, 1), (1 << 16, 1 << 16))],
     "scratch memory": lambda e: [dataclasses.replace(e.steps[2], wave=3, scratch=-1)],
     "has dimension": lambda e: [dataclasses.replace(e.steps[2], wave=3, dims=(1 << 63,))],
     "neither one kernel nor one host step": lambda e: [dataclasses.replace(e.steps[2], wave=3, symbol="")],
@@ -169,6 +171,8 @@ def test_outputs_need_a_buffer_and_kernels_need_code():
     e = chain()
     with pytest.raises(EngineError, match="no buffer is output 'z'"):
         check(dataclasses.replace(e, buffers=(*e.buffers[:2], Buffer("input", 0, 4000), *e.buffers[3:])))
+    with pytest.raises(EngineError, match="for a GPU and has phases"):
+        check(dataclasses.replace(e, target={**e.target, "arch": "cuda"}, steps=(*e.steps[:-1], dataclasses.replace(e.steps[-1], phases=2))))
     with pytest.raises(EngineError, match="no machine code"):
         check(dataclasses.replace(e, code=b""))
     with pytest.raises(EngineError, match="cannot be written as JSON"):
