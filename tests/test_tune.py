@@ -8,6 +8,7 @@ import pelton
 from pelton.kernels import library  # noqa: F401  (declares the templates)
 from pelton.kernels.template import TEMPLATES, Tactic
 from pelton.tune.cache import TimingCache
+from pelton.tune.measure import Stopwatch, passing
 from pelton.tune.search import best_of, worth
 
 
@@ -62,3 +63,17 @@ def test_engines_take_half_weights_where_they_pay(monkeypatch, tmp_path, half, w
     monkeypatch.setattr(TimingCache, "put", lambda self, task, times: put(self, task, {n: price.get(n.partition(":")[0], ns) for n, ns in times.items()}))
     engine = pelton.build(lstm(), level=1, cache_dir=tmp_path)
     assert wins in {s.info["tactic"].partition(":")[0] for s in engine.steps}
+
+
+@pytest.mark.parametrize("weights, l3, between", [(0, 32 << 20, 1 << 17), (1 << 20, 32 << 20, 2 << 20), ((1 << 20) + 1, 32 << 20, 4 << 20),
+                                                  (2 << 20, 32 << 20, 4 << 20), ((2 << 20) + 1, 32 << 20, 96 << 20), (100 << 20, 300 << 20, 600 << 20)])
+def test_small_networks_are_tuned_with_weights_that_stay_in_the_caches(weights, l3, between):
+    assert passing(weights, l3) == between
+
+
+def test_so_many_bytes_of_weights_pass_between_two_uses_of_the_same_ones():
+    watch, piece = Stopwatch(1, 1 << 20), 100_000
+    places = [watch._weights(piece) for _ in range(40)]
+    again = [b - a for a, b in zip(places, places[1:]) if b < a]
+    uses = places.index(places[0], 1)
+    assert again and (1 << 20) - 2 * piece < uses * piece <= 1 << 20 and max(places) + piece - min(places) <= 1 << 20

@@ -105,7 +105,7 @@ def compiled(imported: Imported, options: Options) -> Built:
             pictures.parse(options.image).axis(v.type.shape)
     progress("optimize", 0, 1)
     graph, report = pipeline.run(imported.graph, options)
-    with back_end(options) as back:
+    with back_end(options, sum(a.nbytes for a in graph.constants.values())) as back:
         placed, fused, decided = plan(adapted(graph, options), options, back.target, back.clock)
         choices: Mapping[int, search.Choice] = search.select(placed, back.target, back.clock, strict=options.strict, most=search.MOST[options.level],
                                                              spares=back.spares)

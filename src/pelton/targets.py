@@ -23,7 +23,7 @@ from pelton.passes.unroll import unroll
 from pelton.plan.place import Placed
 from pelton.plan.workspace import Workspace
 from pelton.tune import cache, search
-from pelton.tune.measure import CpuBench
+from pelton.tune.measure import CpuBench, passing
 
 if TYPE_CHECKING:
     from pelton.backends.cuda.device import Device
@@ -55,9 +55,10 @@ class BackEnd(Protocol):
 
 
 @contextmanager
-def back_end(options: Options) -> Iterator[BackEnd]:
-    """What builds for the target of these options. BuildError where a compiler is missing, or new times cannot be kept."""
-    with (_cpu if options.on_cpu else _gpu)(options) as found:
+def back_end(options: Options, weights: int) -> Iterator[BackEnd]:
+    """What builds a program with so many bytes of weights for the target of these options. BuildError where a compiler is missing, or new times cannot be
+    kept."""
+    with _cpu(options, weights) if options.on_cpu else _gpu(options) as found:
         yield found
 
 
@@ -131,16 +132,17 @@ class ForCpu:
 
 
 @contextmanager
-def _cpu(options: Options) -> Iterator[BackEnd]:
+def _cpu(options: Options, weights: int) -> Iterator[BackEnd]:
     target, machine = _describe_cpu(options)
+    between = passing(weights, target.l3)
     missing = sorted(set(cpu.LEVELS[target.isa]) - set(machine["features"]))
     if missing and options.check:
         raise InputError(f"check runs the engine here; the target is {target.isa}, this CPU ({machine['model']}) has no {', '.join(missing)}")
     if missing and options.level:
         log.warning("nothing is timed, tactics are guessed: the target is %s, this CPU has no %s", target.isa, ", ".join(missing))
     with Compiler(target.isa, _folder(options, "objects"), options.cc, jobs=cpu.default_threads()) as compiler, \
-            _timing(options, _cpu_key(machine, target, options)) as times:
-        bench = CpuBench(compiler, target.threads, target.l3)
+            _timing(options, _cpu_key(machine, target, between, options)) as times:
+        bench = CpuBench(compiler, target.threads, between)
         yield ForCpu(options, target, compiler, _clock(options, target, bench, times) if options.level and not missing else None)
 
 
@@ -156,10 +158,10 @@ def _describe_cpu(options: Options) -> tuple[Target, Mapping[str, Any]]:
     return Target(isa=isa, lanes=of.lanes, registers=of.registers, threads=options.threads or cpu.default_threads(), **sizes), machine
 
 
-def _cpu_key(machine: Mapping[str, Any], target: Target, options: Options) -> str:
-    """What times depend on besides the region: the CPU, the threads, the compiler and the templates."""
+def _cpu_key(machine: Mapping[str, Any], target: Target, between: int, options: Options) -> str:
+    """What times depend on besides the region: the CPU, the threads, the bytes of weights between two uses of the same ones, the compiler and the templates."""
     return "|".join(map(str, (machine["vendor"], machine["family"], machine["cpu_model"], machine["stepping"], target.isa, target.l1, target.l2, target.l3,
-                              target.threads, compiler_id(options.cc), search.template_hash(target.isa))))
+                              target.threads, between, compiler_id(options.cc), search.template_hash(target.isa))))
 
 
 def _clock(options: Options, target: Target, bench: search.Bench, times: cache.TimingCache) -> search.Timing:
