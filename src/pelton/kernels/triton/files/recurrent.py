@@ -71,25 +71,80 @@ def four(x):
 
 
 @triton.jit
+def gates(weights, first, each: tl.constexpr, used: tl.constexpr):
+    """Rows of the weights for the units from the first on, their gates side by side, and which of them there are: `used` gates of `each`, a power of two."""
+    j = tl.arange(0, each * BU)
+    return weights + (j % each * H + first + j // each) * R_R, (first + j // each < H) & (j % each < used)
+
+
+@triton.jit
+def lstm(c, old, given, weights, first, d, u, inside, a):
+    """One time step: the states and the cells."""
+    w, known = gates(weights, first, 4, 4)
+    i, o, f, n = four(sums(old, w, known, a))
+    given += d * 4 * H
+    i += tl.load(given, mask=inside, other=0).to(KIND)
+    o += tl.load(given + H, mask=inside, other=0).to(KIND)
+    f += tl.load(given + 2 * H, mask=inside, other=0).to(KIND)
+    n += tl.load(given + 3 * H, mask=inside, other=0).to(KIND)
+    if PEEP >= 0:
+        i += c * tl.load(a[PEEP] + d * PEEP_D + u, mask=inside, other=0).to(KIND)
+        f += c * tl.load(a[PEEP] + d * PEEP_D + 2 * H + u, mask=inside, other=0).to(KIND)
+    i = sigmoid(limited(i))
+    if INPUT_FORGET:
+        f = 1 - i
+    else:
+        f = sigmoid(limited(f))
+    c = f * c + i * libdevice.tanh(limited(n))
+    if PEEP >= 0:
+        o += c * tl.load(a[PEEP] + d * PEEP_D + H + u, mask=inside, other=0).to(KIND)
+    return sigmoid(limited(o)) * libdevice.tanh(c), c
+
+
+@triton.jit
+def gru(h, old, here, given, weights, first, d, u, inside, a):
+    """One time step: the states. `here` is memory for as many."""
+    given += d * 3 * H
+    fresh = tl.load(given + 2 * H, mask=inside, other=0).to(KIND)
+    bias = tl.load(a[BIAS] + d * BIAS_D + u, mask=inside, other=0).to(KIND)
+    if LINEAR:
+        w, known = gates(weights, first, 4, 3)
+        z, r, n, _ = four(sums(old, w, known, a))
+    else:
+        w, known = gates(weights, first, 2, 2)
+        z, r = tl.split(tl.reshape(sums(old, w, known, a), (BM, BU, 2)))
+    z = sigmoid(limited(z + tl.load(given, mask=inside, other=0).to(KIND)))
+    r = sigmoid(limited(r + tl.load(given + H, mask=inside, other=0).to(KIND)))
+    if LINEAR:
+        fresh += r * (n + bias)
+    else:                                       # the product of n waits for r of all units
+        tl.debug_barrier()
+        tl.store(here + u, r * h, mask=inside)
+        tl.debug_barrier()
+        w, known = gates(weights + 2 * H * R_R, first, 1, 1)
+        fresh += sums(here, w, known, a) + bias
+        tl.debug_barrier()
+    fresh = libdevice.tanh(limited(fresh))
+    return z * (h - fresh) + fresh
+
+
+@triton.jit
+def plain(old, given, weights, first, d, inside, a):
+    """One time step: the states."""
+    w, known = gates(weights, first, 1, 1)
+    x = limited(sums(old, w, known, a) + tl.load(given + d * H, mask=inside, other=0).to(KIND))
+    return tl.maximum(x, 0) if RELU else libdevice.tanh(x)
+
+
+@triton.jit
 def KERNEL(a):
     tile = tl.program_id(0).to(INDEX)
     parts, groups = tl.cdiv(H, BU), tl.cdiv(BATCH, BM)
-    d = tile // (parts * groups)
-    b, u = tile // parts % groups * BM + tl.arange(0, BM)[:, None], tile % parts * BU + tl.arange(0, BU)[None, :]
+    d, first = tile // (parts * groups), tile % parts * BU
+    b, u = tile // parts % groups * BM + tl.arange(0, BM)[:, None], first + tl.arange(0, BU)[None, :]
     rows, inside = b < BATCH, (b < BATCH) & (u < H)
     b = tl.where(rows, b, 0)
     weights = a[R] + d * R_D
-    if WHAT == "lstm":
-        j = tl.arange(0, 4 * BU)
-        w, known = weights + (j % 4 * H + tile % parts * BU + j // 4) * R_R, tile % parts * BU + j // 4 < H
-    elif WHAT == "gru" and LINEAR:
-        j = tl.arange(0, 4 * BU)
-        w, known = weights + (j % 4 * H + tile % parts * BU + j // 4) * R_R, (tile % parts * BU + j // 4 < H) & (j % 4 < 3)
-    elif WHAT == "gru":
-        j = tl.arange(0, 2 * BU)
-        w, known = weights + (j % 2 * H + tile % parts * BU + j // 2) * R_R, tile % parts * BU + j // 2 < H
-    j1 = tile % parts * BU + tl.arange(0, BU)
-    w1, known1 = weights + (((2 if WHAT == "gru" else 0) * H) + j1) * R_R, j1 < H
     old = a[OLD_H] + d * OLD_H_D + b * OLD_H_B
     h = tl.load(old + u, mask=inside, other=0).to(KIND)
     if WHAT == "lstm":
@@ -103,48 +158,11 @@ def KERNEL(a):
             here = a[LAST_H] + d * LAST_H_D + b * LAST_H_B
         given = a[GIVEN] + t * GIVEN_T + b * GIVEN_B + u
         if WHAT == "lstm":
-            given += d * 4 * H
-            i, o, f, n = four(sums(old, w, known, a))
-            i += tl.load(given, mask=inside, other=0).to(KIND)
-            o += tl.load(given + H, mask=inside, other=0).to(KIND)
-            f += tl.load(given + 2 * H, mask=inside, other=0).to(KIND)
-            n += tl.load(given + 3 * H, mask=inside, other=0).to(KIND)
-            if PEEP >= 0:
-                i += c * tl.load(a[PEEP] + d * PEEP_D + u, mask=inside, other=0).to(KIND)
-                f += c * tl.load(a[PEEP] + d * PEEP_D + 2 * H + u, mask=inside, other=0).to(KIND)
-            i = sigmoid(limited(i))
-            if INPUT_FORGET:
-                f = 1 - i
-            else:
-                f = sigmoid(limited(f))
-            c = f * c + i * libdevice.tanh(limited(n))
-            if PEEP >= 0:
-                o += c * tl.load(a[PEEP] + d * PEEP_D + H + u, mask=inside, other=0).to(KIND)
-            h = sigmoid(limited(o)) * libdevice.tanh(c)
+            h, c = lstm(c, old, given, weights, first, d, u, inside, a)
         elif WHAT == "gru":
-            given += d * 3 * H
-            fresh = tl.load(given + 2 * H, mask=inside, other=0).to(KIND)
-            bias = tl.load(a[BIAS] + d * BIAS_D + u, mask=inside, other=0).to(KIND)
-            if LINEAR:
-                z, r, n, _ = four(sums(old, w, known, a))
-            else:
-                z, r = tl.split(tl.reshape(sums(old, w, known, a), (BM, BU, 2)))
-            z = sigmoid(limited(z + tl.load(given, mask=inside, other=0).to(KIND)))
-            r = sigmoid(limited(r + tl.load(given + H, mask=inside, other=0).to(KIND)))
-            if LINEAR:
-                fresh += r * (n + bias)
-            else:                               # the product of n waits for r of all units
-                tl.debug_barrier()
-                tl.store(here + u, r * h, mask=inside)
-                tl.debug_barrier()
-                fresh += sums(here, w1, known1, a) + bias
-                tl.debug_barrier()
-            fresh = libdevice.tanh(limited(fresh))
-            h = z * (h - fresh) + fresh
+            h = gru(h, old, here, given, weights, first, d, u, inside, a)
         else:
-            given += d * H
-            x = limited(sums(old, w1, known1, a) + tl.load(given, mask=inside, other=0).to(KIND))
-            h = tl.maximum(x, 0) if RELU else libdevice.tanh(x)
+            h = plain(old, given, weights, first, d, inside, a)
         if LOOPS:
             tl.debug_barrier()                  # all have read what was there
         if Y >= 0 or LOOPS:
