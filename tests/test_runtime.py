@@ -181,6 +181,59 @@ def test_threads_that_are_refused(net):
             net.context(threads=threads)
 
 
+def test_types_of_one_size_are_told_apart():
+    for dtype, others in (("i8", ("u1", "?")), ("u8", ("i1", "?")), ("bool", ("i1", "u1")), ("i32", ("u4", "f4")), ("u64", ("i8", "f8", "c8")),
+                          ("f16", ("i2",))):
+        port = Port("x", dtype, (3,))
+        size = 3 * port.numpy_dtype.itemsize
+        e = Engine(engine([port], [Port("y", dtype, (3,))], [Buffer("input", 0, size), Buffer("output", 0, size)],
+                          [Step("copy", "copy", (Slice(0, 0), Slice(1, 0)), (size,))], code=compiled(COPY)))
+        assert np.array_equal(e(np.ones(3, port.numpy_dtype)), np.ones(3, port.numpy_dtype))
+        for other in others:
+            with pytest.raises(InputError, match="convert it"):
+                e(np.ones(3, other))
+
+
+def test_many_inputs():
+    for n in (63, 64, 65):
+        ports = [Port(f"x{i}", "f32", (4,)) for i in range(n)]
+        e = Engine(engine(ports, [Port("y", "f32", (4,))], [*(Buffer("input", i, 16) for i in range(n)), Buffer("output", 0, 16)],
+                          [Step("add", "add", (Slice(0, 0), Slice(n - 1, 0), Slice(n, 0)), (4, 4))]))
+        inputs = {p.name: np.full(4, i, np.float32) for i, p in enumerate(ports)}
+        assert e.run(inputs)["y"].tolist() == [n - 1] * 4
+        with pytest.raises(InputError, match=f"input 'x{n - 1}' is missing"):
+            e.run({k: inputs[k] for k in list(inputs)[:-1]})
+
+
+def test_arrays_are_kept_while_they_are_read():
+    r = python("""
+        import threading, time
+        import numpy as np
+        from handmade import engine
+        from pelton.engine.engine import Buffer, Port, Slice, Step
+        from pelton.runtime import Engine
+        n = 1 << 20                                                  # large enough to be given back to the system as soon as it is free
+        e = Engine(engine([Port("x", "f32", (n,))], [Port("y", "f32", (n,))], [Buffer("input", 0, 4 * n), Buffer("output", 0, 4 * n)],
+                          [Step("wait", "slow", (Slice(0, 0), Slice(1, 0)), (2, 3000), 3, 1, 0),
+                           Step("double", "scale", (Slice(0, 0), Slice(1, 0)), (2,), n, 1, 1)]))
+        context = e.context(threads=1)
+        inputs, made = {"x": np.arange(n, dtype=np.float32)}, []
+        context.run(dict(inputs))
+        start = time.perf_counter()
+        context.run(dict(inputs))
+        took = time.perf_counter() - start
+        for _ in range(5):
+            runs = threading.Thread(target=lambda: made.append(context.run(inputs)))
+            runs.start()
+            time.sleep(took / 3)
+            inputs.clear()
+            runs.join()
+            inputs["x"] = np.arange(n, dtype=np.float32)
+        assert made and all(np.array_equal(m["y"], 2 * inputs["x"]) for m in made)
+        """)
+    assert r.returncode == 0 or "input 'x' is missing" in r.stderr, (r.returncode, r.stderr)       # where the thread came too late for a run
+
+
 def test_empty_and_scalar_tensors():
     empty = Engine(engine([Port("x", "f32", (0, 3))], [Port("y", "f32", (3, 0)), Port("s", "f32", ())],
                           [Buffer("input", 0, 0), Buffer("output", 0, 0), Buffer("output", 1, 4), Buffer("constant", 0, 4)],

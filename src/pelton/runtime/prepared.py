@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pelton.backends.cpu import Program
-from pelton.backends.cpu.memory import address
+from pelton.backends.cpu.memory import address, callable_of
 from pelton.engine import engine as plain_engine
 from pelton.engine import sizes
 from pelton.engine.check import check
@@ -45,8 +45,10 @@ class Prepared:
         self.bound: list[np.ndarray] = []                        # the arrays of the run in progress, inputs then outputs
         self.parts = list(self.cut())
         self.natives = [p.native for p in self.parts if isinstance(p, Program)] if not self.host else None
-        self.whole = self.natives[0][1] if self.natives and len(self.natives) == 1 else None      # the native program, if it is all there is to run
         self.inputs, self.outputs = map(_looks, (filled.inputs, filled.outputs))
+        looks = [look[1:] for look in self.inputs + self.outputs]
+        # runs it on arrays that are what the ports take, where a native program is all there is to run
+        self.call = callable_of(self.natives[0][1], self.ports, looks, len(self.inputs)) if self.natives and len(self.natives) == 1 else None
         self.sizes = [p.nbytes for p in filled.inputs + filled.outputs]
 
     @cached_property

@@ -42,8 +42,8 @@ def first_element(v: Value, strides: Strides) -> int:
 
 
 def passing(weights: int, l3: int) -> int:
-    """Bytes of weights that pass through the caches between two uses of the same ones, in a network of so many: twice as many, as kernels pack them, where these
-    stay in the caches, else enough for none to stay. ResNet-20 of 1.1 MB, least times of two builds each: 287 and 313 µs tuned with weights from memory,
+    """Bytes of weights that pass through the caches between two uses of the same ones, in a network of so many: twice as many, as kernels pack them, where
+    these stay in the caches, else enough for none to stay. ResNet-20 of 1.1 MB, least times of two builds each: 287 and 313 µs tuned with weights from memory,
     261 and 296 with these. SqueezeNet and ShuffleNet (5 MB), MobileNetV2 and GoogLeNet took as long either way."""
     near = 1 << max(2 * weights - 1, 1 << 16).bit_length()
     return near if near <= STAYS else max(96 << 20, 2 * l3)

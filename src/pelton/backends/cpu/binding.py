@@ -26,7 +26,10 @@ _SIGNATURES = {
     "pelton_cpuid": (None, [c_uint32, c_uint32, c_uint32 * 4]),
     "pelton_saved_registers": (c_uint64, []),
 }
-_WITH_THE_LOCK = {"pelton_bind": (c_long, [c_void_p, py_object, c_long, c_long, c_void_p, c_void_p])}      # they touch Python's objects
+_WITH_THE_LOCK = {                                # they touch Python's objects
+    "pelton_bind": (c_long, [c_void_p, py_object, c_long, c_long, c_void_p]),
+    "pelton_call": (c_bool, [c_void_p, py_object, py_object]),
+}
 Stamps = c_int64                                  # what time stamps and times are made of
 
 
