@@ -142,5 +142,5 @@ def test_a_gpus_templates_are_its_own():
     from pelton.tune.candidates import claim, takers
 
     graph = program(("y", "matmul", "a b"), a="f16[64, 64]", b="f16[64, 64]")
-    assert [t.name for t in takers(region_of(graph), isa="sm_90")] == ["gemm"] and claim(region_of(graph), isa="sm_90") is None
+    assert [t.name for t in takers(region_of(graph), isa="sm_90")] == ["gemm", "cublaslt"] and claim(region_of(graph), isa="sm_90") is None
     assert all(t not in GPU_TEMPLATES.values() for t in takers(region_of(graph)))

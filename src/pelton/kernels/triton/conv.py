@@ -22,6 +22,9 @@ from .product import Products, likely, pixels, streams, tiles, workspaces
 from .roofline import cycles
 
 MANY = 64                                      # pictures: rows that the tensor cores of an H100 take at once
+# What programs that find pixels by pointers step over at once, and the sums that a thread of theirs holds. Of more, Triton 3.6 spills 64 to 1,900 bytes per
+# thread for an A100 and an H100 (of so many up to 408, in tactics that step over 32); 3.9 none.
+DEEPEST, SUMS = 64, 64
 WASTE = 1.25                                   # what the channels of a tap may be padded by, for steps that lie within one tap
 
 
@@ -161,6 +164,8 @@ def guesses(s: Window, out: int, group: int, phases: int, f32: bool, boxes: bool
         rows, times = (s.n, phases * group * area) if pictures else (s.n * area, phases * group)
         for t in tiles("conv", taps * c, c, f32, target):
             if pictures and (t["BM"] < MANY or group > 1 and c % t["BK"]):
+                continue
+            if not pictures and (t["BK"] > DEEPEST or t["BM"] * t["BN"] > SUMS * 32 * t["WARPS"]):
                 continue
             count, deep = times * divide(rows, t["BM"]) * divide(out, t["BN"]), divide(c, t["BK"]) * t["BK"]
             k = taps * deep if pictures or deep <= WASTE * c else divide(taps * c, t["BK"]) * t["BK"]
