@@ -350,3 +350,34 @@ def test_what_cannot_be_planned_runs_by_reference_or_is_refused(monkeypatch, tmp
     assert len(engine.engines) == 1
     for feeds in every:
         same(pelton.load(engine.tobytes()).run(feeds), m, feeds)
+
+
+NEGATIVE = {
+    "range down": '''r = Range (zero, minus, one)''',
+    "its shape": '''r0 = Range (zero, minus, one)
+                    r1 = Shape (r0)
+                    r = Cast <to = 7> (r1)''',
+    "its shape, later": '''r0 = Range (zero, minus, one)
+                           u = Unique (r0)
+                           r1 = Shape (r0)
+                           r2 = Size (u)
+                           r = Add (r1, r2)''',
+    "its sign": '''below = Less (x, zero)
+                   far = Where (below, minus, one)
+                   r = Range (zero, far, one)''',
+}
+
+
+@pytest.mark.parametrize("case", NEGATIVE)
+def test_numbers_that_are_taken_for_sizes_may_be_negative(build, case):
+    """What would hold of sizes alone, such as that none is below 0, is checked where a run has the number, also if nothing else needs it."""
+    m = onnx.parser.parse_model(f'''<ir_version: 10, opset_import: ["" : 21]>
+        numbers (int64 x) => (int64[N] r) <int64 zero = {{0}}, int64 one = {{1}}> {{
+            minus = Neg (x)
+            {NEGATIVE[case]}
+        }}''')
+    engine = build(m)
+    for x in (-3, 2, 0, -1, 5):
+        feeds = {"x": np.array(x, np.int64)}
+        (want,) = ReferenceEvaluator(m).run(None, feeds)
+        assert np.array_equal(engine.run(feeds)["r"], want), (case, x)

@@ -26,6 +26,7 @@ from .operators_quantized import MICROSOFT, ML
 OPSETS, IR = {"": 21, ML: 3, MICROSOFT: 1}, 10
 LARGEST = 4096                  # elements of a value
 SHAKES = 2
+MORE = 6                                                     # for integers, which are the same however floats are rounded, or near a tie
 # relative changes of every value, to learn how much rounding may matter
 STEPS = {"float64": 2.0 ** -46, "float32": 2.0 ** -20, "float16": 2.0 ** -9, "bfloat16": 2.0 ** -6}
 CANCELS = {"Gelu", "BiasGelu", "FastGelu"}                   # x · (1 + what is -1 for small x) / 2: far out, what is left is rounding
@@ -176,6 +177,8 @@ class Program:
         if results is None:
             return False
         moved = [run({n: self.shaken[n][k] for n in reads}) for k in range(SHAKES)]
+        if any(a.dtype.name not in STEPS for a in results):
+            moved += [run({n: self.again(n) for n in reads}) for _ in range(MORE)]
         for i, a in enumerate(results):
             if not sane(a) or any(m is None or not sane(m[i]) or m[i].shape != a.shape or not near(a, m[i]) for m in moved):
                 return False
@@ -185,17 +188,25 @@ class Program:
                 return False
         lost = sum(np.abs(self.arrays[n].astype(np.float64)).max(initial=0) for n in reads) if node.op_type in CANCELS else 0.0
         for i, (name, a) in enumerate(zip(node.output, results)):
-            self.hold(name, a, [self.shake(m[i], lost) for m in moved])
+            self.hold(name, a, [self.shake(m[i], lost, a) for m in moved[:SHAKES]])
         self.nodes.append(node)
         return True
 
-    def shake(self, a: np.ndarray, lost: float = 0.0) -> np.ndarray:
-        """The same, rounded otherwise. lost: the largest of what is added up and cancels out in it."""
+    def shake(self, a: np.ndarray, lost: float = 0.0, away: np.ndarray | None = None) -> np.ndarray:
+        """The same, rounded otherwise. lost: the largest of what is added up and cancels out in it. away: what has been moved to here, and is moved further."""
         step = STEPS.get(a.dtype.name)
         if step is None:
             return a
-        sign = self.rng.choice((-1.0, 1.0), a.shape)
-        return np.asarray(a.astype(np.float64) * (1 + step * sign) + lost * step * sign).astype(a.dtype)
+        wide, sign = a.astype(np.float64), self.rng.choice((-1.0, 1.0), a.shape)
+        if away is not None:
+            moved = wide - away.astype(np.float64)
+            sign = np.where(moved == 0, sign, np.sign(moved))
+        return np.asarray(wide + (np.abs(wide) + lost) * step * sign).astype(a.dtype)
+
+    def again(self, name: str) -> np.ndarray:
+        """A value rounded otherwise once more, if it may be."""
+        a = self.arrays[name]
+        return a if all(np.array_equal(a, s) for s in self.shaken[name]) else self.shake(a)
 
     # --- as a model
 

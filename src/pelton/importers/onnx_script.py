@@ -257,11 +257,11 @@ class Cut:
         program = segment.program
         self.met += program.met if not self._depth else ()
         for name, thing in segment.results(needed).items():
-            if isinstance(thing, Value) and thing in program.constants and not segment.settled:       # what is assumed is checked where the engine runs
+            if isinstance(thing, Value) and thing in program.constants and not segment.settled and name not in segment.by_numbers:
                 known.types.pop(name, None)
                 known.constants[name] = program.constants[thing]
             elif isinstance(thing, Value):
-                tensors[name] = thing
+                tensors[name] = thing                      # constants, too, of which something is assumed, which is checked where the engine runs
             elif isinstance(thing, Rows):
                 tensors[f"{name}.rows"] = thing.matrix
                 after.append(Host(name, "rows", json.dumps({"keys": list(thing.keys)}), (f"{name}.rows",), (name,)))
@@ -293,7 +293,7 @@ class Cut:
         """The type of a result as it is known outside of its segment."""
         shape: list[Size] = []
         for axis, d in enumerate(value.type.shape):
-            outside = segment.out(d)
+            outside = None if d == 0 and name in segment.by_numbers else segment.out(d)
             shape.append(self.symbols.fresh(f"{name}_{axis}", *_bounds(d)) if outside is None else outside)
         self.know(known, name, TensorType(value.type.dtype, tuple(shape)))
         numbers = segment.program.sizes.get(value)

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import onnx
@@ -238,6 +239,15 @@ class Segment:
 
     # --- the result
 
+    @cached_property
+    def by_numbers(self) -> set[str]:
+        """What is made of numbers of the data that are taken for sizes, which none is that is less than 0."""
+        found = {feed.name for feed in self.origin.values() if feed.source == "value"}
+        for node in self.taken:
+            if found & onnx_names.read_by(node):
+                found.update(node.output)
+        return found
+
     def results(self, wanted: Collection[str]) -> dict[str, object]:
         """What the wanted names stand for that its nodes make."""
         made = {name for node in self.taken for name in node.output if name}
@@ -248,7 +258,8 @@ class Segment:
 
     def pruned(self, graph: Graph) -> tuple[Graph, tuple[Feed, ...]]:
         """The program with the inputs that it needs, and what a run feeds it. Sizes that come from elsewhere are inputs without elements, and so are those
-        of which something was assumed: the engine takes no others. It is made for sizes from 1 on; `assumed` says whether a run may have others."""
+        of which something was assumed, if only that they are sizes: the engine takes no others. It is made for sizes from 1 on; `assumed` says whether a run
+        may have others."""
         read = {v for n in graph.nodes for v in n.inputs}.union(graph.outputs)
         inputs = [v for v in graph.inputs if v in read]
         feeds = [Feed(self.inputs[v]) for v in inputs]
@@ -264,7 +275,10 @@ class Segment:
                 taken.add(name)
                 inputs.append(Value(TensorType(DType.U8, (dims.symbol(s.name, s.least, s.usual, s.most), 0)), name))
                 feeds.append(self.origin[s.name])
-        for name in sorted(self.settled.keys() & self.origin.keys() - {s.name for s in dims.symbols([v.type.shape for v in inputs])}):
+        assumed = self.settled.keys() & self.origin.keys()
+        if not self.by_numbers.isdisjoint(v.name for v in graph.outputs):
+            assumed |= {name for name, feed in self.origin.items() if feed.source == "value"}
+        for name in sorted(assumed - {s.name for s in dims.symbols([v.type.shape for v in inputs])}):
             inputs.append(Value(TensorType(DType.U8, (self._inside[name], 0)), f"{name}.assumed"))
             feeds.append(self.origin[name])
         used = dims.symbols([v.type.shape for v in inputs])
