@@ -231,7 +231,7 @@ def test_arrays_are_kept_while_they_are_read():
             inputs["x"] = np.arange(n, dtype=np.float32)
         assert made and all(np.array_equal(m["y"], 2 * inputs["x"]) for m in made)
         """)
-    assert r.returncode == 0 or "input 'x' is missing" in r.stderr, (r.returncode, r.stderr)       # where the thread came too late for a run
+    assert r.returncode == 0, (r.returncode, r.stderr)               # a thread that came too late for a run says so, and made nothing
 
 
 def test_empty_and_scalar_tensors():

@@ -22,7 +22,7 @@ from .product import Products, likely, pixels, streams, tiles, workspaces
 from .roofline import cycles
 
 MANY = 64                                      # pictures: rows that the tensor cores of an H100 take at once
-# What programs that find pixels by pointers step over at once, and the sums that a thread of theirs holds. Of more, Triton 3.6 spills 64 to 1,900 bytes per
+# What programs that find pixels by pointers step over at once, and the sums that a thread of theirs holds. Of more, Triton 3.6 spills up to 1,900 bytes per
 # thread for an A100 and an H100 (of so many up to 408, in tactics that step over 32); 3.9 none.
 DEEPEST, SUMS = 64, 64
 WASTE = 1.25                                   # what the channels of a tap may be padded by, for steps that lie within one tap
