@@ -184,6 +184,7 @@ GRAPHS = [
     (one_node("Nonsense", "f32[3]", opset=5), "opsets 6 and up are supported", "has 5, and the onnx package cannot convert it"),
     (with_constant(tensor("w", [3], bytes(8))), "tensor 'w'", "damaged"),
     (with_constant(tensor("w", [-1], bytes(8))), "sizes of at least 0, got [-1]"),
+    (with_constant(tensor("w", [(1 << 63) - 1, 0], b"")), "a constant of shape [9223372036854775807, 0] is larger than arrays can be"),
     (with_constant(tensor("w", [2], bytes(8), 99)), "element type 99 is not supported"),
     (with_constant(tensor("w", [2], bytes(8), 77)), "element type 77 is not supported"),
     (model([helper.make_node("Relu", ["x"], ["y"])], {"x": "f32[2]"}, ["y", "y"]), "needs outputs, each once"),

@@ -103,6 +103,8 @@ def array_of(tensor: onnx.TensorProto, source: Source) -> np.ndarray:
         raise ModelError(f"a constant needs sizes of at least 0, got {list(tensor.dims)} ({where})")
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
         return _external(tensor, dtype, source, where)
+    if math.prod(max(d, 1) for d in tensor.dims) >= 1 << 60:               # numpy counts bytes, those of other axes than an empty one as well
+        raise ModelError(f"a constant of shape {list(tensor.dims)} is larger than arrays can be ({where})")
     try:
         array = onnx.numpy_helper.to_array(tensor)
     except (ValueError, TypeError, OverflowError, UnicodeDecodeError) as e:
