@@ -80,6 +80,6 @@ def _harmless(plain: Plain, original: Plain) -> bool:
     if not any(s.symbol for s in plain.steps):
         return True
     def kernels(e: Plain) -> list:
-        return [(s.symbol, s.args, s.dims, s.tiles, s.grain, s.scratch) for s in e.steps if s.symbol]
+        return [(s.symbol, s.args, s.dims, s.tiles, s.grain, s.scratch, s.phases) for s in e.steps if s.symbol]
     same = kernels(plain) == kernels(original) and (plain.buffers, plain.inputs, plain.outputs) == (original.buffers, original.inputs, original.outputs)
     return same and (plain.arena, plain.sizes, plain.symbols) == (original.arena, original.sizes, original.symbols)
