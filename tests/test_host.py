@@ -1,10 +1,12 @@
 """Host steps: nodes run by their reference from their text, with the onnx package where they need it and without where they do not."""
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 
 import numpy as np
+import onnx
 import pytest
 from compare import assert_close
 from onnx_models import draw, one_node, value_info
@@ -14,6 +16,7 @@ from pelton.host import run_node, run_text
 from pelton.importers.onnx import load
 from pelton.ir.evaluate import evaluate
 from pelton.ir.text import node_text
+from pelton.ops.foreign import bounded
 
 SOFTMAX = one_node("Softmax", "f32[3, 5]")
 BLOCKS = one_node("Col2Im", "f32[1, 4096, 1]", np.array([64, 64]), np.array([64, 64]), opset=18)       # too large for filters of zeros and ones
@@ -42,6 +45,16 @@ def test_results_are_rounded_once():
     node, _, _ = only_node(one_node("ReduceSum", "f32[1000000]"))
     (got,) = run_node(node, [np.full(1000000, 0.1, np.float32)])
     assert got.dtype == np.float32 and got == np.float32(np.float64(np.float32(0.1)) * 1e6)
+
+
+def test_doubles_keep_their_precision_in_nested_graphs():
+    """The onnx package's own Erf gives float32, whatever the type."""
+    x = np.random.default_rng(1).standard_normal(500)
+    branch = "graph = inner () => (double[500] inside) { inside = Erf (x) }"
+    m = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> f (double[500] x, bool c) => (double[500] y)'
+                                f"{{ y = If (c) <then_branch: {branch}, else_branch: {branch}> }}")
+    (got,) = bounded(m).run(None, {"x": x, "c": np.bool_(True)})
+    assert np.abs(got - np.vectorize(math.erf)(x)).max() <= 2 ** -53
 
 
 @pytest.mark.parametrize("arrays", [[np.ones((3, 4), np.float32)], [np.ones((3, 5))], [], [np.ones((3, 5), np.float32)] * 2, [np.ones((3, 5), "V2")]],

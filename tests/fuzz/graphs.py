@@ -11,13 +11,12 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 from compare import tolerance
-from onnx.reference import ReferenceEvaluator
 
 from pelton.importers import onnx as importer
-from pelton.importers.onnx_hosted import ROUGH
 from pelton.importers.onnx_names import read_by
 from pelton.errors import Error
 from pelton.ir.evaluate import evaluate
+from pelton.ops.foreign import bounded
 
 from . import operators_decided, operators_quantized  # noqa: F401  (they propose, too)
 from .operators import CODES, DECIDED, PROPOSALS
@@ -264,8 +263,8 @@ def near(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def evaluated(node: onnx.NodeProto, constants: Sequence[str]) -> Callable[[dict[str, np.ndarray]], list[np.ndarray] | None]:
-    """The reference of one node: the onnx package's, and where that has none, what the importer says that the operator means, in float64. It gives None for
-    what it cannot do, or will not."""
+    """The reference of one node: the onnx package's (its Erf mended), and where that has none, what the importer says that the operator means, in float64. It
+    gives None for what it cannot do, or will not."""
     def run(feeds: dict[str, np.ndarray]) -> list[np.ndarray] | None:
         held = [numpy_helper.from_array(np.asarray(a), n) for n, a in feeds.items() if n in constants]
         inputs = {n: a for n, a in feeds.items() if n not in constants}
@@ -275,11 +274,11 @@ def evaluated(node: onnx.NodeProto, constants: Sequence[str]) -> Callable[[dict[
         try:
             with np.errstate(all="ignore"), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                if node.domain == MICROSOFT or (node.domain, node.op_type) in ROUGH:
+                if node.domain == MICROSOFT:
                     meant = evaluate(importer.load(m).graph, inputs)
                     return [meant[o] for o in node.output]
                 inferred = onnx.shape_inference.infer_shapes(m, check_type=True, strict_mode=True)
-                found = [np.asarray(a) for a in ReferenceEvaluator(m).run(None, inputs)]
+                found = [np.asarray(a) for a in bounded(m).run(None, inputs)]
         except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError,
                 ValueError, AssertionError, Error):
             return None

@@ -40,8 +40,6 @@ OWN: dict[tuple[str, str], tuple[str, Callable[[dict[str, Any]], dict[str, Any]]
     (MICROSOFT, "Tokenizer"): ("tokens", lambda a: {"pad": a.get("pad_value", "#"), "mark": bool(a.get("mark", 0)), "separators": list(a.get("separators", ())),
                                                     "expression": a.get("tokenexp", ""), "shortest": int(a.get("mincharnum", 1))})}
 
-ROUGH = {("", "Erf")}             # what the onnx package computes in float32, whatever the type
-
 
 def call(source: Source, opsets: Mapping[str, int], node: onnx.NodeProto, reason: str) -> tuple[str, str, list[str]]:
     """(what the host calls, with what text, on which names). ModelError, for that reason, where nothing can run the node."""
@@ -50,8 +48,6 @@ def call(source: Source, opsets: Mapping[str, int], node: onnx.NodeProto, reason
         return name, json.dumps(attributes(_attributes(node))), list(node.input)
     model = _model(opsets, node, {}, {})
     inputs = [i.name for i in model.graph.input]
-    if (domain_of(node.domain), node.op_type) in ROUGH:
-        return "read", foreign.packed(model), inputs
     try:
         foreign.bounded(model)
     except Exception as e:                 # whatever the packages behind it raise
