@@ -145,7 +145,8 @@ BAD_PLANS = {
     "has dimension": lambda e: [dataclasses.replace(e.steps[2], wave=3, dims=(1 << 63,))],
     "neither one kernel nor one host step": lambda e: [dataclasses.replace(e.steps[2], wave=3, symbol="")],
     "reaches byte": lambda e: [Step("h", "", host="h", wave=3, inputs=(Tensor(Slice(0, 0), "f32", (2, 500), (501, 1)),))],
-    "a stride of": lambda e: [Step("h", "", host="h", wave=3, inputs=(Tensor(Slice(0, 0), "f32", (2, 2), (-1, 1)),))],
+    "reaches byte -4": lambda e: [Step("h", "", host="h", wave=3, inputs=(Tensor(Slice(0, 8), "f32", (4,), (-1,)),))],
+    "a stride of": lambda e: [Step("h", "", host="h", wave=3, inputs=(Tensor(Slice(0, 0), "f32", (2, 2), (1 << 50, 1)),))],
     "writes to a constant": lambda e: [Step("h", "", host="h", wave=3, outputs=(Tensor(Slice(4, 0), "f32", (2,), (1,)),))],
     "no kernel that could stand": lambda e: [dataclasses.replace(e.steps[2], wave=3, spares=(s,)) for s in (
         dataclasses.replace(e.steps[2], wave=2), Step("h", "", host="h", wave=3), dataclasses.replace(e.steps[2], wave=3, spares=(e.steps[2],)))],

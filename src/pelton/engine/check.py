@@ -241,8 +241,11 @@ def _operand(t: Tensor, buffers: tuple[Buffer, ...], objects: Mapping[int, int],
     if not isinstance(t.strides, tuple) or len(t.strides) != len(t.shape):
         refuse(f"{where} has an operand of {len(t.shape)} sizes and strides {t.strides!r}")
     for s in t.strides:
-        _number(s, LARGEST, refuse, f"a stride of {where}")
+        if type(s) is not int or abs(s) >= LARGEST:
+            refuse(f"a stride of {where} is {s!r}, expected a whole number of less than {LARGEST} elements, forwards or backwards")
     if size:
-        end = t.slice.offset + (1 + sum((d - 1) * s for d, s in zip(t.shape, t.strides))) * SIZES[t.dtype]
-        if end > room:
-            refuse(f"{where} reaches byte {end} of buffer {t.slice.buffer}, which has {room}")
+        spans = [(d - 1) * s for d, s in zip(t.shape, t.strides)]
+        begin = t.slice.offset + sum(s for s in spans if s < 0) * SIZES[t.dtype]
+        end = t.slice.offset + (1 + sum(s for s in spans if s > 0)) * SIZES[t.dtype]
+        if begin < 0 or end > room:
+            refuse(f"{where} reaches byte {begin if begin < 0 else end} of buffer {t.slice.buffer}, which has {room}")
