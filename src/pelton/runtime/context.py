@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pelton.backends.cpu import MAX_THREADS, Program, allocate, cores, default_threads
-from pelton.backends.cpu.memory import address, bind
+from pelton.backends.cpu.arrays import bind
+from pelton.backends.cpu.memory import address
 from pelton.backends.cpu.program import check_threads
 from pelton.engine import sizes
 from pelton.engine.engine import Step
@@ -127,8 +128,8 @@ class Context:
         with self._lock:
             ready = self._latest
             if out is None and ready is not None and ready.call is not None and type(inputs) is dict:
-                results = {name: np.empty(shape, dtype) for _, name, dtype, shape in ready.outputs}
-                if ready.call(inputs, results):
+                results = ready.call(inputs)
+                if results is not None:
                     return results
             ready = self._for(inputs)
             try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Mapping
-from ctypes import c_bool, c_char_p, c_float, c_int64, c_long, c_size_t, c_uint32, c_uint64, c_void_p, py_object
+from ctypes import c_bool, c_char_p, c_float, c_int64, c_long, c_size_t, c_ssize_t, c_uint32, c_uint64, c_void_p, py_object
 from functools import lru_cache
 from typing import TypeVar
 
@@ -27,8 +27,9 @@ _SIGNATURES = {
     "pelton_saved_registers": (c_uint64, []),
 }
 _WITH_THE_LOCK = {                                # they touch Python's objects
-    "pelton_bind": (c_long, [c_void_p, py_object, c_long, c_long, c_void_p]),
-    "pelton_call": (c_bool, [c_void_p, py_object, py_object]),
+    "pelton_python": (None, [c_void_p]),
+    "pelton_bind": (c_long, [py_object, c_long, c_long, c_void_p]),
+    "pelton_call": (py_object, [py_object, c_void_p, c_ssize_t]),
 }
 Stamps = c_int64                                  # what time stamps and times are made of
 

@@ -3,15 +3,11 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-import sys
-from collections.abc import Callable, Sequence
-from ctypes import c_int, c_long, c_ssize_t, c_void_p, pythonapi
+from ctypes import c_void_p
 
 import numpy as np
 
 from pelton.errors import EngineError
-
-from .binding import library_with_the_lock
 
 LINE = 64
 HUGE_PAGE = 2 << 20
@@ -38,43 +34,6 @@ def allocate(size: int) -> np.ndarray:
 def address(array: np.ndarray) -> int:
     """Where an array's first element lies."""
     return array.__array_interface__["data"][0]
-
-
-def bind(arrays: list[np.ndarray], inputs: int, ports: ctypes.Array) -> int:
-    """Puts where the arrays lie into `ports`. Gives the index of the first one that is not contiguous and aligned or, from `inputs` on, may not be written;
-    their number if there is none."""
-    return library_with_the_lock().pelton_bind(_PYTHON, arrays, inputs, len(arrays), ports)
-
-
-def callable_of(program: int, ports: ctypes.Array, looks: Sequence[tuple[str, np.dtype, tuple[int, ...]]], inputs: int) -> Callable[[dict, dict], bool] | None:
-    """A function that runs a native program on the arrays that two dictionaries, of inputs and of outputs, have by the names of its ports, and says whether it
-    has: it has not where one is missing or is not what its port takes without a copy. None for types that numpy's interface for C does not tell apart.
-    looks: (name, type, shape) of every port."""
-    if any(dtype.kind not in _TOLD for _, dtype, _ in looks):
-        return None
-    described = (_Port * len(looks))()
-    for at, (name, dtype, shape) in zip(described, looks):
-        at.name, at.rank, at.kind, at.itemsize = id(name), len(shape), ord(dtype.kind), dtype.itemsize
-        at.shape = (c_ssize_t * len(shape))(*shape)
-    what = _Callable(ctypes.addressof(_PYTHON), described, ctypes.addressof(ports), program, inputs, len(looks))
-    what.kept = described, ports, looks                  # it has but their addresses
-    function, place = library_with_the_lock().pelton_call, ctypes.byref(what)
-    return lambda given, made: function(place, given, made)
-
-
-class _Port(ctypes.Structure):
-    _fields_ = [("name", c_void_p), ("shape", ctypes.POINTER(c_ssize_t)), ("rank", c_int), ("kind", c_int), ("itemsize", c_int)]
-
-
-class _Callable(ctypes.Structure):
-    _fields_ = [("api", c_void_p), ("ports", ctypes.POINTER(_Port)), ("places", c_void_p), ("program", c_void_p), ("inputs", c_long), ("count", c_long)]
-
-
-_TOLD = "biufc"                                          # kinds of types of which there is one of each size
-_INTERFACE = sys.intern("__array_struct__")
-_USED = (pythonapi.PyList_GetItem, pythonapi.PyDict_GetItemWithError, pythonapi.PyDict_Size, pythonapi.PyObject_Type, pythonapi.PyObject_GetAttr,
-         pythonapi.PyCapsule_GetPointer, pythonapi.Py_IncRef, pythonapi.Py_DecRef, pythonapi.PyEval_SaveThread, pythonapi.PyEval_RestoreThread)
-_PYTHON = (c_void_p * 12)(*(ctypes.cast(f, c_void_p).value for f in _USED), id(_INTERFACE), id(np.ndarray))
 
 
 def populate(array: np.ndarray) -> None:
