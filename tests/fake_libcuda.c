@@ -56,15 +56,20 @@ static R function(void **f, void *m, const char *name) {
     return 500;
 }
 static R attribute(void *f, int a, int v) { fprintf(out(), "attribute %s %d=%d\n", ((Kernel *)f)->name, a, v); return 0; }
+static R cache_config(void *f, int which) { fprintf(out(), "cache %s %d\n", ((Kernel *)f)->name, which); return 0; }
 static R parameter(Kernel *f, size_t i, size_t *at, size_t *size) {
     if (i >= (size_t)f->parameters) return 1;
     *at = 8 * i; *size = fails("wide") ? 4 : 8;
     return 0;
 }
 static R stream_create(void **s, unsigned flags) { static intptr_t next = 0x300; BEGIN("cuStreamCreate"); *s = (void *)next++; return 0; }
-static R event_create(void **e, unsigned flags) { static intptr_t next = 0x400; BEGIN("cuEventCreate"); *e = (void *)next++; return 0; }
-static R elapsed(float *ms, void *a, void *b) { *ms = 0.5f; return 0; }
-static R synchronize(void *s) { BEGIN("cuStreamSynchronize"); return 0; }
+/* Whatever was recorded has happened when somebody has waited for it. */
+static long recorded, waited;
+static R event_create(long **e, unsigned flags) { BEGIN("cuEventCreate"); *e = calloc(1, sizeof **e); return 0; }
+static R event_record(long *e, void *s) { *e = ++recorded; return 0; }
+static R event_wait(long *e) { if (*e > waited) waited = *e; return 0; }
+static R elapsed(float *ms, long *a, long *b) { *ms = 0.5f; return !*a || !*b ? 400 : *a > waited || *b > waited ? 600 : 0; }
+static R synchronize(void *s) { BEGIN("cuStreamSynchronize"); waited = recorded; return 0; }
 static R fine(void) { return 0; }
 
 static void write_launch(const char *what, const Node *n) {
@@ -138,9 +143,9 @@ static const struct { const char *name; void *function; } table[] = {
     {"cuDeviceGetAttribute", device_attribute}, {"cuDeviceGetName", device_name}, {"cuDeviceTotalMem", device_memory}, {"cuDevicePrimaryCtxRetain", retain},
     {"cuCtxPushCurrent", push}, {"cuCtxPopCurrent", pop}, {"cuMemGetInfo", memory_info}, {"cuMemAlloc", allocate}, {"cuMemHostAlloc", host_allocate},
     {"cuMemFreeHost", give_back}, {"cuPointerGetAttribute", owner}, {"cuMemcpyHtoDAsync", copy}, {"cuMemcpyDtoHAsync", copy}, {"cuMemcpyDtoDAsync", copy},
-    {"cuModuleLoadData", load}, {"cuModuleGetFunction", function}, {"cuModuleUnload", fine}, {"cuFuncSetAttribute", attribute},
+    {"cuModuleLoadData", load}, {"cuModuleGetFunction", function}, {"cuModuleUnload", fine}, {"cuFuncSetAttribute", attribute}, {"cuFuncSetCacheConfig", cache_config},
     {"cuFuncGetParamInfo", parameter}, {"cuStreamCreate", stream_create}, {"cuStreamDestroy", fine}, {"cuEventCreate", event_create},
-    {"cuEventDestroy", fine}, {"cuEventRecord", fine}, {"cuStreamWaitEvent", fine}, {"cuEventSynchronize", fine}, {"cuEventElapsedTime", elapsed},
+    {"cuEventDestroy", fine}, {"cuEventRecord", event_record}, {"cuStreamWaitEvent", fine}, {"cuEventSynchronize", event_wait}, {"cuEventElapsedTime", elapsed},
     {"cuStreamSynchronize", synchronize}, {"cuLaunchKernelEx", launch}, {"cuGraphCreate", graph_create}, {"cuGraphDestroy", fine},
     {"cuStreamBeginCapture", begin_capture}, {"cuStreamEndCapture", end_capture}, {"cuGraphAddChildGraphNode", add_graph},
     {"cuGraphExecChildGraphNodeSetParams", change_graph}, {"cuGraphAddKernelNode", add_kernel}, {"cuGraphKernelNodeSetAttribute", node_attribute},

@@ -11,7 +11,7 @@ import mmap
 import os
 import random
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from zlib import crc32
 
@@ -183,22 +183,23 @@ def sample(tactics: list[Tactic], most: int, seed: str) -> list[Tactic]:
     return tactics[:1] + sorted(random.Random(seed).sample(rest, min(most - 1, len(rest))), key=rest.index)
 
 
-def symbolic(graph: Graph, template: Template | None = None) -> Graph:
-    """The same program with every size of its inputs that may vary, for the program and the template, as a symbol; equal sizes vary together."""
+def symbolic(graph: Graph, template: Template | None = None, varies: Callable[[int], tuple[int, int, int]] = lambda d: (max(1, d - 2), d, 4096)) -> Graph:
+    """The same program with every size of its inputs that may vary, for the program and the template, as a symbol; equal sizes vary together. varies: a size
+    to the least, usual and largest one of its symbol."""
     fixed: set[int] = {0, 1}
     for size in sorted({d for v in graph.inputs for d in v.type.shape} - fixed):
         try:
-            varying = _with_symbols(graph, fixed | {d for v in graph.inputs for d in v.type.shape if d > size})
+            varying = _with_symbols(graph, fixed | {d for v in graph.inputs for d in v.type.shape if d > size}, varies)
             if template is not None and refusal(template, region_of(varying)) is not None:
                 fixed.add(size)
         except (ValueError, TypeError):
             fixed.add(size)
-    return _with_symbols(graph, fixed)
+    return _with_symbols(graph, fixed, varies)
 
 
-def _with_symbols(graph: Graph, fixed: set[int]) -> Graph:
+def _with_symbols(graph: Graph, fixed: set[int], varies: Callable[[int], tuple[int, int, int]]) -> Graph:
     b = Builder(graph.name)
-    to = {v: b.input(v.type.with_shape(d if d in fixed else dims.symbol(f"s{d}", max(1, d - 2), d, 4096) for d in v.type.shape), v.name)
+    to = {v: b.input(v.type.with_shape(d if d in fixed else dims.symbol(f"s{d}", *varies(d)) for d in v.type.shape), v.name)
           for v in graph.inputs}
     to |= {v: b.constant(a, v.name) for v, a in graph.constants.items()}
     for n in graph.nodes:

@@ -94,9 +94,11 @@ def test_progress_is_told_and_can_cancel(cnn, tmp_path):
             pelton.build(cnn, level=1, cache_dir=directory, progress=lambda stage, *_, stop=stop: stage != stop)
 
 
-def test_a_budget_of_nothing_times_nothing(cnn, tmp_path):
+def test_a_budget_of_nothing_times_nothing(cnn, tmp_path, caplog):
     engine = pelton.build(cnn, level=3, budget=0, cache_dir=tmp_path)
-    assert all(not s.info["times_ns"] for s in engine.steps)
+    assert all(not s.info["times_ns"] for s in engine.steps) and "budget" not in caplog.text
+    engine = pelton.build(cnn, level=3, budget=1e-6, cache_dir=tmp_path)
+    assert all(not s.info["times_ns"] for s in engine.steps) and caplog.text.count("the budget of 1e-06 s is over in stage tune") == 1
 
 
 def test_an_unwritable_cache_costs_time_not_the_build(cnn, tmp_path):

@@ -50,14 +50,15 @@ def test_ways_take_turns_and_slow_ones_leave_early():
     times = Clock(null).race([way(null, name) for name in took], rounds=5)
     assert times == [5000, 1400, 1000]
     replays = [h.facts["nodes"] for h in null.happened("replay")]
-    assert [replays.count(n) for n in (40, 50)] == [1, 3 + 5]          # turns that make 200 µs, 50 at most; after one and three rounds some leave
+    assert [replays.count(n) for n in (8, 40, 50)] == [3 * 2, 1, 3 + 5]       # some to see how long they take; then turns that make 200 µs, 50 at most;
+                                                                       # after one and three rounds some leave
     assert len(null.happened("copy")) == len(replays)                  # the L2 cache swept before each
     nodes = null.happened("node")
     assert all(n.facts["after"] in ([], [m.facts["node"]]) for m, n in zip([nodes[0], *nodes], nodes))
 
 
 def test_a_median_is_not_moved_by_one_slow_replay():
-    slow = iter([1.0, 1.0, 9.0, *[1.0] * 1000])
+    slow = iter([*[1.0] * 17, 9.0, *[1.0] * 1000])                     # after two replays of eight turns
     null = device(lambda launch: 100_000 * next(slow))
     assert Clock(null).race([way(null, "k")], rounds=5) == [100_000]
 

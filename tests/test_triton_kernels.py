@@ -271,7 +271,7 @@ CASES: dict[str, list[Case]] = {
         steps("gru", "f32", 4, 2, 21, linear_before_reset=True, **BOTH),
         steps("gru", "f16", 1, 1, 45, "y", linear_before_reset=True),
         steps("gru", "f16", 1, 19, 33, "y", linear_before_reset=True),
-        steps("gru", "f32", 1, 2, 33),
+        steps("gru", "f32", 1, 2, 33), steps("gru", "f32", 1, 2, 33, "h1"),
         steps("rnn", "f32", 4, 3, 19, **BOTH),
         steps("rnn", "f16", 4, 2, 10, "h1", activation="Relu", clip=0.9),
         steps("rnn", "bf16", 1, 17, 23, "y", direction="reverse"),

@@ -71,6 +71,9 @@ def interpreted(region: Region, kernel: Kernel, lay: Mapping[Value, Strides], in
     left = run(kernel.source, kernel.symbol, [(memory[x].array, memory[x].name, memory[x].first) for x in kernel.operands], kernel.dims, kernel.tiles)
     for x, array in zip(kernel.operands, left):
         memory[x].array = array
+    for x, m in memory.items():
+        if not isinstance(x, Workspace) and x not in region.body.outputs:
+            assert m.array.tobytes() == m.before.tobytes(), f"{about} writes to what it should read"
     assert all(m.left_alone() for m in memory.values()), f"{about} writes where it should not"
     assert not any(memory[x].view(x.dtype.numpy).any() for x in kernel.operands if isinstance(x, Workspace) and x.zero), f"{about} leaves counts behind"
     return {v: memory[v].view(v.type.dtype.numpy) for v in region.body.outputs}
@@ -101,18 +104,28 @@ def check(template: Template, case: Case, most: int = 1, seed: int = 0, target: 
 
 
 def check_dynamic(template: Template, case: Case) -> Kernel:
-    """One kernel for sizes that a run decides, at the case's own and at some more."""
+    """One kernel for sizes that a run decides, at the case's own and at some more; and, where sizes are usually one, at the case's own."""
+    if not symbols(case.graph):
+        small = symbolic(case.graph, template, lambda d: (1, 1, d))
+        if usual_sizes(small) and refusal(template, region_of(small)) is None:
+            _checked(template, replace(case, graph=small), {name: int(name[1:]) - 1 for name in usual_sizes(small)})
     graph = case.graph if symbols(case.graph) else symbolic(case.graph, template)
+    assert usual_sizes(graph), f"{template.name} takes no varying sizes in {case.name}"
+    return _checked(template, replace(case, graph=graph), *({name: more for name in usual_sizes(graph)} for more in (0, 3)))
+
+
+def _checked(template: Template, case: Case, *ways: Mapping[str, int]) -> Kernel:
+    """One kernel for sizes that a run decides, at so much more than the usual ones."""
+    graph = case.graph
     region, usual = region_of(graph), usual_sizes(graph)
-    assert usual, f"{template.name} takes no varying sizes in {case.name}"
     lay = laid(template, region, case, 0)
     to: dict[Value, Value] = {}
     tactic = next(iter(template.tactics(region.sized(usual, to), {to[v]: _at(s, usual) for v, s in lay.items()}, TARGET)))
     kernel = template.emit(region, lay, tactic, TARGET)
-    for more in (0, 3):
-        sizes, to = {name: size + more for name, size in usual.items()}, {}
+    for more in ways:
+        sizes, to = {name: size + more[name] for name, size in usual.items()}, {}
         now, about = region.sized(sizes, to), f"{case.name} by {tactic.name} for {usual} + {more}"
-        inputs = drawn(replace(case, graph=now.body), more)
+        inputs = drawn(replace(case, graph=now.body), sum(more.values()))
         want = evaluate(now.body, inputs, round=False)
         got = interpreted(now, kernel.sized(sizes, to), {to[v]: _at(s, sizes) for v, s in lay.items()}, inputs, about)
         for v in now.body.outputs:

@@ -14,7 +14,7 @@ import numpy as np
 from pelton.kernels.triton.compile import load
 
 LIBRARY = {"pow": np.power, "tanh": np.tanh, "tan": np.tan, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh,
-           "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh, "rint": np.rint, "trunc": np.trunc}
+           "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh, "rint": np.rint, "trunc": np.trunc, "fmod": np.fmod}
 TYPES = {"fp64": "float64", "fp32": "float32", "fp16": "float16", "bf16": "bfloat16",
          **{f"{s}{n}": f"{'u' * (s == 'u')}int{n}" for s in "iu" for n in (8, 16, 32, 64)}}               # what Triton calls them in signatures
 _pool: ProcessPoolExecutor | None = None

@@ -16,7 +16,7 @@ import pelton
 from pelton.backends.cuda.bundle import Cubin
 from pelton.backends.cuda.driver import device as gpu
 from pelton.engine.library import SYMBOL
-from pelton.errors import Error
+from pelton.errors import BuildError, Error
 from pelton.importers import onnx as importer
 from pelton.ir.evaluate import evaluate
 from pelton.kernels.triton.compile import Compiler
@@ -54,9 +54,10 @@ class Templates:
         for i in cases:
             name, case = self.cases[i]
             sources |= {k.symbol: k.source for k, _, _ in self.harness.tried(self.templates[name], case, MOST, self.target) if k.symbol != SYMBOL}
-        made = self.compiler.cubins(sources)
+        self.failed: dict[str, BuildError] = {}
+        made = self.compiler.cubins(sources, failed=self.failed)
         self.cubins = {symbol: m.cubin for (symbol, _), m in made.items()}
-        return {"kernels": len(made), "seconds": time.monotonic() - start}
+        return {"kernels": len(made), "failed": {symbol: str(why) for symbol, why in self.failed.items()}, "seconds": time.monotonic() - start}
 
     def check(self, i: int) -> dict[str, Any]:
         """How many kernels were right, and the first that was not."""

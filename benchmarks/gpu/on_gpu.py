@@ -62,6 +62,8 @@ class Kernels:
         self.device, self.cubins, self.launched = device, cubins, 0
 
     def run(self, source: str, symbol: str, arrays: Sequence[tuple[np.ndarray, str, int]], dims: Sequence[int], tiles: int) -> list[np.ndarray]:
+        if symbol != SYMBOL and symbol not in self.cubins:
+            raise AssertionError(f"{symbol} could not be compiled")
         with self.device as device:
             function = self._product(dims) if symbol == SYMBOL else device.load(self.cubins[symbol], len(arrays) + len(dims) + TRAILING)
             cubin = function.cubin

@@ -146,6 +146,7 @@ class Pelton(Runtime):
 
     def between(self, begin: Any, end: Any) -> float:
         with self.device as device:
+            device.finish(end)                 # `wait` waits for the runs, not for what was recorded after them
             return device.elapsed(begin, end) / 1e6
 
     def first(self) -> list[np.ndarray]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,12 +16,13 @@ from pelton.errors import InputError
 from .arrays import check_out, fit, refuse_out, refuse_shared
 from .context import REMEMBERED, Context, survives_fork
 from .cuda_prepared import CudaPrepared, room
-from .device_arrays import ALIGN, DeviceArray, Foreign, taken
+from .device_arrays import ALIGN, LEGACY, DeviceArray, Foreign, taken
 
 if TYPE_CHECKING:
     from .cuda import CudaEngine
 
 PIECE = 4 << 20                                # bytes of an array that go to or from the GPU at a time: enough for its full rate
+AT_ONCE = 300                                  # steps that a profile puts on a stream at a time: it holds some thousand things before it makes the caller wait
 IDLE = 64 << 20                                # bytes that are copied on the GPU for each step of a profile: at 8 TB/s longer than it takes to launch one
 
 
@@ -101,14 +102,15 @@ class CudaContext(Context):
             return self._fetched(bound, out)
 
     def run_async(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None, stream: int | None = None) -> dict[str, Any]:
-        """Puts a run on a stream, the context's own unless another is given (`torch.cuda.current_stream().cuda_stream`), and does not wait for it.
+        """Puts a run on a stream, the context's own unless another is given (`torch.cuda.current_stream().cuda_stream`; 0 is the default stream), and does not
+        wait for it.
 
         Outputs by name: arrays of the GPU that `out` gives, or `DeviceArray`s in memory of the context, which its next run overwrites. Arrays of the GPU
         must stay as they are until the run is over. A context's runs come one after the other, also on different streams. Engines with steps of the CPU wait
         for these, and numpy inputs wait for the copies of the run before.
         """
         with self._lock, self.engine.device as device:
-            at = self.stream if stream is None else int(stream)
+            at = self.stream if stream is None else int(stream) or LEGACY
             for name, given in (out or {}).items() if isinstance(out, Mapping) else ():
                 if isinstance(given, np.ndarray):
                     raise InputError(f"out[{name!r}] is a numpy array, which only `run` fills; run_async takes arrays of the GPU, or leave it out")
@@ -142,16 +144,19 @@ class CudaContext(Context):
         kept busy until all steps are on its stream, so that it waits for none."""
         with self._lock, self.engine.device as device:
             ready = self._bound(inputs, None, self.stream).ready
-            marks = [device.event(timed=True) for _ in range(len(ready.launches) + 1)]
             idle = device.allocate(2 * IDLE, f"engine {self.engine.name!r}, for a profile,")
-            for _ in ready.launches:
-                device.copy(idle.address, idle.address + IDLE, IDLE, self.stream)
-            device.record(marks[0], self.stream)
-            for i in range(len(ready.launches)):
-                self._step(ready, i)
-                device.record(marks[i + 1], self.stream)
-            device.synchronize(self.stream)
-            times = [round(device.elapsed(begin, end)) for begin, end in zip(marks, marks[1:])]
+            marks = [device.event(timed=True) for _ in range(AT_ONCE + 1)]
+            times: list[int] = []
+            for first in range(0, len(ready.launches), AT_ONCE):
+                steps = range(first, min(first + AT_ONCE, len(ready.launches)))
+                for _ in steps:
+                    device.copy(idle.address, idle.address + IDLE, IDLE, self.stream)
+                device.record(marks[0], self.stream)
+                for i, mark in zip(steps, marks[1:]):
+                    self._step(ready, i)
+                    device.record(mark, self.stream)
+                device.synchronize(self.stream)
+                times += [round(device.elapsed(begin, end)) for begin, end, _ in zip(marks, marks[1:], steps)]
             return list(zip(ready.plain.steps, times))
 
     def watch(self, inputs: Mapping[str, Any], see: Callable[[int, Any], None]) -> dict[str, Any]:
@@ -187,7 +192,7 @@ class CudaContext(Context):
             if port.dtype == "string":
                 ready.strings[k] = np.full(port.shape, "", object)
             if out and port.name in out:
-                targets[k] = target = self._target(port, out[port.name], stream)
+                targets[k] = target = self._target(port, out[port.name], ready.places[k], stream)
                 if isinstance(target, Foreign) and target.address % ALIGN == 0 and port.nbytes:
                     pointers[k] = target.address
         arrays = {}
@@ -196,7 +201,7 @@ class CudaContext(Context):
             given = inputs[port.name]
             if isinstance(given, Foreign):
                 given.check(port, f"input {port.name!r}", device)
-                pointers[k] = self._borrowed(given, port, ready.places[k], stream)
+                pointers[k], inputs[port.name] = self._borrowed(given, port, k, ready, stream)
             elif port.dtype == "string":
                 ready.strings[k] = fit(port, given)
             else:
@@ -227,16 +232,26 @@ class CudaContext(Context):
         start = ready.room.ports[k] - ready.room.ports[0]
         return self._staging.bytes[start:start + ready.nbytes[k]]        # type: ignore[index]
 
-    def _borrowed(self, given: Foreign, port: Port, place: int, stream: int) -> int:
-        """Where an array of the GPU is read: where it lies, or copied to our place where kernels could not load from there."""
-        device = self.engine.device
+    def _borrowed(self, given: Foreign, port: Port, k: int, ready: CudaPrepared, stream: int) -> tuple[int, Foreign]:
+        """Where an array of the GPU is read, and what has to stay until the run is over: where it lies, or a copy where kernels could not load from there, or
+        where this run writes, as it does to results of the one before."""
+        device, place = self.engine.device, ready.places[k]
         self._follow(given, stream)
         if not port.nbytes:
-            return place
-        if given.address % ALIGN:
+            return place, given
+        own = self._is_own(given.address, port.nbytes)
+        if own and given.address not in ready.places[len(ready.inputs):]:            # it was laid out for other sizes: our place may be in the midst of it
+            copy = device.allocate(port.nbytes, f"a copy of input {port.name!r}")
+            device.copy(copy.address, given.address, port.nbytes, stream)
+            return copy.address, replace(given, keeper=copy)
+        if own or given.address % ALIGN:
             device.copy(place, given.address, port.nbytes, stream)
-            return place
-        return given.address
+            return place, given
+        return given.address, given
+
+    def _is_own(self, address: int, nbytes: int) -> bool:
+        """Whether part of it is this context's memory."""
+        return self._memory is not None and address < self._memory.address + self._memory.nbytes and self._memory.address < address + nbytes
 
     def _follow(self, given: Foreign, stream: int) -> None:
         """What comes on our stream waits for what is on theirs."""
@@ -245,7 +260,7 @@ class CudaContext(Context):
             self.engine.device.record(filled, given.stream)
             self.engine.device.wait(stream, filled)
 
-    def _target(self, port: Port, given: Any, stream: int) -> np.ndarray | Foreign:
+    def _target(self, port: Port, given: Any, place: int, stream: int) -> np.ndarray | Foreign:
         """An array that `out` gives for an output; InputError where results cannot be written there."""
         if isinstance(given, (np.ndarray, np.generic)):
             if type(given) is not np.ndarray or given.dtype != port.numpy_dtype or given.shape != port.shape or not (
@@ -258,6 +273,8 @@ class CudaContext(Context):
         found.check(port, f"out[{port.name!r}]", self.engine.device)
         if not found.writable:
             raise InputError(f"out[{port.name!r}] needs {port} that can be written, given one that is not")
+        if found.address != place and self._is_own(found.address, port.nbytes):
+            raise InputError(f"out[{port.name!r}] needs memory of the caller's, given another result of this context")
         self._follow(found, stream)
         return found
 

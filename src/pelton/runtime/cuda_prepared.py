@@ -91,9 +91,11 @@ class CudaPrepared:
         if zeros is not None:
             self.starts[sheet.in_zeros] += zeros.address
         self._tables = self._make_tables()
+        self._buffers_of: list[list[int]] = [[] for _ in self.places]          # by port
         for i, b in enumerate(engine.plain.buffers):
             if b.kind in ("input", "output"):
                 self.starts[i] = self.pointers[self.port(b)]
+                self._buffers_of[self.port(b)].append(i)
         self._lay_words()
         self.launches = [self._launch(i, step) for i, step in enumerate(engine.plain.steps)]
         self.parts: list[Segment | HostStep] = list(self._cut())
@@ -142,6 +144,8 @@ class CudaPrepared:
         self._words[self._first + counts] = [self.held.address + at if at else 0 for at in self.room.scratch]
         self._ported, self._ports, self._offsets = lies[sheet.ported], sheet.ports, filled.words[sheet.ported]
         self._step_of = np.searchsorted(self._first, self._ported, "right") - 1
+        order = np.argsort(self._ports, kind="stable")
+        self._words_of = np.split(order, np.searchsorted(self._ports[order], np.arange(1, len(self.places))))       # by port
 
     def _launch(self, i: int, step: Step) -> Launch | None:
         function, programs = self.engine.functions[i], int(self.filled.tiles[i])
@@ -181,12 +185,12 @@ class CudaPrepared:
         if not changed:
             return
         self.pointers = list(pointers)
-        for i, b in enumerate(self.engine.plain.buffers):
-            if b.kind in ("input", "output"):
-                self.starts[i] = pointers[self.port(b)]
-        which = np.isin(self._ports, changed)
-        self._words[self._ported[which]] = np.array(pointers, np.int64)[self._ports[which]] + self._offsets[which]
-        concerned = set(self._step_of[which].tolist())
+        concerned = set[int]()
+        for k in changed:
+            which = self._words_of[k]
+            self.starts[self._buffers_of[k]] = pointers[k]
+            self._words[self._ported[which]] = pointers[k] + self._offsets[which]
+            concerned.update(self._step_of[which].tolist())
         for part in self.parts:
             if isinstance(part, Segment):
                 for i in concerned & part.nodes.keys():

@@ -15,6 +15,7 @@ from pelton.errors import InputError
 
 from .arrays import check_shape
 
+LEGACY = 1                                     # the default stream, where libraries know streams by numbers and 0 would be ambiguous (CU_STREAM_LEGACY)
 ALIGN = 16                                     # bytes: kernels load so many at once; what does not lie so is copied on the GPU
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13           # DLDeviceType (dlpack.h)
 _CODES = {"i": 0, "u": 1, "f": 2, "c": 5}      # DLDataTypeCode
@@ -99,7 +100,7 @@ def _from_dlpack(value: Any, what: str, stream: int, ordinal: int) -> Foreign:
     try:
         capsule = value.__dlpack__(stream=stream)                    # the maker sees to it that our stream waits for theirs
         address = _get_pointer(id(capsule), b"dltensor")             # it stays the maker's, who takes it back when the capsule goes
-    except (BufferError, RuntimeError, TypeError, ValueError) as e:
+    except (AssertionError, BufferError, RuntimeError, TypeError, ValueError) as e:
         raise InputError(f"{what} cannot be read by DLPack: {e}") from None
     tensor = ctypes.cast(address, ctypes.POINTER(_Managed)).contents.tensor
     if tensor.lanes != 1 or (tensor.code, tensor.bits) not in _NAMES:
@@ -149,7 +150,7 @@ class DeviceArray:
             with self._device as device:
                 filled = device.event()
                 device.record(filled, self.stream)
-                device.wait(1 if stream is None else stream, filled)
+                device.wait(LEGACY if stream is None else stream, filled)
         return _capsule(self)
 
     def numpy(self) -> np.ndarray:
@@ -180,8 +181,11 @@ _new = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, cty
 
 
 @ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-def _delete(managed: int) -> None:
-    _given.pop(managed, None)
+def _delete(managed: int, given: dict[int, tuple[Any, ...]] = _given) -> None:
+    given.pop(managed, None)
+
+
+ctypes.pythonapi.Py_IncRef(ctypes.py_object(_delete))        # consumers may outlive this module when the interpreter ends
 
 
 @ctypes.PYFUNCTYPE(None, ctypes.c_void_p)

@@ -56,7 +56,7 @@ class GpuBench:
         constants = {v: a for t in tasks for v, a in t.region.body.constants.items()}
         whole = [i for i, kernels in enumerate(programs) if all(k.symbol in loaded or k.symbol == SYMBOL for k in kernels)]
         with self.device:
-            found = _Operands(self, layouts, constants, [k for i in whole for k in programs[i]])
+            found = _Operands(self, layouts, constants, [programs[i] for i in whole])
             ways, at = list[Way](), list[int]()
             for i in whole:
                 try:
@@ -93,17 +93,18 @@ class GpuBench:
 class _Operands:
     """What the kernels of a race read and write, in memory of the GPU."""
 
-    def __init__(self, bench: GpuBench, layouts: Mapping[Value, Strides], constants: Mapping[Value, np.ndarray], kernels: Sequence[Kernel]):
+    def __init__(self, bench: GpuBench, layouts: Mapping[Value, Strides], constants: Mapping[Value, np.ndarray],
+                 programs: Sequence[Sequence[Kernel]]):
         self.bench, self.layouts, self.constants = bench, layouts, constants
         self.rng = np.random.default_rng(0)
         self.memory: dict[Value | Workspace, Memory] = {}
         self.scratch: dict[Kernel, Memory] = {}
-        for x in dict.fromkeys(x for k in kernels for x in k.operands):
+        for x in dict.fromkeys(x for kernels in programs for k in kernels for x in k.operands):
             if isinstance(x, Workspace):
                 self.memory[x] = zeros(bench.device, x.bytes, "timing kernels", bench.clock.stream.handle)
             elif isinstance(x, Value) and not self.rotates(x):
                 self.memory[x] = self._filled(x)
-        self.pool = bench.weights(max((self.rotating(k) for k in kernels), default=0))
+        self.pool = bench.weights(max((self.rotating(*kernels) for kernels in programs), default=0))
 
     def rotates(self, x: Value | Packed | Workspace) -> bool:
         """Whether each turn reads it in another place."""

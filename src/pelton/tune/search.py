@@ -200,7 +200,8 @@ class Timing:
 
     def __init__(self, target: Target, bench: Bench, cache: TimingCache, *, rounds: int, budget: float | None, progress: Callable[[str, int, int], None]):
         self.target, self.bench, self.cache, self.rounds, self.progress = target, bench, cache, rounds, progress
-        self.deadline = None if budget is None else time.monotonic() + budget
+        self.budget, self.deadline = budget, None if budget is None else time.monotonic() + budget
+        self._told = not budget                                  # that it was too little; who gives none wants none
 
     def tune(self, tasks: Mapping[str, Task], found: Mapping[str, Found], alone: bool = False) -> None:
         """Times tasks by digest: one tactic of every form, then all of the forms near the best. alone: also what has but one."""
@@ -215,6 +216,13 @@ class Timing:
     def late(self) -> bool:
         return self.deadline is not None and time.monotonic() > self.deadline
 
+    def _leave(self, stage: str, count: int, of: int) -> None:
+        """Says, once, what the budget does not reach."""
+        if not self._told:
+            self._told = True
+            log.warning("the budget of %g s is over in stage %s, with kernels of %d of %d layers untimed: they run by the best guess, or the best so far; "
+                        "what was timed is kept for the next build", self.budget, stage, count, of)
+
     def measure(self, tasks: Mapping[str, Task], wanted: Mapping[str, Found], stage: str, alone: bool = False) -> None:
         kernels: dict[str, list[tuple[str, Kernel]]] = {}
         for d, found in wanted.items():
@@ -222,13 +230,17 @@ class Timing:
             if missing and (alone or len(found) > 1):
                 task = tasks[d]
                 kernels[d] = [(c.name, t.emit(task.region, task.layouts, c, self.target)) for t, c in missing]
-        if not kernels or self.late():
+        if not kernels:
+            return
+        if self.late():
+            self._leave(stage, len(kernels), len(kernels))
             return
         sources = {k.symbol: k.source for ks in kernels.values() for _, k in ks}
         with self.bench.ready(sources, lambda done: self.progress("compile", done, len(sources))) as loaded:
             for done, (d, ks) in enumerate(kernels.items()):
                 self.progress(stage, done, len(kernels))
                 if self.late():
+                    self._leave(stage, len(kernels) - done, len(kernels))
                     break
                 task, timed = self.usual(tasks[d], [k for _, k in ks])
                 times = self.bench.race((task,), [(k,) for k in timed], loaded, self.rounds, self.deadline)

@@ -15,7 +15,7 @@ from .device import Device, Launch, Memory
 log = logging.getLogger("pelton.build")
 
 SPAN_NS = 200_000                              # of a replay: much more than it takes to start one
-MOST_TURNS = 50                                # in a graph
+FIRST_TURNS, MOST_TURNS = 8, 50                # in a graph: of the first, which says how many it takes; at most
 DROPS = {1: 2.0, 3: 1.25}                      # after so many rounds, what takes so many times the best one's time is out
 
 
@@ -60,35 +60,31 @@ class Clock:
     def _graph(self, way: Way) -> tuple[Any, int] | None:
         """(graph, turns in it) with as many turns as make it long enough; None where it does not run."""
         try:
-            first = way.launches(0)
-            self._timed(first)                 # code and activations come in
-            turns = max(1, min(way.turns, MOST_TURNS, round(SPAN_NS / max(self._timed(first), 1.0))))
-            graph = self.device.graph()
-            before: list[Any] = []
-            for turn in range(turns):
-                for launch in way.launches(turn):
-                    before = [self.device.add(graph, launch, before)]
-            return self.device.instantiate(graph, self.stream.handle), turns
+            turns = min(way.turns, FIRST_TURNS)
+            ready = self._turns(way, turns)
+            self._replayed(ready)              # code and activations come in
+            wanted = max(1, min(way.turns, MOST_TURNS, round(turns * SPAN_NS / max(self._replayed(ready), 1.0))))
+            return (ready, turns) if wanted == turns else (self._turns(way, wanted), wanted)
         except EngineError as e:
             self.device.synchronize(self.stream.handle)          # fails, too, where the GPU can do nothing any more
             log.warning("%s is not timed: %s", way.name, e)
             return None
 
-    def _timed(self, launches: Sequence[Launch]) -> float:
-        """Nanoseconds of launches one by one."""
-        def work() -> None:
-            for launch in launches:
-                self.device.launch(launch, self.stream.handle)
-        return self._measured(work)
+    def _turns(self, way: Way, turns: int) -> Any:
+        """So many turns, each launch after the one before it, ready to be replayed. Launched one by one, they would be timed with what it takes to do that."""
+        graph = self.device.graph()
+        before: list[Any] = []
+        for turn in range(turns):
+            for launch in way.launches(turn):
+                before = [self.device.add(graph, launch, before)]
+        return self.device.instantiate(graph, self.stream.handle)
 
     def _replayed(self, ready: Any) -> float:
+        """Nanoseconds of a replay, behind a copy that empties the L2 cache and outlasts the launch of it."""
         half = self._swept.nbytes // 2
         self.device.copy(self._swept.address, self._swept.address + half, half, self.stream.handle)
-        return self._measured(lambda: self.device.replay(ready, self.stream.handle))
-
-    def _measured(self, work: Callable[[], None]) -> float:
         self.device.record(self._begin, self.stream.handle)
-        work()
+        self.device.replay(ready, self.stream.handle)
         self.device.record(self._end, self.stream.handle)
         self.device.finish(self._end)
         return self.device.elapsed(self._begin, self._end)

@@ -54,7 +54,11 @@ def _said(driver: Any, status: Any) -> str:
 def call(name: str, *arguments: Any) -> Any:
     """What a function of the driver gives: nothing, one thing, or a tuple. EngineError for every status but success."""
     driver = binding()
-    status, *found = getattr(driver, name)(*arguments)
+    try:
+        status, *found = getattr(driver, name)(*arguments)
+    except RuntimeError as e:                  # what the package says where the driver has no such function
+        raise EngineError(f"the NVIDIA driver, which knows CUDA {_version(driver)}, has not all that the installed cuda-bindings call ({e}); "
+                          "install a newer driver, or the cuda-bindings of its version") from None
     if status:
         refuse(driver, name, status)
     return found[0] if len(found) == 1 else tuple(found)
@@ -173,6 +177,7 @@ class Gpu:
                               f"build the engine for sm_{self.arch}")
         if cubin.shared > STATIC_SHARED:
             call("cuFuncSetAttribute", handle, driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, cubin.shared)
+            call("cuFuncSetCacheConfig", handle, driver.CUfunc_cache.CU_FUNC_CACHE_PREFER_SHARED)      # as Triton does: several blocks of it side by side
         self._check_parameters(handle, parameters, where)
         return Function(Held(handle, module), cubin)
 

@@ -40,6 +40,7 @@ class Thing:
     nodes: list[Thing] = field(default_factory=list)
     words: np.ndarray | None = None            # a node's parameters, as they were when it was made or changed
     time: float = 0.0                          # when an event happened
+    number: int = 0                            # of its last recording
 
 
 class NullDevice:
@@ -56,7 +57,7 @@ class NullDevice:
         self.happenings: list[Happening] = []
         self.inside = 0                        # blocks `with device:` that have begun
         self._spans: dict[int, int] = {}       # address → bytes of its memory
-        self._things = 0
+        self._things = self._recorded = self._waited = 0
 
     def __enter__(self) -> NullDevice:
         self.inside += 1
@@ -160,18 +161,23 @@ class NullDevice:
 
     def record(self, event: Thing, stream: int) -> None:
         self._note("record", stream, event=event.handle)
-        event.time = self.now
+        self._recorded += 1
+        event.time, event.number = self.now, self._recorded
 
     def wait(self, stream: int, event: Thing) -> None:
         self._note("wait", stream, event=event.handle)
 
     def finish(self, event: Thing) -> None:
         self._note("finish", event=event.handle)
+        self._waited = max(self._waited, event.number)
 
     def synchronize(self, stream: int) -> None:
         self._note("synchronize", stream)
+        self._waited = self._recorded
 
     def elapsed(self, begin: Thing, end: Thing) -> float:
+        if not 0 < max(begin.number, end.number) <= self._waited:
+            raise EngineError("nobody has waited for these events")
         return end.time - begin.time
 
     def graph(self) -> Thing:

@@ -132,7 +132,8 @@ class Convolution(Products):
         group, f32 = node.attrs["group"], node.inputs[0].type.dtype is F32
         phases = s.sh * s.sw if node.op.name == "conv_transpose" else 1
         boxes = described(region, layouts, target) and s.n >= MANY
-        yield from (t for _, t in sorted(guesses(s, s.oc // group, group, phases, f32, boxes, target), key=lambda pair: pair[0]))
+        padded = group == 1 and constant(region, node.inputs[1])
+        yield from (t for _, t in sorted(guesses(s, s.oc // group, group, phases, f32, boxes, padded, target), key=lambda pair: pair[0]))
 
     def form(self, tactic: Tactic) -> tuple[int, ...]:
         return (*super().form(tactic), tactic["PICTURES"], int(tactic["STREAM"] > 0))
@@ -157,13 +158,15 @@ class Convolution(Products):
         return kernel("conv.py", region, tactic, sizes, end.text, operands, count, layouts)
 
 
-def guesses(s: Window, out: int, group: int, phases: int, f32: bool, boxes: bool, target: Target) -> list[tuple[float, Tactic]]:
-    """Tactics for so many outputs of a group with the cycles that they may take. boxes: whether the pictures can be fetched as such."""
+def guesses(s: Window, out: int, group: int, phases: int, f32: bool, boxes: bool, padded: bool,
+            target: Target) -> list[tuple[float, Tactic]]:
+    """Tactics for so many outputs of a group with the cycles that they may take. boxes: whether the pictures can be fetched as such; padded: whether the
+    filters have zeros for what boxes have of channels that are none, or another group's."""
     taps, c, area, found = divide(s.kh * s.kw, phases), s.c // group, divide(s.oh * s.ow, phases), []
     for pictures in (1, 0) if boxes else (0,):
         rows, times = (s.n, phases * group * area) if pictures else (s.n * area, phases * group)
         for t in tiles("conv", taps * c, c, f32, target):
-            if pictures and (t["BM"] < MANY or group > 1 and c % t["BK"]):
+            if pictures and (t["BM"] < MANY or not padded and c % t["BK"]):
                 continue
             if not pictures and (t["BK"] > DEEPEST or t["BM"] * t["BN"] > SUMS * 32 * t["WARPS"]):
                 continue

@@ -31,8 +31,7 @@ FILES = Path(__file__).parent / "files"
 ALIGNED = 16
 TYPES = {"f64": ("float64", "fp64"), "f32": ("float32", "fp32"), "f16": ("float16", "fp16"), "bf16": ("bfloat16", "bf16"), "bool": ("int1", "u8"),
          **{f"{s}{n}": (f"{'u' * (s == 'u')}int{n}", f"{s}{n}") for s in "iu" for n in (8, 16, 32, 64)}}         # in registers, in memory
-_OPERATORS = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=",
-              "fmod": "%"}
+_OPERATORS = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
 _CORE = {"exp": "tl.exp", "log": "tl.log", "sqrt": "tl.sqrt", "sin": "tl.sin", "cos": "tl.cos", "erf": "tl.erf", "abs": "tl.abs", "floor": "tl.floor",
          "ceil": "tl.ceil", "select": "tl.where"}
 _LIBRARY = ("pow", "tanh", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "rint", "trunc")        # of libdevice
@@ -89,8 +88,12 @@ def expression(e, dtype: DType | None = None) -> str:
     args = [expression(a, operand) for a in e.args]
     if e.fn in _OPERATORS:
         return f"({args[0]} {_OPERATORS[e.fn]} {args[1]})"
+    if e.fn in ("div", "sqrt") and computed(operand) == "tl.float32":            # what is written `/`, and tl.sqrt, are not rounded as IEEE 754 has it
+        return f"tl.{e.fn}_rn({', '.join(args)})"
     if e.fn == "div":
         return f"({args[0]} {'/' if operand.is_float else '//'} {args[1]})"
+    if e.fn == "fmod":                                                          # of floats `%` is x - trunc(x/y)·y, which is off where the quotient is large
+        return f"libdevice.fmod({args[0]}, {args[1]})" if operand.is_float else f"({args[0]} % {args[1]})"
     if e.fn == "neg":
         return f"(-{args[0]})"
     if e.fn == "not":
@@ -109,8 +112,10 @@ def _cast(to: DType, x: Scalar) -> str:
         return f"({text} != 0)"
     if to.value in ("f16", "bf16"):
         return f"{text}.to(tl.{TYPES[to.value][0]}).to(tl.float32)"
-    if x.dtype.is_float and to.is_integer and to.bits < 32:                # what does not fit wraps, as on the CPU
+    if x.dtype.is_float and to.is_integer and to.bits < 32:                # what does not fit wraps, as on the CPU, unless it does not fit 32 bits either
         return f"{text}.to(tl.int32).to({computed(to)})"
+    if x.dtype.is_float and to is DType.U64:                               # what is below 0 wraps, too
+        return f"tl.where({text} < 0, {text}.to(tl.int64).to(tl.uint64), {text}.to(tl.uint64))"
     if x.dtype.is_float and to is DType.U32:
         return f"{text}.to(tl.int64).to(tl.uint32)"
     return text if source == computed(to) else f"{text}.to({computed(to)})"

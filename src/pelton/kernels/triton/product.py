@@ -189,7 +189,7 @@ class Few(Plain):
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         p, _, batch, m = product(region, layouts)
-        rows = power_of_two(m)
+        rows = power_of_two(m)                                             # the usual ones; `emit` makes them those that a run may have at most
         for size, warps in ((8192, 8), (4096, 4), (2048, 4), (16384, 8)):
             across = layouts[p.b][-1] == 1 and not lies_turned(region, p)      # pieces of 64 bytes and more then, along the columns
             programs = 4 * target.threads if target.threads > 1 else 1          # one in a chain: it should make as few tiles as it can
@@ -212,6 +212,7 @@ class Few(Plain):
             rows = array.reshape(p.n, p.k) if p.node.op.name == "convolution" else array.reshape(p.k, p.n).T
             matrix = Packed((p.b,), f"turned{step}", (p.n, step), lambda out: turned(rows, out), p.b.type.dtype)
             right, bk = place("b_at", Grid(matrix.shape, (), (), (0,)), (step, 1)), 1
+        tactic = Tactic(tactic.template, tactic.isa, tuple({**dict(tactic.params), "ROWS": power_of_two(bounds(m)[1])}.items()))
         end = tail(region, layouts, grid, (p.node.output,), first=2, add=p.bias)
         return kernel("few.py", region, tactic, dict(M=m, N=p.n, K=p.k, AK=ak, BK_STEP=bk), left + right + end.text, (p.a, matrix, *end.operands),
                       batch * divide(p.n, tactic["BN"]), layouts)
@@ -243,7 +244,7 @@ class Gemm(Plain):
         row_a, inner = runs[0][1] if runs else p.k, a[1] if convolves else a[-1]
         turned = along == 1
         row_b = across if turned else along
-        steps = is_known(row_a, row_b) and row_a > 0 and row_b > 0 and row_a % whole == 0 and row_b % whole == 0
+        steps = is_known(p.k, row_a, row_b) and row_a > 0 and row_b > 0 and row_a % whole == 0 and row_b % whole == 0
         return dict(ROW_A=row_a, ROW_B=row_b, TURNED=turned) if len(runs) <= 1 and inner == 1 and 1 in (across, along) and steps else None
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:

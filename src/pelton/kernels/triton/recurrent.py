@@ -1,6 +1,8 @@
 """Recurrent layers: all time steps by one program for each row of the batch and direction, or one step by as many programs as fill the GPU."""
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from pelton.ir.dims import is_known
@@ -68,10 +70,7 @@ class Recurrent(Template):
         node = region.anchor
         (_, _, batch, hidden), dtype = node.outputs[0].type.shape, node.inputs[1].type.dtype
         if self.whole(node):
-            units = power_of_two(hidden, 16)
-            for bk, warps in ((32, 8), (16, 8), (16, 16), (8, 16), (4, 16), (2, 16)):
-                if 4 * units * bk * max(4, dtype.size) <= SUMS:
-                    yield Tactic(self.name, target.isa, (("BM", 1), ("BU", units), ("BK", bk), ("DOT", 0), ("PRECISION", 0), ("WARPS", warps)))
+            yield from self.of_all_units(node, target)
             return
         if batch > 2 and dtype is not F64:
             for units, warps in ((16, 4), (8, 4), (32, 4)):
@@ -82,12 +81,22 @@ class Recurrent(Template):
             yield Tactic(self.name, target.isa, (("BM", 1), ("BU", units), ("BK", power_of_two(hidden, 16, bk)), ("DOT", 0), ("PRECISION", 0),
                                                  ("WARPS", warps)))
 
+    def of_all_units(self, node: Node, target: Target) -> Iterator[Tactic]:
+        """Tactics of which each program has whole rows of states."""
+        hidden, dtype = node.outputs[0].type.shape[3], node.inputs[1].type.dtype
+        units = power_of_two(hidden, 16)
+        for bk, warps in ((32, 8), (16, 8), (16, 16), (8, 16), (4, 16), (2, 16)):
+            if 4 * units * bk * max(4, dtype.size) <= SUMS:
+                yield Tactic(self.name, target.isa, (("BM", 1), ("BU", units), ("BK", bk), ("DOT", 0), ("PRECISION", 0), ("WARPS", warps)))
+
     def form(self, tactic: Tactic) -> tuple[int, ...]:
         return tactic["DOT"], tactic["BU"]
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node = region.anchor
         time, directions, batch, hidden = node.outputs[0].type.shape
+        if self.whole(node) and tactic["BU"] < hidden:                      # there is one step at the usual size, a run may have more
+            tactic = next(self.of_all_units(node, target))
         read, written = ROLES[node.op.name]
         roles = {**dict(zip(read, node.inputs)), **{name: v for name, v in zip(written, node.outputs) if v in region.body.outputs}}
         if "PEEP" in roles and constant(region, roles["PEEP"]) and not region.body.constants[roles["PEEP"]].any():

@@ -48,8 +48,8 @@ def finish(x0, b, r, c, rows, cols, a):
 @triton.jit
 def attend(q, start, b, r, top, total, acc, a, EDGE: tl.constexpr):
     """The maximum, sum and results with the keys from `start` on. EDGE: some of these keys may be past the end, or behind a row."""
-    n = start + tl.arange(0, BN)
-    d, e = tl.arange(0, WIDE)[:, None], tl.arange(0, WIDE_V)[None, :]
+    n = start + tl.arange(0, BN).to(INDEX)
+    d, e = tl.arange(0, WIDE)[:, None].to(INDEX), tl.arange(0, WIDE_V)[None, :].to(INDEX)
     keys, values = d < D, e < DV
     if EDGE:
         keys, values = keys & (n[None, :] < SK), values & (n[:, None] < SK)
@@ -81,7 +81,7 @@ def KERNEL(a):
     if CAUSAL:                                                               # the programs that take longest begin first
         i = down - 1 - i
     r = i * BM + tl.arange(0, BM)[:, None]
-    d, e = tl.arange(0, WIDE)[None, :], tl.arange(0, WIDE_V)[None, :]
+    d, e = tl.arange(0, WIDE)[None, :].to(INDEX), tl.arange(0, WIDE_V)[None, :].to(INDEX)
     q = tl.load(a[0] + q_at(b, r, d, a), mask=(r < SQ) & (d < D), other=0)
     top, total = tl.full((BM, 1), float("-inf"), tl.float32), tl.zeros((BM, 1), tl.float32)
     acc = tl.zeros((BM, WIDE_V), tl.float32)

@@ -38,12 +38,12 @@ def KERNEL(a):
     tile = tl.program_id(0).to(INDEX)
     across = tl.cdiv(N, BN)
     b = tile // across
-    r, c = tl.arange(0, ROWS)[:, None], tile % across * BN + tl.arange(0, BN)
+    r, c = tl.arange(0, ROWS)[:, None].to(INDEX), tile % across * BN + tl.arange(0, BN)
     rows, cols = r < M, c < N
     x, w = a[0] + a_at(b, r, 0, a), a[1] + b_at(b, 0, c[:, None], a)
     acc = tl.zeros((ROWS, BN), tl.float32)
     for start in tl.range(0, K, BK, num_stages=AHEAD):
-        k = start + tl.arange(0, BK)[None, :]
+        k = start + tl.arange(0, BK)[None, :].to(INDEX)
         left = tl.load(x + k * AK, mask=rows & (k < K), other=0).to(tl.float32)
         right = tl.load(w + k * BK_STEP, mask=cols[:, None] & (k < K), other=0).to(tl.float32)
         acc += tl.sum(left[:, None, :] * right[None, :, :], 2)

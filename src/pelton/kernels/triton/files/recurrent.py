@@ -52,7 +52,7 @@ def sums(state, w, known, a):
 @triton.jit
 def limited(x):
     if CLIP != 0:
-        x = tl.minimum(tl.maximum(x, -CLIP), CLIP)
+        x = minimum(maximum(x, tl.full([], -CLIP, KIND)), tl.full([], CLIP, KIND))
     return x
 
 
@@ -133,7 +133,7 @@ def plain(old, given, weights, first, d, inside, a):
     """One time step: the states."""
     w, known = gates(weights, first, 1, 1)
     x = limited(sums(old, w, known, a) + tl.load(given + d * H, mask=inside, other=0).to(KIND))
-    return tl.maximum(x, 0) if RELU else libdevice.tanh(x)
+    return maximum(x, tl.full([], 0, KIND)) if RELU else libdevice.tanh(x)
 
 
 @triton.jit
@@ -150,11 +150,12 @@ def KERNEL(a):
     if WHAT == "lstm":
         c = tl.load(a[OLD_C] + d * OLD_C_D + b * OLD_C_B + u, mask=inside, other=0).to(KIND)
     for s in range(TIME):
-        t = TIME - 1 - s if REVERSE else tl.where(d == 1, TIME - 1 - s, s)
+        t = s + tl.zeros([], INDEX)             # offsets of long sequences pass 2³¹
+        t = TIME - 1 - t if REVERSE else tl.where(d == 1, TIME - 1 - t, t)
         here = old
         if Y >= 0:
             here = a[Y] + t * Y_T + d * Y_D + b * Y_B
-        elif LOOPS:
+        elif LOOPS or WHAT == "gru" and not LINEAR:
             here = a[LAST_H] + d * LAST_H_D + b * LAST_H_B
         given = a[GIVEN] + t * GIVEN_T + b * GIVEN_B + u
         if WHAT == "lstm":

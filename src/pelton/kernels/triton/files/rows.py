@@ -57,7 +57,7 @@ def extreme(r, c, rows, a):
 @triton.jit
 def KERNEL(a):
     r = tl.program_id(0).to(INDEX) * RB + tl.arange(0, RB)[:, None]
-    rows, c = r < ROWS, tl.arange(0, CB)[None, :]
+    rows, c = r < ROWS, tl.arange(0, CB)[None, :].to(INDEX)
     if WHAT == "reduce":
         found = tl.full((RB, 1), NEUTRAL, KIND)
         for start in range(0, COLS, CB):
@@ -66,7 +66,7 @@ def KERNEL(a):
             found = found / COLS
         finish(found, 0, r, tl.zeros((1, 1), tl.int32), rows, tl.full((1, 1), 1, tl.int1), a)
     elif WHAT == "arg":
-        top, strange, place = tl.full((RB, 1), NEUTRAL, KIND), tl.zeros((RB, 1), tl.int1), tl.zeros((RB, 1), tl.int32)
+        top, strange, place = tl.full((RB, 1), NEUTRAL, KIND), tl.zeros((RB, 1), tl.int1), tl.zeros((RB, 1), INDEX)
         for start in range(0, COLS, CB):
             x, odd, there = extreme(r, start + c, rows, a)
             further = (x < top) if LEAST else (x > top)

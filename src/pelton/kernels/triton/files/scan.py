@@ -30,7 +30,7 @@ def finish(x0, b, r, c, rows, cols, a):
 @triton.jit
 def KERNEL(a):
     r = tl.program_id(0).to(INDEX) * RB + tl.arange(0, RB)[:, None]
-    rows, c = r < ROWS, tl.arange(0, CB)[None, :]
+    rows, c = r < ROWS, tl.arange(0, CB)[None, :].to(INDEX)
     before = tl.full((RB, 1), 1 if PRODUCTS else 0, KIND)
     for start in range(0, COLS, CB):
         at = start + c

@@ -64,12 +64,12 @@ def keys(r, c, rows, a):
 @triton.jit
 def KERNEL(a):
     r = tl.program_id(0).to(INDEX) * RB + tl.arange(0, RB)[:, None]
-    rows, c = r < ROWS, tl.arange(0, CB)[None, :]
+    rows, c = r < ROWS, tl.arange(0, CB)[None, :].to(INDEX)
     best = tl.topk(keys(r, c, rows, a), HELD)
     for start in range(CB, COLS, CB):
         more = tl.topk(keys(r, start + c, rows, a), HELD)
         best = tl.topk(tl.reshape(tl.join(best, more), (RB, 2 * HELD)), HELD)
     found = (best >> 32).to(tl.int32)
     found = ~found if SMALLEST else found
-    c = tl.arange(0, HELD)[None, :]
+    c = tl.arange(0, HELD)[None, :].to(INDEX)
     finish(element(found), 4294967295 - (best & 4294967295), 0, r, c, rows, c < COUNT, a)
