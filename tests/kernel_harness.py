@@ -208,8 +208,21 @@ def _with_symbols(graph: Graph, fixed: set[int], varies: Callable[[int], tuple[i
 
 
 def check_dynamic(template: Template, case: Case, most: int = 1, more: Sequence[int] = (0, 5, -2, 13)) -> int:
-    """One kernel for sizes that a run decides, at the case's own and at so much more. Returns how many runs there were; none where the template refuses."""
-    graph = case.graph if symbols(case.graph) else symbolic(case.graph, template)
+    """One kernel for sizes that a run decides, at the case's own and at so much more; and one for such as are usually one, at the case's own. Returns how many
+    runs there were; none where the template refuses."""
+    own = bool(symbols(case.graph))
+    graph = case.graph if own else symbolic(case.graph, template)
+    others = [{name: max(1, size + n) for name, size in usual_sizes(graph).items()} for n in more]
+    ran = _checked(template, replace(case, graph=graph), most, others[:1] if case.arrays else others)
+    if not own:
+        small = symbolic(case.graph, template, lambda d: (1, 1, d))
+        ran += _checked(template, replace(case, graph=small), most, [{name: int(name[1:]) for name in usual_sizes(small)}])
+    return ran
+
+
+def _checked(template: Template, case: Case, most: int, ways: Sequence[Mapping[str, int]]) -> int:
+    """By kernels that are chosen for the usual sizes, runs at these."""
+    graph = case.graph
     region, usual = region_of(graph), usual_sizes(graph)
     if not usual or refusal(template, region) is not None:
         return 0
@@ -222,8 +235,7 @@ def check_dynamic(template: Template, case: Case, most: int = 1, more: Sequence[
     if not kernels:
         return 0
     code = compiler().link(compiler().objects({k.symbol: k.source for k in kernels}))
-    others = [{name: max(1, size + n) for name, size in usual.items()} for n in more]
-    for sizes in others[:1] if case.arrays else others:
+    for sizes in ways:
         for tactic, kernel in zip(tactics, kernels):
             to = {}
             now, about = region.sized(sizes, to), f"{case.name} by {tactic.name} for {sizes}"
