@@ -64,10 +64,11 @@ def room(engine: CudaEngine, filled: Filled) -> Room:
 
 @dataclass(frozen=True, eq=False)
 class Segment:
-    """Steps between host steps, as one graph: its nodes by step."""
+    """Steps between host steps, as one graph: its nodes, and what they launch, by step."""
 
     ready: Any
     nodes: Mapping[int, Any]
+    launches: Mapping[int, Launch]
 
 
 class CudaPrepared:
@@ -172,7 +173,7 @@ class CudaPrepared:
         graph, nodes = device.graph(), dict[int, Any]()
         for i, after in zip(numbers, waits(steps, spans, [self._scratch(i) for i in numbers])):
             nodes[i] = device.add(graph, launches[i], [nodes[numbers[k]] for k in after])
-        return Segment(device.instantiate(graph, self.stream), nodes)
+        return Segment(device.instantiate(graph, self.stream), nodes, launches)
 
     def _scratch(self, i: int) -> Span:
         """The memory of a step's kernel alone."""
@@ -194,7 +195,7 @@ class CudaPrepared:
         for part in self.parts:
             if isinstance(part, Segment):
                 for i in concerned & part.nodes.keys():
-                    self.engine.device.change(part.ready, part.nodes[i], self.launches[i])
+                    self.engine.device.change(part.ready, part.nodes[i], part.launches[i])
 
     def run(self, stream: int) -> None:
         """All steps, on this stream. Nothing waits for the GPU, unless there are host steps."""
