@@ -279,3 +279,23 @@ def test_stress_under_the_thread_sanitizer(tmp_path):
         pytest.skip("no system compiler with a thread sanitizer")
     for callers, threads, milli_cores in ((2, 3, 2000), (3, 4, 4000)):
         stress(binary, 1.2, callers, threads, milli_cores)
+
+
+def test_first_contexts_of_many_threads():
+    for _ in range(3):                                               # without care, most of these crashed
+        r = python("""
+            import sys, threading
+            import numpy as np
+            from handmade import chain, expected
+            from pelton.runtime import Engine
+            sys.setswitchinterval(1e-6)
+            e, x, made, start = Engine(chain(1000)), np.arange(1000, dtype=np.float32), [], threading.Barrier(8)
+            def first():
+                start.wait()
+                made.append(e.context(threads=1))
+            threads = [threading.Thread(target=first) for _ in range(8)]
+            for t in threads: t.start()
+            for t in threads: t.join()
+            assert all(np.array_equal(c.run({"x": x})["y"], expected(x)["y"]) for c in made for _ in range(3))
+            """)
+        assert r.returncode == 0, (r.returncode, r.stderr)

@@ -381,3 +381,22 @@ def test_numbers_that_are_taken_for_sizes_may_be_negative(build, case):
         feeds = {"x": np.array(x, np.int64)}
         (want,) = ReferenceEvaluator(m).run(None, feeds)
         assert np.array_equal(engine.run(feeds)["r"], want), (case, x)
+
+
+def test_results_lie_apart_from_what_was_given(build):
+    m = model([N("SplitToSequence", ["x", "sizes"], ["parts"], axis=0), N("SequenceInsert", ["parts", "x"], ["more"]),
+               N("SequenceAt", ["more", "which"], ["one"]), N("Relu", ["x"], ["y"])],
+              {"x": (T.FLOAT, ["n"]), "sizes": (T.INT64, ["k"]), "which": (T.INT64, [])}, {"y": (T.FLOAT, ["n"]), "one": (T.FLOAT, ["m"])})
+    m.graph.output.append(helper.make_tensor_sequence_value_info("more", T.FLOAT, [None]))
+    engine = build(m)
+    x = floats(6)
+    feeds = {"x": x, "sizes": np.array([2, 4]), "which": np.array(2)}
+    found = engine.run(feeds)
+    assert not any(np.shares_memory(a, x) for a in (*found["more"], found["one"], found["y"])) and np.array_equal(found["more"][2], x)
+    with pytest.raises(InputError, match=r"out\['y'\] shares memory with input 'x'"):
+        engine.run(feeds, {"y": x})
+    both = np.empty(6, np.float32)
+    with pytest.raises(InputError, match=r"shares memory with out\['y'\]|out\['y'\] shares memory"):
+        engine.run(feeds, {"y": both, "one": both})
+    one = np.empty(6, np.float32)
+    assert engine.run(feeds, {"one": one})["one"] is one and np.array_equal(one, x)

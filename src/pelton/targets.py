@@ -100,7 +100,13 @@ def _folder(options: Options, name: str) -> Path | None:
 @contextmanager
 def _timing(options: Options, machine: str) -> Iterator[cache.TimingCache]:
     """The times of a machine. New ones are kept in the end: where the user named a file a failure is an error, in the common cache only a warning."""
-    found = cache.TimingCache(machine, options.timing_cache or _folder(options, "timing.json"))
+    try:
+        found = cache.TimingCache(machine, options.timing_cache or _folder(options, "timing.json"))
+    except BuildError as e:
+        if options.timing_cache is not None:
+            raise
+        log.warning("times of kernels are neither known nor kept: %s", e)
+        found = cache.TimingCache(machine)
     yield found
     try:
         found.save()

@@ -4,7 +4,9 @@ from __future__ import annotations
 import dataclasses
 import io
 import os
+import tokenize
 import zipfile
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -95,7 +97,7 @@ def _read(path: str) -> np.ndarray | dict[str, np.ndarray]:
     try:
         found = np.load(path, allow_pickle=False)
         return found if isinstance(found, np.ndarray) else {k: found[k] for k in found.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as e:
+    except (OSError, ValueError, EOFError, MemoryError, RuntimeError, SyntaxError, tokenize.TokenError, zipfile.BadZipFile, zlib.error) as e:
         raise InputError(f"{path} cannot be read as an array: {getattr(e, 'strerror', None) or e}; expected a file of numpy.save or numpy.savez "
                          f"(pictures end in {', '.join(pictures.SUFFIXES[:3])} …)") from None
 

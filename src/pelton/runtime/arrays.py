@@ -96,7 +96,8 @@ def refuse_out(port: Port, given: Any) -> NoReturn:
         raise InputError(f"{what} (numpy {port.numpy_dtype.name}), given {given.dtype.name}{swapped}; results are not converted")
     check_shape(port, given.shape, what)
     wanted = (("writeable", "that can be written"), ("c_contiguous", "contiguous in C order"), ("aligned", "aligned to its elements"))
-    lacks = next(text for flag, text in wanted if not getattr(given.flags, flag))
+    lacks = next(text for flag, text in wanted if not getattr(given.flags, flag)) if not (
+        given.flags.writeable and given.flags.c_contiguous and given.flags.aligned) else "that is no view of others' elements"
     raise InputError(f"{what} {lacks}, given one that is not; leave it out, or make it with np.empty(shape, dtype)")
 
 

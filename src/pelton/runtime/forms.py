@@ -63,4 +63,4 @@ def gathered(results: Mapping[str, Any], forms: Forms) -> dict[str, Any]:
             out[port] = [dict(zip(rows[port], row)) for row in array.tolist()]
         else:
             out[port] = array
-    return out | {name: ports for name, ports in forms.items() if not ports}
+    return out | {name: [*ports] if isinstance(ports, list) else ports for name, ports in forms.items() if not ports}

@@ -19,7 +19,7 @@ from pelton.engine.engine import Port, Step, Symbol, numpy_dtype, strings_in
 from pelton.engine.script import Action, Block, Feed, Host, If, Loop, Run, Scan, Script, blocks_in, check, free, read_by
 from pelton.errors import EngineError, InputError, Needs
 
-from .arrays import check_names, check_out, fit, refuse_mapping, refuse_out
+from .arrays import check_names, check_out, fit, refuse_mapping, refuse_out, refuse_shared
 from .context import Context, survives_fork
 from .engine import Engine
 from .machine import check_machine
@@ -183,6 +183,7 @@ class ScriptContext(Context):
         check_names("input", script.inputs, inputs, all_of_them=True)
         if out is not None:
             check_out(script.outputs, out)
+            _refuse_shared(script, inputs, out)
         shapes = {p.name: np.shape(inputs[p.name]) for p in script.inputs}
         for port in script.inputs:
             if len(shapes[port.name]) != len(port.shape):
@@ -194,7 +195,11 @@ class ScriptContext(Context):
         self._turns = 0
         given = {id(v) for v in (*names.values(), *self.owner.arrays.values())}
         found = self._block(script.main, names)
-        return {p.name: _result(p, value, id(value) in given, (out or {}).get(p.name)) for p, value in zip(script.outputs, found)}
+        results = {p.name: _result(p, value, id(value) in given) for p, value in zip(script.outputs, found)}
+        for port in script.outputs:                                  # when all are made: what they are made of may lie where one goes
+            if out and port.name in out:
+                results[port.name] = _put(port, results[port.name], out[port.name])
+        return results
 
     def _block(self, block: Block, names: Names) -> list[Any]:
         for action, dead in zip(block.steps, self.owner.drops[id(block)]):
@@ -317,21 +322,42 @@ def _fed(feed: Feed, value: Any) -> Any:
     return np.empty((size, 0), np.uint8)
 
 
-def _result(port: Port, value: Any, shared: bool, out: np.ndarray | None) -> Any:
+def _refuse_shared(script: Script, inputs: Mapping[str, Any], out: Mapping[str, Any]) -> None:
+    """InputError where an array in `out` has memory in common with an input or with another one there."""
+    names = [p.name for p in (*script.inputs, *script.outputs)]
+    arrays = [*(inputs[p.name] for p in script.inputs), *(out.get(p.name) for p in script.outputs)]
+    for one in range(len(script.inputs), len(names)):
+        for other in range(one):
+            if isinstance(arrays[one], np.ndarray) and isinstance(arrays[other], np.ndarray) and np.may_share_memory(arrays[one], arrays[other]):
+                refuse_shared(script.inputs, script.outputs, one, other)
+
+
+def _own(value: Any) -> Any:
+    """The same in memory of its own, lists of arrays and dicts of them included."""
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    if isinstance(value, dict):
+        return {k: _own(v) for k, v in value.items()}
+    return [_own(v) for v in value] if isinstance(value, list) else value
+
+
+def _put(port: Port, array: Any, out: Any) -> np.ndarray:
+    """An output in the array that the caller gave for it."""
+    if not isinstance(array, np.ndarray):
+        raise InputError(f"out[{port.name!r}] cannot take what is no array")
+    flags = out.flags if type(out) is np.ndarray else None
+    if flags is None or out.dtype != array.dtype or out.shape != array.shape or not (flags.writeable and flags.c_contiguous and flags.aligned):
+        refuse_out(replace(port, shape=array.shape), out)
+    out[...] = array
+    return out
+
+
+def _result(port: Port, value: Any, shared: bool) -> Any:
     """An output as the caller gets it: of the port's type, and memory of its own."""
     if not isinstance(value, np.ndarray):
-        if out is not None:
-            raise InputError(f"out[{port.name!r}] cannot take what is no array")
-        return value
+        return _own(value)
     try:
         array = np.require(value, port.numpy_dtype, "C").reshape(value.shape)
     except (TypeError, ValueError) as e:
         raise EngineError(f"output {port.name!r} should be {port.dtype}, what makes it gave {value.dtype}: {e}") from None
-    if out is None:
-        return array.copy() if shared or array.base is not None or not array.flags.writeable else array
-    port = replace(port, shape=array.shape)
-    flags = out.flags if type(out) is np.ndarray else None
-    if flags is None or out.dtype != array.dtype or out.shape != array.shape or not (flags.writeable and flags.c_contiguous and flags.aligned):
-        refuse_out(port, out)
-    out[...] = array
-    return out
+    return array.copy() if shared or array.base is not None or not array.flags.writeable else array

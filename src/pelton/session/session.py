@@ -12,7 +12,7 @@ import numpy as np
 
 from pelton.engine import sizes
 from pelton.engine.engine import numpy_dtype
-from pelton.errors import Error, InputError, ModelError
+from pelton.errors import InputError, ModelError
 from pelton.options import cache_directory
 from pelton.runtime import Engine
 from pelton.runtime.arrays import fit
@@ -112,8 +112,8 @@ class InferenceSession:
         def work() -> None:
             try:
                 found, wrong = self.run(output_names, input_feed, run_options), ""
-            except Error as e:
-                found, wrong = [], str(e)
+            except Exception as e:               # whoever waits for the callback is to hear of it, whatever it is
+                found, wrong = [], str(e) or type(e).__name__
             callback(found, user_data, wrong)
         threading.Thread(target=work, name="pelton-session", daemon=True).start()
 
@@ -202,6 +202,8 @@ class InferenceSession:
             found = self._shelf.engine(key)
             if found is None:
                 found = read.built(read.opened(self._model, sizes), self._options.but(shapes=shapes), usual, self._settings.log_severity_level < 3)
+                if not isinstance(self._model, bytes) and self._digest() != self._digests:
+                    raise ModelError(f"{self._model} has changed since the session was made; make a new one")
                 self._shelf.keep(key, found)
         return found
 

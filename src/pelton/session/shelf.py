@@ -94,10 +94,16 @@ class Shelf:
                 return
             try:
                 fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
+            except BlockingIOError:
                 log.info("another process is building this engine; waiting for it")
                 fcntl.flock(f, fcntl.LOCK_EX)
-            yield
+            except OSError:                        # a file system without locks
+                yield
+                return
+            try:
+                yield
+            finally:
+                fcntl.flock(f, fcntl.LOCK_UN)      # closing leaves it to children that were forked meanwhile
 
     def digest(self, path: Path) -> str:
         """SHA-256 of a file, remembered for as long as the file has the same size, place and times."""

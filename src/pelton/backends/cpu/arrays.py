@@ -53,7 +53,8 @@ def callable_of(program: int, ports: ctypes.Array, looks: Sequence[Form], inputs
         at.name, at.given, at.rank, at.kind, at.itemsize = id(name), id(arguments), len(shape), ord(dtype.kind), dtype.itemsize
         at.shape = (c_ssize_t * len(shape))(*shape)
     what = _Callable(described, ctypes.addressof(ports), program, inputs, len(looks))
-    return _new_function(ctypes.addressof(_call()), (ctypes.addressof(what), what, ports, looks, given), None)
+    method = _call()                                     # of several threads that come first each has its own
+    return _new_function(ctypes.addressof(method), (ctypes.addressof(what), method, what, ports, looks, given), None)
 
 
 @lru_cache(maxsize=1)
