@@ -230,54 +230,6 @@ def test_results_go_through_dlpack_and_come_back(x):
     assert len(device_arrays._given) == held - 1
 
 
-def test_the_default_stream_has_a_number_that_libraries_take(x):
-    class Strict:
-        """As torch's arrays: they refuse the stream 0."""
-
-        def __init__(self, array):
-            self.array, self.streams = array, []
-
-        def __dlpack_device__(self):
-            return self.array.__dlpack_device__()
-
-        def __dlpack__(self, *, stream):
-            assert stream != 0, "unsupported stream on CUDA: 0"
-            self.streams.append(stream)
-            return self.array.__dlpack__(stream=stream)
-    net = made()
-    given = Strict(net.context().run_async({"x": x})["z"])
-    results = net.context().run_async({"x": given}, stream=0)
-    assert given.streams == [1] and results["y"].__cuda_array_interface__["stream"] == 1
-    assert equal({k: v.numpy() for k, v in results.items()}, expected(expected(x)["z"]))
-    with pytest.raises(InputError, match="input 'x' cannot be read by DLPack: unsupported stream"):
-        device_arrays.taken(given, "input 'x'", 0)
-
-
-def test_results_may_be_the_next_inputs_of_their_context(x):
-    net = made(branches())
-    context = net.context()
-    y = context.run_async({"x": x})["y"]
-    first = y.numpy()
-    again = context.run_async({"x": y})["y"]
-    assert again.address == y.address and np.array_equal(first, net.run({"x": x})["y"]) and np.array_equal(again.numpy(), net.run({"x": first})["y"])
-    (copy,) = net.device.happened("copy")                            # a step that writes y may come before one that still reads it
-    assert copy.facts["source"] == y.address
-    with pytest.raises(InputError, match=r"out\['y'\] needs memory of the caller's, given another result of this context"):
-        context.run({"x": x}, {"y": Interface(y.address - 4 * 256)})
-
-
-def test_results_may_be_inputs_that_are_laid_out_otherwise():
-    net = made(dynamic())
-    context = net.context()
-    context.run({"x": np.zeros(200, F32)})
-    x = np.arange(100, dtype=F32)
-    y = context.run_async({"x": x})["y"]
-    part = context.run_async({"x": Interface(y.address, (7,))})["y"]
-    assert np.array_equal(part.numpy(), 2 * (2 * x + np.arange(100, dtype=F32))[:7] + np.arange(7, dtype=F32))
-    (copy,) = net.device.happened("copy")
-    assert not context._is_own(copy.facts["to"], 28)
-
-
 def test_capsules_are_taken_back_by_whoever_consumed_them(x):
     results = made().context().run_async({"x": x})
     capsule = results["y"].__dlpack__(stream=-1)

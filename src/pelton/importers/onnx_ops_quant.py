@@ -28,11 +28,12 @@ def _spread(n: Reading, v: Value, x: Value, axis: int, block: int) -> Value:
 
 
 def dequantized(n: Reading, x: Value, scale: Value, zero: Value | None, axis: int = 0, block: int = 0) -> Value:
-    """(x − zero) · scale, in the type of the scale."""
-    wide = n.cast(x, scale.type.dtype) if x.type.dtype is not I32 or zero is None else x
+    """(x − zero) · scale, in the type of the scale; narrow ones, which do not hold all integers, only in the end."""
+    to = scale.type.dtype if scale.type.dtype is F64 else F32
+    wide = n.cast(x, to) if x.type.dtype is not I32 or zero is None else x
     if zero is not None:
-        wide = n.cast(n.emit("sub", wide, _spread(n, n.cast(zero, wide.type.dtype), x, axis, block)), scale.type.dtype)
-    return n.emit("mul", wide, _spread(n, scale, x, axis, block))
+        wide = n.cast(n.emit("sub", wide, _spread(n, n.cast(zero, wide.type.dtype), x, axis, block)), to)
+    return n.cast(n.emit("mul", wide, _spread(n, n.cast(scale, to), x, axis, block)), scale.type.dtype)
 
 
 def quantized(n: Reading, x: Value, scale: Value, zero: Value | None, to: DType, axis: int = 0, block: int = 0, saturate: bool = True) -> Value:

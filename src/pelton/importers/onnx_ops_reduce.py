@@ -29,8 +29,10 @@ def reduction(n: Reading) -> Thing:
     x = n.input(0)
     by_input = n.opset >= (13 if n.op == "ReduceSum" else 18)
     axes = n.some_integers(1, "axes") if by_input else n.attr("axes")
-    if not axes and n.flag("noop_with_empty_axes"):
-        return x
+    if not axes and n.flag("noop_with_empty_axes"):                  # what is done to each element before they are reduced, and after, is done
+        each = {"reduce_l1": lambda: n.emit("abs", x), "reduce_l2": lambda: n.emit("abs", x), "reduce_sum_square": lambda: n.emit("mul", x, x),
+                "reduce_log_sum": lambda: n.emit("log", x)}
+        return each.get(REDUCTIONS[n.op], lambda: x)()
     return reduced(n, REDUCTIONS[n.op], x, n.axes(axes or range(x.type.rank), x.type.rank), n.flag("keepdims"))
 
 

@@ -55,7 +55,8 @@ def recurrent(n: Reading) -> tuple[Thing, ...]:
     first = attrs["activations"][0].lower()
     holds = n.op != "LSTM" or not n.wants(2) or not attrs["clip"] and first in ("sigmoid", "hardsigmoid") and not attrs["activation_alpha"]
     if not holds or direction == "bidirectional" and (attrs["activation_alpha"] or attrs["activation_beta"]):
-        return n.foreign()
+        raise n.refuse(f"{n.op} with lengths of sequences is computed without a clip, with sigmoid gates and usual slopes of activations; "
+                       "leave the lengths out where all are whole, or the last cell where nobody reads it")
     return _laid(n, _of_lengths(n, operands, attrs, n.cast(lengths, I64)), turned)
 
 

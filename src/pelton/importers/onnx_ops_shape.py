@@ -143,7 +143,7 @@ def flatten(n: Reading) -> Thing:
 def squeeze(n: Reading) -> Thing:
     x = n.input(0)
     given = n.some_integers(1, "axes") if n.opset >= 13 else n.attr("axes")
-    axes = n.axes(given, x.type.rank) if given is not None else tuple(i for i, d in enumerate(x.type.shape) if d == 1)
+    axes = n.axes(given, x.type.rank) if given is not None else tuple(i for i, d in enumerate(x.type.shape) if equal(d, 1))
     if not all(equal(x.type.shape[a], 1) for a in axes):
         raise n.refuse(f"Squeeze needs axes of size 1, got axes {list(axes)} of {x.type}")
     return n.reshape(x, [d for i, d in enumerate(x.type.shape) if i not in axes])

@@ -4,6 +4,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,16 @@ class Part:
 def _parts(x: Any) -> tuple[Size, int]:
     if isinstance(x, Part):
         return x.over, x.under
-    return x.as_integer_ratio() if isinstance(x, float) else (x, 1)           # inf and nan raise OverflowError and ValueError
+    return _fraction(x) if isinstance(x, float) else (x, 1)                   # inf and nan raise OverflowError and ValueError
+
+
+def _fraction(x: float) -> tuple[int, int]:
+    """The simplest fraction that is this number in f32: 0.7 means seven tenths, of which floor and ceil of a product are to be taken as f32 gives them."""
+    for digits in range(1, 8):
+        found = Fraction(x).limit_denominator(10 ** digits)
+        if np.float32(found) == np.float32(x):
+            return found.as_integer_ratio()
+    return x.as_integer_ratio()
 
 
 def _part(over: Size, under: int) -> Any:

@@ -39,6 +39,8 @@ def source_coordinates(size: int, out: int, scale: float, coordinates: str, crop
         return (start + steps * (end - start)) * (size - 1)
     if coordinates == "pytorch_half_pixel" and out == 1:
         return np.zeros(1)
+    if coordinates == "tf_half_pixel_for_nn":
+        return (at + 0.5) / scale
     centred = (at + 0.5) / scale - 0.5
     if coordinates == "half_pixel_symmetric":
         return centred + size / 2 * (1 - out / (scale * size))
@@ -116,6 +118,8 @@ def _open_coordinates(size: Size, out: Size, scale: float, coordinates: str) -> 
     if coordinates == "align_corners":
         whole = at_once(mul, old, scale) if scale else new
         return div(mul(at, at_once(sub, old, 1.0)), at_once(maximum, at_once(sub, whole, 1.0), 1e-9))
+    if coordinates == "tf_half_pixel_for_nn":
+        return div(add(at, 0.5), by)
     centred = sub(div(add(at, 0.5), by), 0.5)
     if coordinates == "pytorch_half_pixel":
         return mul(centred, at_once(minimum, at_once(sub, new, 1.0), 1.0))                 # 0 where there is one element

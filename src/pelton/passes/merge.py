@@ -11,7 +11,7 @@ from pelton.ir.types import broadcast_shapes
 from .pattern import ANY
 from .rewrite import array, constant, require, rule, when
 from .words import (add, batch_norm, conv_transpose, convolution, matmul, mul, neg, reduce_max, reduce_mean, reduce_min, reduce_prod, reduce_sum,
-                    reshape)
+                    reshape, sub)
 
 WINDOW = dict(strides=(1, 2), pads=(1, 0, 0, 1), dilations=(1, 1))
 DENSE = dict(WINDOW, x="f32[2, 4, 5, 6]", w="=f32[3, 4, 3, 2]", b="=f32[3]")
@@ -74,7 +74,9 @@ def conv_transpose_batch_norm(x, w, b, g, s, m, v, epsilon, group, **conv):
       refusals=[(dict(STATISTICS, x="f32[2, 3, 5]", m="f32[3]"), "the statistics are not constant")])
 def batch_norm_alone(x, g, s, m, v, epsilon):
     """A batch norm with nothing to fold it into is a factor and a shift per channel."""
-    factor, shift = (c.reshape(-1, *[1] * (x.type.rank - 2)) for c in _as_affine(g, s, m, v, epsilon))
+    factor, shift, mean, bias = (c.reshape(-1, *[1] * (x.type.rank - 2)) for c in (*_as_affine(g, s, m, v, epsilon), array(m), array(s)))
+    if x.type.dtype.size < 4:                                        # the mean cancels what narrow floats would have rounded away
+        return add(mul(sub(x, mean), factor), bias)
     return add(mul(x, factor), shift)
 
 
@@ -149,8 +151,8 @@ def shift_conv(x, w, b, c, pads, group, **conv):
     require(constant(w, b), "the weights are not constant")
     require(not any(pads), "the padding would be shifted, too")
     shift, held = _per_input(c, x, group), array(w)
-    taps = held.reshape(group, -1, held.shape[1], math.prod(held.shape[2:])).sum(axis=-1)
-    return convolution(x, w, array(b) + (taps * shift[:, None, :]).sum(axis=-1).reshape(-1), pads=pads, group=group, **conv)
+    taps = held.reshape(group, -1, held.shape[1], math.prod(held.shape[2:])).sum(axis=-1, dtype=held.dtype)
+    return convolution(x, w, array(b) + (taps * shift[:, None, :]).sum(axis=-1, dtype=held.dtype).reshape(-1), pads=pads, group=group, **conv)
 
 
 # --- factors and shifts around matrix products

@@ -9,7 +9,7 @@ from pelton.ir.graph import Node, Value
 from pelton.ir.types import BOOL, F16, F32, F64, I32, U8, DType, broadcast_shapes
 
 from .pattern import ANY, Family
-from .rewrite import array, constant, elements, everywhere, made_by, rule, scalar, skip, when
+from .rewrite import array, constant, elements, everywhere, made_by, require, rule, scalar, skip, when
 from .words import (abs_, add, cast, clip, div, exp, logical_not, matmul, maximum, minimum, mul, neg, pow_, reciprocal, relu, reshape, sigmoid, softplus,
                     sqrt, sub, transpose, where)
 
@@ -183,10 +183,12 @@ def div_power_of_two(x, c):
     return mul(x, inverse)
 
 
-@rule(lambda x, c: div(x, c), inexact=True, examples=[dict(x=X, c=3), dict(x=X, c=C)])
+@rule(lambda x, c: div(x, c), inexact=True, examples=[dict(x=X, c=0.3), dict(x=X, c=C)], refusals=[(dict(x=X, c=3), "a whole number")])
 def div_constant(x, c):
-    """A product is several times cheaper than a quotient, and at most one rounding apart."""
+    """A product is several times cheaper than a quotient, and at most one rounding apart: too far where that rounding decides which whole number it is."""
     when(constant(c) and not constant(x) and c.type.dtype.is_float and array(c).all())
+    require(c.type.dtype.size >= 4, "narrow floats round inverses too coarsely")
+    require((array(c) != np.round(array(c))).all(), "a quotient by a whole number may have to be one")
     inverse, _ = _inverse(c)
     when(np.isfinite(inverse).all() and inverse.all())
     return mul(x, inverse)

@@ -1,0 +1,119 @@
+"""Attributes, types and opsets that neither the onnx package's tests nor the fuzzer reach, each once wrong."""
+from __future__ import annotations
+
+import numpy as np
+import onnx.parser
+import pytest
+from compare import assert_close
+from onnx.reference import ReferenceEvaluator
+
+import pelton
+from pelton.errors import ModelError
+
+RNG = np.random.default_rng(7)
+
+
+def built(text: str, opset: int = 21, **options) -> tuple[onnx.ModelProto, pelton.Engine]:
+    m = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": {opset}]> {text}')
+    return m, pelton.build(m, level=0, **options)
+
+
+def same(text: str, opset: int = 21, **feeds: np.ndarray) -> None:
+    m, engine = built(text, opset)
+    for name, want in zip((o.name for o in m.graph.output), ReferenceEvaluator(m).run(None, feeds)):
+        assert_close(engine.run(feeds)[name], want)
+
+
+@pytest.mark.parametrize("op", ["ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum", "ReduceSum", "ReduceLogSumExp", "ReduceMax"])
+def test_reductions_of_no_axes(op):
+    x = RNG.uniform(0.5, 2, (3, 4)).astype(np.float32)
+    same(f"f (float[3,4] x) => (float[3,4] y) {{ y = {op} <noop_with_empty_axes: int = 1> (x) }}", x=x if op == "ReduceLogSum" else -x)
+
+
+def test_half_a_scale_does_not_hold_integers():
+    x = np.array([65535, 32773, 5], np.uint16)
+    same("""f (uint16[3] x) => (float16[3] y) <float f = {0.01}, uint16 z = {32768}>
+         { s = Cast <to: int = 10> (f)  y = DequantizeLinear (x, s, z) }""", x=x)
+    same("f (int32[2] x) => (float16[2] y) <float f = {0.0001}> { s = Cast <to: int = 10> (f)  y = DequantizeLinear (x, s) }",
+         x=np.array([100000, -90000], np.int32))
+
+
+def test_quotients_that_are_whole():
+    x = np.arange(3000, dtype=np.int64)
+    _, engine = built("f (int64[3000] x) => (int64[3000] y) <float c = {41}> { f = Cast <to: int = 1> (x)  q = Div (f, c)  y = Cast <to: int = 7> (q) }")
+    assert np.array_equal(engine(x), x // 41)
+    _, engine = built("""f (float16[2000] x) => (float16[2000] y) <float f = {3}>
+                      { c = Cast <to: int = 10> (f)  q = Div (x, c)  y = Floor (q) }""")
+    assert np.array_equal(engine(x[:2000].astype(np.float16)), np.floor(x[:2000].astype(np.float16) / np.float16(3)))
+
+
+def test_sizes_by_floats_are_those_of_f32():
+    text = """f (float[1,1,h,w] x) => (float[1,1,p,q] y) <float[2] by = {0.7, 1.3}, int64[1] two = {2}, int64[1] four = {4}, int64[2] one = {1, 1}>
+    { s = Shape (x)  hw = Slice (s, two, four)  f = Cast <to: int = 1> (hw)  g = Mul (f, by)  k = Cast <to: int = 7> (g)  all = Concat <axis: int = 0> (one, k)
+      y = Resize <mode: string = "nearest"> (x, , , all) }"""
+    m, engine = built(text, shapes={"x": (1, 1, "1..10..40", "1..20..40")})
+    for h, w in ((10, 20), (20, 10), (30, 7)):
+        x = RNG.standard_normal((1, 1, h, w)).astype(np.float32)
+        (want,) = ReferenceEvaluator(m).run(None, {"x": x})
+        assert engine(x).shape == want.shape and np.array_equal(engine(x), want)
+
+
+def test_pixels_as_tensorflow_once_had_them():
+    x = np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4)
+    attributes = '<mode: string = "nearest", coordinate_transformation_mode: string = "tf_half_pixel_for_nn", nearest_mode: string = "floor">'
+    for scale, want in (("2", np.repeat(np.repeat(x, 2, 2), 2, 3)), ("0.5", x[:, :, 1::2, 1::2])):
+        _, engine = built(f"f (float[1,1,4,4] x) => (float[a,b,c,d] y) <float[0] roi = {{}}, float[4] s = {{1, 1, {scale}, {scale}}}> "
+                          f"{{ y = Resize {attributes} (x, roi, s) }}", 11)
+        assert np.array_equal(engine(x), want)
+
+
+def test_statistics_of_halves_do_not_cancel():
+    x = (100 + RNG.uniform(-1, 1, (2, 3, 5))).astype(np.float16)
+    same("""f (float16[2,3,5] x) => (float16[2,3,5] y) <float[3] g = {1, 2, 1}, float[3] b = {0, 1, 0}, float[3] m = {100, 99, 101}, float[3] v = {2, 1, 3}>
+         { h = Cast <to: int = 10> (g)  i = Cast <to: int = 10> (b)  j = Cast <to: int = 10> (m)  k = Cast <to: int = 10> (v)
+           y = BatchNormalization (x, h, i, j, k) }""", x=x)
+
+
+def test_rows_of_which_nothing_is_seen_are_means():
+    q, k, v = (RNG.standard_normal((1, 2, 4, 8)).astype(np.float32) for _ in range(3))
+    keep = np.array([[True, False, True, True], [False] * 4, [True] * 4, [False, True, False, False]])
+    same("""f (float[1,2,4,8] q, float[1,2,4,8] k, float[1,2,4,8] v, bool[4,4] keep) => (float[1,2,4,8] y) <float low = {-10000}>
+         { t = Transpose <perm: ints = [0, 1, 3, 2]> (k)  s = MatMul (q, t)  m = Where (keep, s, low)  p = Softmax <axis: int = -1> (m)  y = MatMul (p, v) }""",
+         q=q, k=k, v=v, keep=keep)
+
+
+def test_integers_are_no_activations():
+    x = RNG.integers(-9, 9, (5, 4)).astype(np.int32)
+    same("f (int32[5,4] x) => (int32[5,4] y) <int32 c = {3}, int32 l = {0}, int32 h = {6}> { a = Add (x, c)  b = Clip (a, l, h)  y = Div (b, h) }", x=x)
+    same("f (int32[5,4] x) => (int32[5,4] y) <int32 s = {0}> { a = Mul (x, s)  y = Max (x, a) }", x=x)
+
+
+def test_a_zero_point_of_integers_goes_into_the_bias():
+    x = RNG.integers(0, 255, (1, 2, 5, 5)).astype(np.uint8)
+    w = ", ".join(map(str, RNG.integers(0, 255, 36)))
+    same(f"f (uint8[1,2,5,5] x) => (int32[1,2,3,3] y) <uint8[2,2,3,3] w = {{{w}}}, uint8 z = {{7}}> {{ y = ConvInteger (x, w, z) }}", x=x)
+
+
+def test_after_nothing_is_found_layers_are_those_of_their_opset():
+    text = """f (float[6] x, float[2,3,4] z) => (float[2,3,4] y)
+    { n = NonZero (x)  t = Transpose (n)  g = GatherND (x, t)  s = ReduceSum <keepdims: int = 0> (g)  a = Add (z, s)  y = Softmax <axis: int = 1> (a) }"""
+    _, engine = built(text, 12)
+    z = RNG.standard_normal((2, 3, 4)).astype(np.float32)
+    e = np.exp(z - z.max((1, 2), keepdims=True))
+    for x in (np.array([0, 1, -1, 0, 0, 0]), np.zeros(6)):
+        assert_close(engine.run({"x": x.astype(np.float32), "z": z})["y"], e / e.sum((1, 2), keepdims=True))
+
+
+def test_lengths_with_what_nothing_computes_are_refused():
+    with pytest.raises(ModelError, match="lengths of sequences"):
+        built("""f (float[5,3,4] x, float[1,8,4] w, float[1,8,2] r, int32[3] lens) => (float[1,3,2] c)
+              { y, h, c = LSTM <hidden_size: int = 2, clip: float = 0.5> (x, w, r, , lens) }""")
+
+
+def test_axes_that_may_be_one_are_not_squeezed_by_chance():
+    _, engine = built("f (float[n,3,1] x) => (float[] y) { y = Squeeze (x) }")
+    for n, shape in ((1, (3,)), (2, (2, 3))):
+        try:
+            assert engine(np.ones((n, 3, 1), np.float32)).shape == shape
+        except pelton.InputError:                            # an engine has one rank or the other: the usual size decides
+            assert n != 1
