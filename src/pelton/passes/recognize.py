@@ -18,7 +18,8 @@ from .words import (add, attention, clip, div, erf, exp, expand, gelu, gelu_tanh
                     reduce_mean, reduce_sum, reshape, rms_norm, sigmoid, softmax, softplus, sqrt, sub, swish, tanh, transpose, trilu, where)
 
 X, ROW, IMAGE = "f32[2, 3, 8]", "=f32[8]", "f32[2, 4, 3, 5]"
-LITTLE = -1e8            # scores vanish beside it in f32, so that rows of which nothing is seen stay means of all
+LITTLE = -1e4            # e to the power of this is 0, even where scores differ by thousands
+NOTHING = -1e8           # scores vanish beside it in f32, so that rows of which nothing is seen stay means of all
 
 
 # --- activations
@@ -315,7 +316,8 @@ def attention_parts(q, kt, v, axis, m=None, c=None, d=None):
       inexact=True, examples=[dict(_QKV, keep=np.tri(5, 7, dtype=bool), low=-1e9)], refusals=[(dict(_QKV, keep="bool[5, 7]", low=-3.0), "too small")])
 def attention_where(q, kt, v, keep, low, axis, c=None, d=None):
     """What is masked by a choice is masked by adding: e to the power of so little is nothing."""
-    require(scalar(low) <= LITTLE, f"a mask of {scalar(low)} is too small to leave nothing")
+    sees = constant(keep) and array(keep).any(axis=-1).all()
+    require(scalar(low) <= (LITTLE if sees else NOTHING), f"a mask of {scalar(low)} is too small to leave nothing")
     return _attention(q, kt, v, where(keep, np.zeros_like(elements(low)), low), keep.type.shape, c, d, axis)
 
 
