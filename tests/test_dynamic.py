@@ -216,3 +216,6 @@ def test_a_context_prepares_for_shapes(built):
         context.prepare({"x": (40, 7, 12), "z": (7, 12)})
     with pytest.raises(InputError, match="z"):
         context.prepare({"x": (2, 7, 12)})
+    for shape in ((-1, 7, 12), (1 << 62, 7, 12), ("2", 7, 12), (1 << 45, 1 << 45, 12)):
+        with pytest.raises(InputError, match="shape"):
+            context.prepare({"x": shape, "z": (7, 12)})

@@ -18,6 +18,8 @@ from script_models import MODELS, N, floats, graph, ints, model
 
 import pelton
 from pelton.cli import main
+from pelton.cli.arrays import write
+from pelton.cli.run import described
 from pelton.engine import file
 from pelton.engine.script import DEEPEST, Block, Constant, Feed, Host, If, Loop, Run, check
 from pelton.errors import BuildError, EngineError, InputError, ModelError
@@ -383,7 +385,7 @@ def test_numbers_that_are_taken_for_sizes_may_be_negative(build, case):
         assert np.array_equal(engine.run(feeds)["r"], want), (case, x)
 
 
-def test_results_lie_apart_from_what_was_given(build):
+def test_results_lie_apart_from_what_was_given(build, tmp_path):
     m = model([N("SplitToSequence", ["x", "sizes"], ["parts"], axis=0), N("SequenceInsert", ["parts", "x"], ["more"]),
                N("SequenceAt", ["more", "which"], ["one"]), N("Relu", ["x"], ["y"])],
               {"x": (T.FLOAT, ["n"]), "sizes": (T.INT64, ["k"]), "which": (T.INT64, [])}, {"y": (T.FLOAT, ["n"]), "one": (T.FLOAT, ["m"])})
@@ -395,6 +397,10 @@ def test_results_lie_apart_from_what_was_given(build):
     assert not any(np.shares_memory(a, x) for a in (*found["more"], found["one"], found["y"])) and np.array_equal(found["more"][2], x)
     with pytest.raises(InputError, match=r"out\['y'\] shares memory with input 'x'"):
         engine.run(feeds, {"y": x})
+    lines = described(engine, found)
+    assert [line.split(":")[0] for line in lines if line.startswith("more")] == ["more[0] float32[2]", "more[1] float32[4]", "more[2] float32[6]"]
+    write(str(tmp_path / "found.npz"), found)
+    assert sorted(np.load(tmp_path / "found.npz").files) == ["more[0]", "more[1]", "more[2]", "one", "y"]
     both = np.empty(6, np.float32)
     with pytest.raises(InputError, match=r"shares memory with out\['y'\]|out\['y'\] shares memory"):
         engine.run(feeds, {"y": both, "one": both})

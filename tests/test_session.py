@@ -5,6 +5,7 @@ import logging
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -226,6 +227,52 @@ def test_asynchronous_runs():
     x = RNG.standard_normal((2, 4)).astype(np.float32)
     session.run_async(None, {"x": x}, lambda results, data, error: (got.append((results, data, error)), done.set()), "mine")
     assert done.wait(60) and close(got[0][0], x) and got[0][1:] == ("mine", "")
+
+
+class Strange:
+    def __array__(self, *_, **__):
+        raise OSError("no array today")
+
+
+def test_whatever_goes_wrong_in_a_thread_is_told():
+    import threading
+    session, done, got = ort.InferenceSession(network().SerializeToString()), threading.Event(), []
+    session.run_async(None, {"x": Strange()}, lambda results, data, error: (got.append((results, error)), done.set()), None)
+    assert done.wait(60) and got[0][0] == [] and "no array today" in got[0][1]
+
+
+def test_a_model_that_changes_before_it_is_built(tmp_path):
+    path, x = tmp_path / "m.onnx", RNG.standard_normal((2, 4)).astype(np.float32)
+    path.write_bytes(network().SerializeToString())
+    session = ort.InferenceSession(path)
+    other = network()
+    other.graph.initializer[0].CopyFrom(numpy_helper.from_array(2 * W, "w"))
+    path.write_bytes(other.SerializeToString())
+    with pytest.raises(ort.ModelError, match="has changed since the session was made"):
+        session.run(None, {"x": x})
+    path.write_bytes(network().SerializeToString())
+    assert close(ort.InferenceSession(path).run(None, {"x": x}), x)                # nothing wrong was kept
+
+
+def test_locks_end_with_their_block(cache, monkeypatch):
+    shelf = home.Shelf(cache)
+    with shelf.alone("k"):
+        held = os.fork()
+        if not held:
+            time.sleep(60)
+            os._exit(0)
+    try:
+        with shelf.alone("k"):                                                     # at once, though a forked child still has the file open
+            pass
+    finally:
+        os.kill(held, 9)
+        os.waitpid(held, 0)
+
+    def no_locks(file, how):
+        raise OSError(38, "Function not implemented")
+    monkeypatch.setattr("pelton.session.shelf.fcntl.flock", no_locks)
+    with shelf.alone("k"):
+        pass
 
 
 def test_options(caplog, monkeypatch):

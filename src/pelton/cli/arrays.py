@@ -136,12 +136,22 @@ def check_target(path: str) -> None:
         raise InputError(f"{path} cannot be written: it is a folder or a device, not a file")
 
 
+def apart(arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """The same with lists of arrays as arrays of their own, `name[0]`, `name[1]`, …"""
+    found: dict[str, Any] = {}
+    for name, given in arrays.items():
+        lies = isinstance(given, list) and all(isinstance(a, np.ndarray) for a in given)
+        found |= {f"{name}[{i}]": a for i, a in enumerate(given)} if lies else {name: given}
+    return found
+
+
 def write(path: str, arrays: Mapping[str, np.ndarray]) -> None:
     """Writes arrays whole or not at all: all of them to an .npz file, the only one to any other. InputError where that cannot be."""
     check_target(path)
+    arrays = apart(arrays)
     if not path.lower().endswith(".npz") and len(arrays) != 1:
         raise InputError(f"the engine has {len(arrays)} outputs ({', '.join(arrays)}): name a file that ends in .npz, or one of them with --output NAME={path}")
-    keep: Any = {k: np.asarray(v, str) if v.dtype.hasobject else np.asarray(v) for k, v in arrays.items()}
+    keep: Any = {k: np.asarray(v, str) if np.asarray(v).dtype.hasobject else np.asarray(v) for k, v in arrays.items()}
     made = io.BytesIO()
     if path.lower().endswith(".npz"):
         np.savez(made, **keep)

@@ -101,10 +101,11 @@ def described(engine: Engine, outputs: dict[str, np.ndarray]) -> list[str]:
     """A line on each output."""
     lines = []
     for port in engine.outputs:
-        x = np.asarray(outputs[port.name])
-        line = f"{port.name} {port}"
-        if x.size and x.dtype.kind in "fiu":
-            flat = x.astype(np.float64).ravel()
-            line += f": min {flat.min():.6g}, mean {flat.mean():.6g}, max {flat.max():.6g}; begins {', '.join(f'{v:.6g}' for v in flat[:4])}"
-        lines.append(text.shortened(line, 200))
+        for name, given in arrays.apart({port.name: outputs[port.name]}).items():
+            x = np.asarray(given)
+            line = f"{name} {port}" if name == port.name else f"{name} {x.dtype}{list(x.shape)}"
+            if x.size and x.dtype.kind in "fiu":
+                flat = x.astype(np.float64).ravel()
+                line += f": min {flat.min():.6g}, mean {flat.mean():.6g}, max {flat.max():.6g}; begins {', '.join(f'{v:.6g}' for v in flat[:4])}"
+            lines.append(text.shortened(line, 200))
     return lines

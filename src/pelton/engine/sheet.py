@@ -123,7 +123,7 @@ class Sheet:
         """For these values of the symbols. EngineError where the plan's numbers do not fit together then."""
         try:
             filled = self._filled(sizes)
-        except OverflowError:                                        # what takes more than 64 bits is beyond every bound
+        except ArithmeticError:                                      # what takes more than 64 bits is beyond every bound, and so is a quotient by 0
             filled = None
         if filled is None:
             check(at(self.engine, sizes))                            # says what is wrong
