@@ -117,3 +117,117 @@ def test_axes_that_may_be_one_are_not_squeezed_by_chance():
             assert engine(np.ones((n, 3, 1), np.float32)).shape == shape
         except pelton.InputError:                            # an engine has one rank or the other: the usual size decides
             assert n != 1
+
+
+def test_rows_before_keys_that_follow_no_past():
+    q, k, v = (RNG.standard_normal((1, rows, 8)).astype(np.float32) for rows in (2, 5, 5))
+    m = onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 21, "com.microsoft": 1]>
+                                f (float[1,2,8] q, float[1,5,8] k, float[1,5,8] v) => (float[1,2,8] y)
+                                { y = com.microsoft.MultiHeadAttention <num_heads: int = 1, unidirectional: int = 1> (q, k, v) }''')
+    got = pelton.build(m, level=0).run({"q": q, "k": k, "v": v})["y"]
+    scores = q[0].astype(float) @ k[0].T.astype(float) / np.sqrt(8)
+    scores[np.arange(5) > np.arange(2)[:, None]] = -np.inf
+    e = np.exp(scores - scores.max(1, keepdims=True))
+    assert_close(got[0], ((e / e.sum(1, keepdims=True)) @ v[0]).astype(np.float32))
+
+
+def test_nearest_pixels_of_opset_10_up_where_an_axis_shrinks():
+    x = RNG.standard_normal((1, 1, 5, 4)).astype(np.float32)
+    _, engine = built('f (float[1,1,5,4] x) => (float[1,1,3,7] y) <float[4] by = {1, 1, 0.6, 1.75}> { y = Resize <mode: string = "nearest"> (x, by) }', 10)
+    assert np.array_equal(engine(x), x[:, :, [0, 2, 4]][:, :, :, [0, 0, 1, 1, 2, 2, 3]])
+
+
+def test_masks_before_opset_10_are_numbers():
+    x = RNG.standard_normal((3,)).astype(np.float32)
+    m, engine = built("f (float[3] x) => (float[3] y, float[3] mask) { y, mask = Dropout (x) }", 7)
+    assert np.array_equal(engine.run({"x": x})["mask"], np.ones(3, np.float32))
+
+
+def test_a_vector_is_a_batch_of_one_channel():
+    x = RNG.standard_normal((6,)).astype(np.float32)
+    same("""f (float[6] x) => (float[6] y) <float[1] s = {2}, float[1] b = {1}, float[1] m = {0.5}, float[1] v = {3}>
+         { y = BatchNormalization (x, s, b, m, v) }""", x=x)
+
+
+@pytest.mark.parametrize("op, want", [("ReduceL2", [3, 5]), ("ReduceLogSum", [1, 1]), ("ReduceLogSumExp", [2, 4])])
+def test_roots_and_logarithms_of_integers(op, want):
+    _, engine = built(f"f (int32[2,3] x) => (int32[2] y) <int64[1] axes = {{1}}> {{ y = {op} <keepdims: int = 0> (x, axes) }}")
+    assert engine(np.array([[1, 2, 2], [0, 3, 4]], np.int32)).tolist() == want
+
+
+def test_scales_of_rows_in_a_batch():
+    a, b = RNG.integers(0, 256, (2, 3, 4)).astype(np.uint8), RNG.integers(0, 256, (2, 4, 5)).astype(np.uint8)
+    scales, columns = RNG.uniform(0.01, 0.1, (2, 3, 1)).astype(np.float32), RNG.uniform(0.01, 0.1, (2, 1, 5)).astype(np.float32)
+    _, engine = built("""f (uint8[2,3,4] a, float[2,3,1] s, uint8[2,4,5] b, float[2,1,5] t) => (uint8[2,3,5] y)
+                      <uint8 z = {128}, float u = {2}> { y = QLinearMatMul (a, s, z, b, t, z, u, z) }""")
+    got = engine.run({"a": a, "s": scales, "b": b, "t": columns})["y"]
+    exact = (a.astype(float) - 128) * scales @ ((b.astype(float) - 128) * columns) / 2 + 128
+    assert np.abs(np.clip(exact, 0, 255) - got).max() <= 0.501
+
+
+def test_values_wider_than_keys():
+    q, k = (RNG.standard_normal((1, 2, 3, 4)).astype(np.float16) for _ in range(2))
+    v = RNG.standard_normal((1, 2, 3, 4)).astype(np.float32)
+    _, engine = built("f (float16[1,2,3,4] q, float16[1,2,3,4] k, float[1,2,3,4] v) => (float16[1,2,3,4] y) { y = Attention (q, k, v) }", 23)
+    scores = q.astype(float) @ k.astype(float).swapaxes(2, 3) / 2
+    e = np.exp(scores - scores.max(-1, keepdims=True))
+    got = engine.run({"q": q, "k": k, "v": v})["y"]
+    assert got.dtype == np.float16
+    assert_close(got, ((e / e.sum(-1, keepdims=True)) @ v).astype(np.float16))
+
+
+def test_whole_numbers_sampled_and_blocks_of_truth_values():
+    x, grid = RNG.integers(-50, 50, (1, 2, 4, 5)).astype(np.int32), RNG.uniform(-1, 1, (1, 3, 3, 2)).astype(np.float32)
+    for mode in ("nearest", "linear"):                     # the reference samples zeros
+        got, want = (built(f'f ({t}[1,2,4,5] x, float[1,3,3,2] g) => ({t}[1,2,3,3] y) {{ y = GridSample <mode: string = "{mode}"> (x, g) }}')[1].run(
+            {"x": x.astype(numpy), "g": grid})["y"] for t, numpy in (("int32", np.int32), ("double", np.float64)))
+        assert np.array_equal(got, np.trunc(want)) and got.any()
+    same("f (bool[1,8,9] x) => (bool[1,2,4,4] y) <int64[2] p = {4, 4}, int64[2] b = {2, 2}> { y = Col2Im (x, p, b) }", x=RNG.uniform(size=(1, 8, 9)) < 0.3)
+
+
+def test_negative_powers_of_integers():
+    base = np.array([1, -1, -1, 2, 0, 7], np.int32)
+    _, engine = built("f (int32[6] x) => (int32[6] y) <int32[6] e = {-3, -2, -3, -1, -1, 2}> { y = Pow (x, e) }")
+    assert engine(base).tolist() == [1, 1, -1, 0, 0, 49]
+    _, engine = built("f () => (int32[6] y) <int32[6] x = {1, -1, -1, 2, 0, 7}, int32[6] e = {-3, -2, -3, -1, -1, 2}> { y = Pow (x, e) }")
+    assert engine.run({})["y"].tolist() == [1, 1, -1, 0, 0, 49]
+
+
+def test_targets_that_no_leaf_votes_for_are_nothing():
+    node = onnx.helper.make_node(
+        "TreeEnsembleRegressor", ["x"], ["y"], domain="ai.onnx.ml", n_targets=2, aggregate_function="MIN", nodes_treeids=[0, 0, 0], nodes_nodeids=[0, 1, 2],
+        nodes_featureids=[0, 0, 0], nodes_modes=["BRANCH_LEQ", "LEAF", "LEAF"], nodes_values=[0.0, 0, 0], nodes_truenodeids=[1, 0, 0],
+        nodes_falsenodeids=[2, 0, 0], target_treeids=[0, 0], target_nodeids=[1, 2], target_ids=[0, 1], target_weights=[3.0, 4.0])
+    value = onnx.helper.make_tensor_value_info
+    graph = onnx.helper.make_graph([node], "g", [value("x", 1, [2, 1])], [value("y", 1, [2, 2])])
+    m = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 21), onnx.helper.make_opsetid("ai.onnx.ml", 3)], ir_version=8)
+    assert pelton.build(m, level=0)(np.array([[-1], [1]], np.float32)).tolist() == [[3, 0], [0, 4]]
+
+
+def test_the_largest_of_one_number():
+    _, engine = built("f (int32 x) => (int64 y) { y = ArgMax (x) }")
+    assert engine(np.int32(3)) == 0
+
+
+def test_a_quotient_whose_inverse_is_too_small_to_hold():
+    x = np.float32([2.0 ** 120, -(2.0 ** 101)])
+    _, engine = built("f (float[2] x) => (float[2] y) <float c = {170141183460469231731687303715884105728}> { y = Div (x, c) }")
+    assert np.array_equal(engine(x), np.float32([2.0 ** -7, -(2.0 ** -26)]))
+
+
+def test_a_cubic_curve_goes_on_over_the_border():
+    """At −0.25, a quarter before the first of 1, 2, 4, 8: its taps are 1, 1, 1, 2, so Keys' weight of the last one counts."""
+    x = np.float32([1, 2, 4, 8]).reshape(1, 1, 1, 4)
+    grid = np.float32([-1 + 0.25 / 2, 0]).reshape(1, 1, 1, 2)                 # (g + 1) · 4 / 2 - 0.5
+    _, engine = built("""f (float[1,1,1,4] x, float[1,1,1,2] g) => (float[1,1,1,1] y)
+                      { y = GridSample <mode: string = "cubic", padding_mode: string = "border"> (x, g) }""")
+    t, a = 1.25, -0.75
+    last = ((a * t - 5 * a) * t + 8 * a) * t - 4 * a
+    assert_close(engine.run({"x": x, "g": grid})["y"], np.float32([1 + last]).reshape(1, 1, 1, 1))
+
+
+def test_means_of_equal_numbers_are_those_numbers():
+    x = np.full((1, 1, 7, 7), 0.7, np.float32)
+    x *= np.arange(1, 8, dtype=np.float32)[:, None]
+    _, engine = built("f (float[1,1,7,7] x) => (float[1,1,7,1] y) { y = AveragePool <kernel_shape: ints = [1, 7]> (x) }")
+    assert np.array_equal(engine(x), (x.sum(3, keepdims=True, dtype=np.float32) / np.float32(7)))

@@ -21,6 +21,8 @@ def attention(n: Reading) -> Thing | tuple[Thing, ...]:
     unusual = any(t is not None for t in n.things[4:]) or any(n.wants(i) for i in range(1, len(n.node.output)))
     if unusual or n.attr("softcap", 0.0) or not n.attributes.keys() <= _PLAIN or q.type.rank not in (3, 4) or not q.type.dtype.is_float:
         return n.program.body(n)
+    dtype, wide = q.type.dtype, max(q.type.dtype, v.type.dtype, key=lambda d: d.size)
+    q, k, v = (n.cast(t, wide) for t in (q, k, v))
     flat = q.type.rank == 3
     if flat:
         heads, kv_heads = n.attr("q_num_heads"), n.attr("kv_num_heads")
@@ -44,7 +46,7 @@ def attention(n: Reading) -> Thing | tuple[Thing, ...]:
     y = n.emit("attention", q, k, v, n.cast(mask, q.type.dtype), scale=1 / math.sqrt(depth) if scale is None else scale, causal=n.flag("is_causal"))
     if choice:                                             # a row that may look nowhere is 0
         y = n.emit("where", n.emit("is_nan", y), n.like(y, 0), y)
-    return heads_together(n, y) if flat else y
+    return n.cast(heads_together(n, y) if flat else y, dtype)
 
 
 def heads_apart(n: Reading, x: Value, heads: int) -> Value:

@@ -8,7 +8,7 @@ import numpy as np
 
 from pelton.ir.dims import equal, is_known, maximum, minimum
 from pelton.ir.graph import Value
-from pelton.ir.types import I32, I64
+from pelton.ir.types import BOOL, I32, I64
 from pelton.ops.conv import window_sizes
 
 from .onnx_ops_linear import without_zero_point
@@ -167,9 +167,11 @@ def col2im(n: Reading) -> Thing | tuple[Thing, ...]:
     if not is_known(channels) or channels * places * places > 1 << 22:             # filters of mostly zeros
         return n.foreign()
     used = tuple(s * (size - 1) + d * (k - 1) + 1 - pads[i] - pads[spatial + i] for i, (s, size, d, k) in enumerate(zip(strides, sizes, dilations, block)))
-    one = n.constant(np.tile(np.eye(places).reshape(places, 1, *block), (channels, *[1] * (1 + spatial))), x.type.dtype)
-    return n.emit("conv_transpose", n.reshape(x, (batch, x.type.shape[1], *sizes)), one, n.filled(0, (channels,), x.type.dtype), strides=strides, pads=pads,
-                  dilations=dilations, group=channels, output_padding=tuple(p - u for p, u in zip(picture, used)))
+    dtype = I32 if x.type.dtype is BOOL else x.type.dtype              # of truth values: whether any of them is
+    one = n.constant(np.tile(np.eye(places).reshape(places, 1, *block), (channels, *[1] * (1 + spatial))), dtype)
+    y = n.emit("conv_transpose", n.reshape(n.cast(x, dtype), (batch, x.type.shape[1], *sizes)), one, n.filled(0, (channels,), dtype), strides=strides,
+               pads=pads, dilations=dilations, group=channels, output_padding=tuple(p - u for p, u in zip(picture, used)))
+    return n.cast(y, x.type.dtype)
 
 
 # --- pooling

@@ -8,7 +8,7 @@ import numpy as np
 
 from pelton.ir.dims import Dim, Size, is_known, maximum
 from pelton.ir.graph import Value
-from pelton.ir.types import F32, I64
+from pelton.ir.types import F32, F64, I64
 
 from .onnx_reading import FILLED, Reading, Thing, reads
 
@@ -40,8 +40,13 @@ def _by_scales(n: Reading, scales: tuple[float, ...]) -> Thing:
     if len(scales) != x.type.rank:
         raise n.refuse(f"{n.op} needs a scale for each of {x.type.rank} axes, got {list(scales)}")
     shape = tuple(_scaled(d, s) for d, s in zip(x.type.shape, scales))
-    shrinks = any(s < 1 for s in scales) and not any(s > 1 for s in scales)
-    return _resized(n, x, shape=shape, scales=scales, mode=_mode(n), coordinates="asymmetric", nearest="ceil" if shrinks else "floor")
+    if _mode(n) != "nearest":
+        return _resized(n, x, shape=shape, scales=scales, mode=_mode(n), coordinates="asymmetric", nearest="floor")
+    for nearest, along in (("ceil", [s < 1 for s in scales]), ("floor", [s > 1 for s in scales])):
+        if any(along):
+            own, by = zip(*((new, s) if a else (old, 1.0) for new, old, s, a in zip(shape, x.type.shape, scales, along)))
+            x = _resized(n, x, shape=own, scales=by, mode="nearest", coordinates="asymmetric", nearest=nearest)
+    return x
 
 
 def _scaled(size: Size, scale: float) -> Size:
@@ -131,8 +136,11 @@ _SAMPLING = {"bilinear": "linear", "bicubic": "cubic"}                # as opset
 
 @reads("GridSample")
 def grid_sample(n: Reading) -> Thing:
-    mode = n.attr("mode")
-    return n.emit("grid_sample", n.input(0), n.input(1), mode=_SAMPLING.get(mode, mode), padding=n.attr("padding_mode"), align_corners=n.flag("align_corners"))
+    """What lies between integers is rounded towards zero, as the reference does."""
+    x, grid, mode = n.input(0), n.input(1), n.attr("mode")
+    y = n.emit("grid_sample", x if x.type.dtype.is_float else n.cast(x, F64), grid, mode=_SAMPLING.get(mode, mode), padding=n.attr("padding_mode"),
+               align_corners=n.flag("align_corners"))
+    return n.cast(y, x.type.dtype)
 
 
 @reads("AffineGrid")

@@ -179,5 +179,5 @@ def dropout(n: Reading) -> tuple[Thing, ...]:
                 return n.foreign()
             kept = np.random.RandomState(n.attr("seed") % 2**32).uniform(0, 1, x.type.shape) >= ratio
             return n.emit("mul", x, n.constant(kept / (1 - ratio), x.type.dtype)), n.constant(kept) if n.wants(1) else None
-    mask = n.expand(n.constant(True, BOOL), x.type.shape) if n.wants(1) else None
+    mask = n.expand(n.constant(True, BOOL if n.opset >= 10 else x.type.dtype), x.type.shape) if n.wants(1) else None
     return x, mask

@@ -73,9 +73,9 @@ def _hidden(n: Reading, shown: Value, like: Value, filter: float) -> Value:
     return n.emit("where", shown, n.like(like, 0), n.like(like, filter))
 
 
-def _causal(n: Reading, rows: Size, keys: Size) -> Value:
-    """[rows, keys]: whether a key lies before a row or at it; the last row sees all."""
-    at = n.emit("add", n.reshape(n.count(rows), (rows, 1)), n.sizes(keys - rows))
+def _causal(n: Reading, rows: Size, keys: Size, past: Size) -> Value:
+    """[rows, keys]: whether a key lies before a row or at it; the first row follows the keys of the past."""
+    at = n.emit("add", n.reshape(n.count(rows), (rows, 1)), n.sizes(past))
     return n.emit("less_equal", n.count(keys), at)
 
 
@@ -129,7 +129,7 @@ def projected(n: Reading, x: Value, weights: Value, bias: Value | None, *, mask:
     filter = n.attr("mask_filter_value", -10000.0)
     shown = n.optional(mask)
     masks = [None if shown is None else _hidden(n, _key_mask(n, shown, batch, rows, keys), q, filter),
-             _hidden(n, _causal(n, rows, keys), q, FAR) if n.flag("unidirectional") else None, None if added is None else n.optional(added)]
+             _hidden(n, _causal(n, rows, keys, keys - rows), q, FAR) if n.flag("unidirectional") else None, None if added is None else n.optional(added)]
     y = heads_together(n, attend(n, q, k, v, _added(n, masks), Scores(_scale(n, q, k))))
     present = None
     if n.wants(1):
@@ -149,6 +149,7 @@ def multi_head_attention(n: Reading) -> tuple[Thing, ...]:
         widths = tuple(int(t.type.shape[1] * t.type.shape[3]) for t in (q, k, v))
         parts = _split(n, bias, widths)                    # one part for each, as deep as its heads together
         q, k, v = (n.emit("add", t, n.reshape(p, (t.type.shape[1], 1, t.type.shape[3]))) for t, p in zip((q, k, v), parts))
+    new = k.type.shape[2]
     for i, past in enumerate((n.optional(6), n.optional(7))):
         if past is not None:
             k, v = (n.emit("concat", past, t, axis=2) if i == j else t for j, t in enumerate((k, v)))
@@ -156,7 +157,7 @@ def multi_head_attention(n: Reading) -> tuple[Thing, ...]:
     keys = k.type.shape[2]
     filter, shown = n.attr("mask_filter_value", -10000.0), n.optional(4)
     added = [None if shown is None else _hidden(n, _key_mask(n, shown, batch, rows, keys), q, filter), n.optional(5),
-             _hidden(n, _causal(n, rows, keys), q, FAR) if n.flag("unidirectional") else None]
+             _hidden(n, _causal(n, rows, keys, keys - new), q, FAR) if n.flag("unidirectional") else None]
     return heads_together(n, attend(n, q, k, v, _added(n, added), Scores(_scale(n, q, k)))), k, v
 
 

@@ -47,8 +47,8 @@ def batch_normalization(n: Reading) -> Thing | tuple[Thing, ...]:
     if n.opset < 9 and not n.flag("spatial", 1):
         raise n.refuse("BatchNormalization with spatial=0 is not supported; export the model with opset 9 or later")
     statistics = [n.cast(s, x.type.dtype) for s in statistics]
-    if x.type.rank == 1:
-        return n.reshape(n.emit("batch_norm", n.reshape(x, (1, x.type.size)), *statistics, epsilon=n.attr("epsilon")), x.type.shape)
+    if x.type.rank == 1:                                   # the batch, of one channel
+        return n.reshape(n.emit("batch_norm", n.reshape(x, (x.type.size, 1)), *statistics, epsilon=n.attr("epsilon")), x.type.shape)
     return n.emit("batch_norm", x, *statistics, epsilon=n.attr("epsilon"))
 
 

@@ -22,6 +22,8 @@ def _spread(n: Reading, v: Value, x: Value, axis: int, block: int) -> Value:
         apart = n.reshape(v, (*v.type.shape[:axis + 1], 1, *v.type.shape[axis + 1:]))
         apart = n.expand(apart, (*v.type.shape[:axis + 1], block, *v.type.shape[axis + 1:]))
         return n.slice(n.reshape(apart, (*v.type.shape[:axis], rows * block, *v.type.shape[axis + 1:])), axis, 0, x.type.shape[axis])
+    if v.type.rank == x.type.rank > 1 and all(d == 1 or equal(d, e) for d, e in zip(v.type.shape, x.type.shape)):
+        return v
     if v.type.rank != 1 or not equal(v.type.size, x.type.shape[axis]):
         raise n.refuse(f"{n.op} needs one scale or {x.type.shape[axis]} for axis {axis} of {x.type}, got {v.type}")
     return n.reshape(v, (v.type.size, *[1] * (x.type.rank - axis - 1)))

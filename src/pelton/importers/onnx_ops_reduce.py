@@ -7,7 +7,7 @@ import numpy as np
 
 from pelton.ir.dims import Dim, minimum
 from pelton.ir.graph import Value
-from pelton.ir.types import DType
+from pelton.ir.types import F64, I64, DType
 
 from .onnx_reading import Reading, Thing, reads
 
@@ -15,6 +15,8 @@ REDUCTIONS = {"ReduceSum": "reduce_sum", "ReduceMean": "reduce_mean", "ReduceMax
               "ReduceL1": "reduce_l1", "ReduceL2": "reduce_l2", "ReduceSumSquare": "reduce_sum_square", "ReduceLogSum": "reduce_log_sum",
               "ReduceLogSumExp": "reduce_log_sum_exp"}
 
+
+_OF_FLOATS = {"ReduceL2", "ReduceLogSum", "ReduceLogSumExp"}
 
 # what is left of an empty axis: nothing is larger, nothing is smaller
 _OF_NOTHING: dict[str, Callable[[DType], float]] = {
@@ -25,8 +27,15 @@ _OF_NOTHING: dict[str, Callable[[DType], float]] = {
 
 @reads(*REDUCTIONS)
 def reduction(n: Reading) -> Thing:
-    """The axes are an attribute until opset 17 (ReduceSum: 12), an input after. None means all, unless noop_with_empty_axes."""
+    """The axes are an attribute until opset 17 (ReduceSum: 12), an input after. None means all, unless noop_with_empty_axes. Roots and logarithms of
+    integers are rounded towards zero."""
     x = n.input(0)
+    if n.op in _OF_FLOATS and x.type.dtype.is_integer:
+        return n.cast(_reduction(n, n.cast(x, F64)), x.type.dtype)
+    return _reduction(n, x)
+
+
+def _reduction(n: Reading, x: Value) -> Value:
     by_input = n.opset >= (13 if n.op == "ReduceSum" else 18)
     axes = n.some_integers(1, "axes") if by_input else n.attr("axes")
     if not axes and n.flag("noop_with_empty_axes"):                  # what is done to each element before they are reduced, and after, is done
@@ -48,6 +57,8 @@ def reduced(n: Reading, word: str, x: Value, axes: tuple[int, ...], keepdims: bo
 @reads("ArgMax", "ArgMin")
 def arg_extremum(n: Reading) -> Thing:
     x = n.input(0)
+    if x.type.rank == 0:
+        return n.constant(0, I64)
     return n.emit("arg_max" if n.op == "ArgMax" else "arg_min", x, axis=n.axis(n.attr("axis"), x.type.rank), keepdims=n.flag("keepdims"),
                   select_last_index=n.flag("select_last_index"))
 

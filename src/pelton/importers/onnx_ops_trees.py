@@ -9,6 +9,8 @@ from pelton.ir.dims import is_known
 from pelton.ir.graph import Value
 from pelton.ir.types import F32, F64, DType
 
+from pelton.ops.trees import of_nothing
+
 from .onnx_file import array_of
 from .onnx_ops_ml import ML, labelled, transformed, two_scores
 from .onnx_reading import Reading, Thing, reads
@@ -115,7 +117,8 @@ def planted(n: Reading, x: Value, forest: Forest, start: np.ndarray, target: np.
         raise n.refuse(f"{n.op} has a tree whose nodes lead in a circle")
     tables = (told(split, np.nan).astype(dtype.numpy), *(np.ascontiguousarray(t, np.int32) for t in (
         told(feature, 0), child, depth, np.where(inner, 0, slot - LEAVES), start, target)), np.asarray(weight))
-    return n.emit("trees", x, *(n.constant(t) for t in tables), targets=targets, join=join)
+    y = n.emit("trees", x, *(n.constant(t) for t in tables), targets=targets, join=join)
+    return y if join == "sum" else n.emit("where", n.emit("equal", y, n.like(y, of_nothing(join))), n.like(y, 0), y)
 
 
 @reads("TreeEnsemble", domain=ML)

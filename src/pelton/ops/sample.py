@@ -100,7 +100,7 @@ def taps(at: Sequence[Thing], space: Sequence[Size], dtype: DType, *, mode: str,
     for axis, (x, size) in enumerate(zip(at, space)):
         last = number(size - 1, dtype)
         x = round_(x) if mode == "nearest" else x
-        if padding == "border":
+        if padding == "border" and mode != "cubic":        # a curve goes on outside, over copies of the border, as PyTorch and ONNX Runtime have it
             x = minimum(maximum(x, 0.0), last)
         elif padding == "reflection":
             x = where(within(x, 0.0 if align_corners else -0.5, last if align_corners else at_once(add, last, 0.5)), x, _mirrored(x, last, align_corners))

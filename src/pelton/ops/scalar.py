@@ -18,6 +18,12 @@ def _div(a, b):
     return quotient + ((np.sign(a) * np.sign(b) < 0) & (quotient * b != a)).astype(quotient.dtype)
 
 
+def _pow(a, b):
+    if np.result_type(a, b).kind == "f" or np.min(b, initial=0) >= 0:
+        return np.power(a, b)
+    return np.where(b < 0, np.where(np.abs(a) == 1, np.power(a, np.abs(b)), 0), np.power(a, np.maximum(b, 0)))      # reciprocals, towards zero
+
+
 def _erf(x):
     return np.vectorize(math.erf, otypes=[np.float64])(x) if np.size(x) else np.asarray(x, np.float64)
 
@@ -82,7 +88,7 @@ def _shift(fn, past):
 
 # name → what it means on arrays. `cast` carries its dtype in the node.
 PRIMITIVES: dict[str, Callable] = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": _div, "mod": np.mod, "fmod": np.fmod, "pow": np.power, "neg": np.negative,
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": _div, "mod": np.mod, "fmod": np.fmod, "pow": _pow, "neg": np.negative,
     "abs": np.abs, "sign": np.sign, "minimum": np.minimum, "maximum": np.maximum,
     "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "erf": _erf, "tanh": np.tanh, "sin": np.sin, "cos": np.cos, "tan": np.tan,
     "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh,

@@ -171,7 +171,12 @@ def _inverse(c: Value) -> tuple[np.ndarray, bool]:
     held = elements(c)
     inverse = (1 / array(c)).astype(held.dtype)
     whole = np.frexp(array(c))[0]
-    return inverse, bool((np.abs(whole) == 0.5).all() and (inverse.astype(np.float64) * array(c) == 1).all())
+    return inverse, bool((np.abs(whole) == 0.5).all() and _normal(inverse))
+
+
+def _normal(held: np.ndarray) -> bool:
+    """Whether all are numbers that kernels do not take for zero."""
+    return bool(np.isfinite(held).all() and (np.abs(held) >= np.finfo(np.float16 if held.dtype.itemsize < 4 else held.dtype).tiny).all())
 
 
 @rule(lambda x, c: div(x, c), examples=[dict(x=X, c=8), dict(x=X, c=np.array([0.5, 2, 4], np.float32))])
@@ -190,7 +195,7 @@ def div_constant(x, c):
     require(c.type.dtype.size >= 4, "narrow floats round inverses too coarsely")
     require((array(c) != np.round(array(c))).all(), "a quotient by a whole number may have to be one")
     inverse, _ = _inverse(c)
-    when(np.isfinite(inverse).all() and inverse.all())
+    when(_normal(inverse))
     return mul(x, inverse)
 
 
@@ -201,7 +206,7 @@ def mul_mul(x, c, d):
     when(any(array(f).all() and _inverse(f)[1] for f in (c, d)))
     factor = array(c) * array(d)
     held = factor.astype(elements(c).dtype)
-    when(np.isfinite(held).all() and (np.abs(held) >= np.finfo(np.float16 if held.dtype.itemsize < 4 else held.dtype).tiny).all())
+    when(_normal(held))
     return mul(x, factor)
 
 

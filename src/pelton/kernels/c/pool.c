@@ -38,14 +38,14 @@ AI taps inside(long at, long first, long end, long count, long step) {
 
 #if MEANS
 // A mean counts the taps inside of the picture, or of its padding where that counts: [FIRST, END).
-AI scalar share(const args *a, long top, long left) {
+AI scalar counted(const args *a, long top, long left) {
     const taps h = inside(top, FIRST_ROW, END_ROW, KH, DH), w = inside(left, FIRST_COLUMN, END_COLUMN, KW, DW);
-    return 1 / (scalar)((h.to - h.from) * (w.to - w.from));
+    return (scalar)((h.to - h.from) * (w.to - w.from));
 }
-#define SCALED(v, by) ((v) * (vec)(by))
+#define JOINED(v, by) ((v) / (vec)(by))
 #else
-AI scalar share(const args *a, long top, long left) { return 1; }
-#define SCALED(v, by) (v)
+AI scalar counted(const args *a, long top, long left) { return 1; }
+#define JOINED(v, by) (v)
 #endif
 
 #if QUICK                                     // a maximum that may drop NaN is one instruction: sums, for which units are free, tell whether there is one
@@ -80,7 +80,7 @@ AI bool windows(bool exact, bool edge, int count, int vectors, int lanes, const 
         unroll (int i = 0; i < vectors; i++) {
             vec v = column[i][j * SW];
             unroll (long k = 1; k < KW; k++) v = exact ? JOIN(v, column[i][j * SW + k * DW]) : FASTER(v, column[i][j * SW + k * DW]);
-            finish(t, SCALED(v, by[j]), b, p * OW + q + j, c + i * VL, lanes);
+            finish(t, JOINED(v, by[j]), b, p * OW + q + j, c + i * VL, lanes);
         }
     return true;
 }
@@ -91,7 +91,7 @@ COLD void windows_exact(int count, int vectors, int lanes, const args *a, const 
 
 AI void row(bool edge, int count, const args *a, const tail *t, const element *x, taps h, long b, long p, long q, long c0, long c1) {
     scalar by[AT_ONCE];
-    unroll (int i = 0; i < count; i++) by[i] = share(a, p * SH - PT, (q + i) * SW - PL);
+    unroll (int i = 0; i < count; i++) by[i] = counted(a, p * SH - PT, (q + i) * SW - PL);
     long c = c0;
 #define SOME(vectors, lanes) \
     if (!windows(!QUICK, edge, count, vectors, lanes, a, t, x, h, by, b, p, q, c)) windows_exact(count, vectors, lanes, a, t, x, h, by, b, p, q, c)
@@ -112,11 +112,11 @@ AI void window(int vectors, int lanes, const args *a, const tail *t, const eleme
             const element *at = x + (p * SH - PT + k * DH) * XH + (q * SW - PL + l * DW) * XW + c;
             unroll (int j = 0; j < vectors; j++) v[j] = JOIN(v[j], LOAD(at + j * VL, lanes));
         }
-    unroll (int j = 0; j < vectors; j++) finish(t, SCALED(v[j], by), b, p * OW + q, c + j * VL, lanes);
+    unroll (int j = 0; j < vectors; j++) finish(t, JOINED(v[j], by), b, p * OW + q, c + j * VL, lanes);
 }
 
 AI void wide(const args *a, const tail *t, const element *x, taps h, long b, long p, long q, long c0, long c1) {
-    const scalar by = share(a, p * SH - PT, q * SW - PL);
+    const scalar by = counted(a, p * SH - PT, q * SW - PL);
     long c = c0;
     for (; c + NV * VL <= c1; c += NV * VL) window(NV, VL, a, t, x, h, by, b, p, q, c);
     if (NV > 1)
