@@ -18,11 +18,13 @@ from pelton.errors import Error
 from pelton.ir.evaluate import evaluate
 from pelton.ops.foreign import bounded
 
-from . import operators_decided, operators_quantized  # noqa: F401  (they propose, too)
+from . import aged, operators_attributes, operators_decided, operators_quantized  # noqa: F401  (they propose, too)
 from .operators import CODES, DECIDED, PROPOSALS
 from .operators_quantized import MICROSOFT, ML
 
-OPSETS, IR = {"": 21, ML: 3, MICROSOFT: 1}, 10
+OPSETS, IR = {ML: 3, MICROSOFT: 1}, 10
+RECURRENT = ("LSTM", "GRU", "RNN")
+NEWEST = 26
 LARGEST = 4096                  # elements of a value
 SHAKES = 2
 MORE = 6                                                     # for integers, which are the same however floats are rounded, or near a tie
@@ -39,6 +41,7 @@ class Program:
     rng: np.random.Generator
     open_sizes: bool = False
     decided: bool = False                                       # the data decides of some of it
+    opset: int = aged.NOW                                       # that the model is written for
     prefix: str = ""                                            # of all names in a graph within a graph
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
@@ -125,7 +128,7 @@ class Program:
     def inner(self, count: int, given: Mapping[str, np.ndarray]) -> Program:
         """A graph within this one, grown a little from what there is here and from inputs of its own, `given` with what they are at first."""
         self.bodies += 1
-        inside = Program(self.rng, decided=self.decided and not self.prefix, prefix=f"{self.prefix}b{self.bodies}.", arrays=dict(self.arrays),
+        inside = Program(self.rng, opset=self.opset, decided=self.decided and not self.prefix, prefix=f"{self.prefix}b{self.bodies}.", arrays=dict(self.arrays),
                          shaken=dict(self.shaken))
         for name, array in given.items():
             inside.hold(inside.called(name), np.asarray(array), [np.asarray(array)] * SHAKES)
@@ -171,7 +174,10 @@ class Program:
 
     def take(self, node: onnx.NodeProto) -> bool:
         """Adds the node, if the reference can run it and its results can be told from rounding."""
-        run, reads = evaluated(node, self.constants), sorted(read_by(node))
+        if self.prefix and by_importer(node):                # the onnx package runs the graph that this one lies in
+            return False
+        aged.agreed(node, self.opset, self.arrays, CODES, self.constants)
+        run, reads = evaluated(node, self.constants, max(self.opset, aged.NOW)), sorted(read_by(node))
         results = run({n: self.arrays[n] for n in reads})
         if results is None:
             return False
@@ -213,13 +219,14 @@ class Program:
         """These nodes as a model, what to feed it, and its outputs: what nobody reads, and some of what lies between. What left out nodes would have made
         is an input."""
         nodes = self.nodes if nodes is None else nodes
+        nodes = [aged.aged(n, self.opset, self.arrays) for n in nodes]
         made, read = {o for n in nodes for o in n.output}, set().union(*map(read_by, nodes))
         outputs = [o for n in nodes for o in n.output if o not in read or zlib.crc32(o.encode()) % 5 == 0]
         inputs = [n for n in self.arrays if n in read and n not in made and n not in self.constants]
         constants = [n for n in self.constants if n in read]
         declared = [helper.make_tensor_value_info(n, CODES[self.arrays[n].dtype.name], None) for n in outputs]
         graph = helper.make_graph(nodes, "fuzz", [self.info(n) for n in inputs], declared, [numpy_helper.from_array(self.arrays[n], n) for n in constants])
-        m = helper.make_model(graph, ir_version=IR, opset_imports=[helper.make_opsetid(d, v) for d, v in OPSETS.items()])
+        m = _model(graph, self.opset)
         return m, {n: self.arrays[n] for n in inputs}, outputs
 
     def info(self, name: str) -> onnx.ValueInfoProto:
@@ -262,7 +269,16 @@ def near(a: np.ndarray, b: np.ndarray) -> bool:
     return not a.size or np.abs(wide - b.astype(np.float64)).max() <= 0.03 * np.abs(wide).max()
 
 
-def evaluated(node: onnx.NodeProto, constants: Sequence[str]) -> Callable[[dict[str, np.ndarray]], list[np.ndarray] | None]:
+def _model(graph: onnx.GraphProto, opset: int) -> onnx.ModelProto:
+    return helper.make_model(graph, ir_version=IR, opset_imports=[helper.make_opsetid(d, v) for d, v in {"": opset, **OPSETS}.items()])
+
+
+def by_importer(node: onnx.NodeProto) -> bool:
+    """Whether a node means what the importer says: where the onnx package has no reference, takes no notice of attributes, or sums up the wrong channels."""
+    return node.domain == MICROSOFT or node.op_type in RECURRENT and len(node.attribute) > 1 or node.op_type == "LRN"
+
+
+def evaluated(node: onnx.NodeProto, constants: Sequence[str], opset: int) -> Callable[[dict[str, np.ndarray]], list[np.ndarray] | None]:
     """The reference of one node: the onnx package's (its Erf mended), and where that has none, what the importer says that the operator means, in float64. It
     gives None for what it cannot do, or will not."""
     def run(feeds: dict[str, np.ndarray]) -> list[np.ndarray] | None:
@@ -270,11 +286,11 @@ def evaluated(node: onnx.NodeProto, constants: Sequence[str]) -> Callable[[dict[
         inputs = {n: a for n, a in feeds.items() if n not in constants}
         graph = helper.make_graph([node], "one", [helper.make_tensor_value_info(n, CODES[a.dtype.name], a.shape) for n, a in inputs.items()],
                                   [onnx.ValueInfoProto(name=o) for o in node.output], held)
-        m = helper.make_model(graph, ir_version=IR, opset_imports=[helper.make_opsetid(d, v) for d, v in OPSETS.items()])
+        m = _model(graph, opset)
         try:
             with np.errstate(all="ignore"), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                if node.domain == MICROSOFT:
+                if by_importer(node):
                     meant = evaluate(importer.load(m).graph, inputs)
                     return [meant[o] for o in node.output]
                 inferred = onnx.shape_inference.infer_shapes(m, check_type=True, strict_mode=True)
@@ -288,10 +304,11 @@ def evaluated(node: onnx.NodeProto, constants: Sequence[str]) -> Callable[[dict[
 
 
 def program(seed: int) -> Program:
-    """The random graph of a seed: 5 to 40 nodes; every third one has open sizes, of every fourth one the data decides."""
+    """The random graph of a seed: 5 to 40 nodes; every third one has open sizes, of every fourth one the data decides, every fourth one is of an older
+    opset, and every fourth one of a newer."""
     rng = np.random.default_rng(seed)
-    count = int(rng.integers(5, 41))
-    return Program(rng, open_sizes=seed % 3 == 0, decided=seed % 4 == 1).grow(count)
+    count, old, new = (int(rng.integers(*between)) for between in ((5, 41), (aged.OLDEST, aged.NOW), (aged.NOW, NEWEST + 1)))
+    return Program(rng, open_sizes=seed % 3 == 0, decided=seed % 4 == 1, opset={2: new, 3: old}.get(seed % 4, aged.NOW)).grow(count)
 
 
 def shrunk(nodes: list[onnx.NodeProto], fails: Callable[[list[onnx.NodeProto]], bool]) -> list[onnx.NodeProto]:
