@@ -107,6 +107,8 @@ RELU = (("z", "relu", "y"),)
 BOTH = dict(direction="bidirectional")
 CASES: dict[str, list[Case]] = {
     "pointwise": [
+        Case("powers-below-0", program(("y", "pow", "x n"), x="i32[5, 9]", n="i32[9]"),
+             arrays={"x": np.repeat([1, -1, 2, 0, -3], 9).reshape(5, 9), "n": np.arange(-4, 5)}),
         *(one(f"tail-{t}", ("y", "add", "a b"), ("z", "relu", "y"), ("o", "mul", "z c"), a=f"{t}[3, 5, 7]", b=f"{t}[7]", c=f"{t}[5, 1]") for t in HALF),
         one("two-outputs", ("out0", "sigmoid", "a"), ("y", "mul", "a out0"), a="f16[2, 37]"),
         one("compare", ("y", "greater", "a b"), a="f32[3, 70]", b="f32[70]"),
