@@ -48,6 +48,18 @@ def test_each_sequence_is_what_it_is_alone(op, gates, direction, layout, fed):
     assert_close(evaluate(graph, feeds), {f"y{i}": a for i, a in enumerate(want)}, about=op)
 
 
+def test_each_direction_takes_its_own_slopes():
+    rng = np.random.default_rng(1)
+    x, w, r = (rng.uniform(-1, 1, s).astype(np.float32) for s in ((TIME, BATCH, INPUTS), (2, 3 * HIDDEN, INPUTS), (2, 3 * HIDDEN, HIDDEN)))
+    how = dict(activations=("HardSigmoid", "LeakyRelu", "Sigmoid", "ScaledTanh"), activation_alpha=(0.3, 0.2, 0.7), activation_beta=(0.4, 0.6))
+    m = one_node("GRU", f"f32{list(x.shape)}", w, r, None, LENGTHS, opset=14, outputs=1, hidden_size=HIDDEN, direction="bidirectional", **how)
+    y = np.zeros((TIME, 2, BATCH, HIDDEN), np.float32)
+    none = np.zeros((2, 6 * HIDDEN), np.float32), np.zeros((2, 1, HIDDEN), np.float32)
+    for i, length in enumerate(LENGTHS):
+        y[:length, :, i:i + 1] = get("gru").reference(x[:length, i:i + 1], w, r, *none, hidden=HIDDEN, direction="bidirectional", **how)[0]
+    assert_close(evaluate(load(m).graph, {"x0": x}), {"y0": y})
+
+
 def test_lengths_beyond_the_input_are_refused():
     m = one_node("GRU", "f32[3, 2, 4]", np.ones((1, 15, 4), np.float32), np.ones((1, 15, 5), np.float32), None, np.array([3, 4], np.int32), hidden_size=5)
     with pytest.raises(ModelError, match=r"GRU needs a length from 0 to 3 for each of 2 sequences, got \[3, 4\]"):

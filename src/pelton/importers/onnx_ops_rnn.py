@@ -10,6 +10,8 @@ from pelton.ir.dims import Dim, Size
 from pelton.ir.graph import Value
 from pelton.ir.types import I64
 
+from pelton.ops.rnn import taken
+
 from .onnx_ops_index import reversed_sequences, tuples
 from .onnx_reading import Reading, Thing, reads
 
@@ -54,8 +56,8 @@ def recurrent(n: Reading) -> tuple[Thing, ...]:
         raise n.refuse(f"{n.op} needs a length from 0 to {time} for each of {batch} sequences, got {lengths.type if known is None else known.tolist()}")
     first = attrs["activations"][0].lower()
     holds = n.op != "LSTM" or not n.wants(2) or not attrs["clip"] and first in ("sigmoid", "hardsigmoid") and not attrs["activation_alpha"]
-    if not holds or direction == "bidirectional" and (attrs["activation_alpha"] or attrs["activation_beta"]):
-        raise n.refuse(f"{n.op} with lengths of sequences is computed without a clip, with sigmoid gates and usual slopes of activations; "
+    if not holds:
+        raise n.refuse(f"{n.op} with lengths of sequences and the last cell is computed without a clip, with sigmoid gates of the usual slope; "
                        "leave the lengths out where all are whole, or the last cell where nobody reads it")
     return _laid(n, _of_lengths(n, operands, attrs, n.cast(lengths, I64)), turned)
 
@@ -77,12 +79,14 @@ def _of_lengths(n: Reading, operands: list[Value], attrs: dict[str, Any], length
     (time, batch, _), each = x.type.shape, len(_DEFAULTS[n.op])
     inside = n.emit("less", n.reshape(n.count(time), (time, 1, 1, 1)), n.reshape(lengths, (1, 1, batch, 1)))
     found = []
+    first = taken(attrs["activations"][:each])
     for d, back in enumerate({"forward": (False,), "reverse": (True,)}.get(attrs["direction"], (False, True))):
         given = reversed_sequences(n, x, lengths, 0) if back else x
         own_w, *own = (n.slice(v, 0, d, d + 1) for v in (w, r, b, *states, *peepholes))
         if n.op == "LSTM" and n.wants(2):
             given, own_w = _holding(n, given, own_w, inside)
-        how = {**attrs, "direction": "forward", "activations": attrs["activations"][d * each:(d + 1) * each]}
+        slopes = {k: attrs[k][count:] if d else attrs[k][:count] for k, count in zip(("activation_alpha", "activation_beta"), first)}
+        how = {**attrs, **slopes, "direction": "forward", "activations": attrs["activations"][d * each:(d + 1) * each]}
         y, _, *cell = n.emit_all(n.op.lower(), given, own_w, *own, **how)
         last = n.emit("sub", lengths, n.constant(1, I64))
         h = n.emit("gather_nd", n.reshape(y, (time, batch, attrs["hidden"])), tuples(n, last, n.count(batch)))

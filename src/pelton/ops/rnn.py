@@ -45,6 +45,12 @@ def _functions(names: tuple[str, ...], alphas: tuple[float, ...], betas: tuple[f
     return found
 
 
+def taken(names: tuple[str, ...]) -> tuple[int, int]:
+    """How many alphas and betas the activations take, from lists that all of them share; none those that there are not."""
+    alphas, betas = ([_ACTIVATIONS.get(name.lower(), (None, None, None))[i] for name in names] for i in (1, 2))
+    return len(names) - alphas.count(None), len(names) - betas.count(None)
+
+
 def _limited(x: np.ndarray, clip: float) -> np.ndarray:
     """What a gate's activation reads: limited to ±clip, where there is one."""
     return np.clip(x, -clip, clip) if clip else x
