@@ -112,6 +112,8 @@ def pooled(g: Graph) -> Proposed:
     attrs.update(g.either({"pads": [int(g.rng.integers(0, k)) for k in kernel * 2]}, {"dilations": _apart(g, space, kernel)}, {}))
     if op == "LpPool":
         return op, [x], 1, {**attrs, "p": g.either(1, 2, 3)}
+    if n == 1 and "pads" in attrs:                         # of which onnx sees one
+        attrs["pads"][1] = attrs["pads"][0]
     return op, [x], 1, {**attrs, **({"count_include_pad": g.either(0, 1)} if op == "AveragePool" else {})}
 
 
@@ -217,8 +219,8 @@ def recurrent(g: Graph) -> Proposed:
 def resized(g: Graph) -> Proposed:
     x = g.pick("float32", rank=g.either(3, 4))
     mode = g.either("nearest", "linear", "linear", "cubic", "cubic")
-    coordinates = "asymmetric", "half_pixel", "align_corners", "pytorch_half_pixel", "half_pixel_symmetric"
-    attrs = {"mode": mode, "coordinate_transformation_mode": g.either(*coordinates)}
+    coordinates = g.either("asymmetric", "half_pixel", "align_corners", "pytorch_half_pixel", "half_pixel_symmetric")
+    attrs = {"mode": mode, "coordinate_transformation_mode": coordinates}
     if mode == "nearest":
         attrs["nearest_mode"] = g.either("floor", "ceil", "round_prefer_floor", "round_prefer_ceil")
         attrs["coordinate_transformation_mode"] = g.either("asymmetric", "half_pixel")
@@ -227,10 +229,12 @@ def resized(g: Graph) -> Proposed:
     if mode != "nearest" and g.rng.random() < 0.3:
         attrs["antialias"] = 1
     axes = [2] if len(_shape(g, x)) == 3 else [2, 3]
+    if coordinates == "pytorch_half_pixel":                # onnx has one element elsewhere than PyTorch
+        return "Resize", [x, "", "", _i64(g, *_ints(g, len(axes), 2, 9))], 1, {**attrs, "axes": axes}
     if g.rng.random() < 0.5:
         return "Resize", [x, "", g.constant(np.array(g.either((2, 0.5), (1.5, 1.25), (0.75, 3))[:len(axes)], np.float32))], 1, {**attrs, "axes": axes}
     attrs.update(_some(g, keep_aspect_ratio_policy=g.either("not_larger", "not_smaller", "stretch")))
-    return "Resize", [x, "", "", _i64(g, *_ints(g, len(axes), 2, 9))], 1, {**attrs, "axes": axes}
+    return "Resize", [x, "", "", _i64(g, *_ints(g, len(axes), 1, 9))], 1, {**attrs, "axes": axes}
 
 
 @proposes(2)
