@@ -231,3 +231,21 @@ def test_means_of_equal_numbers_are_those_numbers():
     x *= np.arange(1, 8, dtype=np.float32)[:, None]
     _, engine = built("f (float[1,1,7,7] x) => (float[1,1,7,1] y) { y = AveragePool <kernel_shape: ints = [1, 7]> (x) }")
     assert np.array_equal(engine(x), (x.sum(3, keepdims=True, dtype=np.float32) / np.float32(7)))
+
+
+def test_onnx_infers_no_elements_where_it_does_not_know():
+    """A soft cap goes by the body of the schema, which needs numbers for widths; what onnx infers of the whole is an output of width 0."""
+    with pytest.raises(ModelError, match="shapes="):
+        built("""f (float[1,3,w] q, float[1,4,8] k, float[1,4,d] v) => (float[1,3,c] y)
+              { y = Attention <kv_num_heads: int = 2, q_num_heads: int = 4, softcap: float = 2.0> (q, k, v) }""", 24)
+
+
+def test_rows_of_sizes_that_may_be_none():
+    x = RNG.standard_normal((1, 4, 6, 6)).astype(np.float32)
+    same("""f (float[1,4,d,d] x) => (float[r,2] y) <float[2] by = {0.75, 3}, int64[2] rows = {-1, 2}>
+         { z = Resize <axes: ints = [2, 3], mode: string = "linear", coordinate_transformation_mode: string = "asymmetric"> (x, , by)  y = Reshape (z, rows) }""",
+         x=x)
+
+
+def test_the_largest_of_nothing():
+    assert built("f (float[0,3] x) => (float[0,3] y) { y = Hardmax <axis: int = 0> (x) }")[1](np.zeros((0, 3), np.float32)).shape == (0, 3)

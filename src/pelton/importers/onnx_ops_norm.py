@@ -31,6 +31,8 @@ def softmax_along(n: Reading, x: Value, axis: int, opset: int) -> Value:
 def _softmax(n: Reading, x: Value, axis: int) -> Value:
     if n.op != "Hardmax":
         return n.emit("log_softmax" if n.op == "LogSoftmax" else "softmax", x, axis=axis)
+    if x.type.size == 0:
+        return x
     best = n.emit("arg_max", x, axis=axis, keepdims=True)
     places = n.reshape(n.count(x.type.shape[axis]), (x.type.shape[axis], *[1] * (x.type.rank - axis - 1)))
     return n.cast(n.emit("equal", best, places), x.type.dtype)

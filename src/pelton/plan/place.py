@@ -206,7 +206,7 @@ class Placer:
         try:
             view = reshaped(shape, at.strides, out)
         except Undecided:                                          # sizes that may be 0, say: it is a view of what lies in order, and of nothing else
-            view = dense(out) if at.strides == dense(shape) else None
+            view = None
         return None if view is None else Place(at.root, at.offset, view)
 
     # -- joined buffers
