@@ -236,15 +236,15 @@ def test_means_of_equal_numbers_are_those_numbers():
 def test_onnx_infers_no_elements_where_it_does_not_know():
     """A soft cap goes by the body of the schema, which needs numbers for widths; what onnx infers of the whole is an output of width 0."""
     with pytest.raises(ModelError, match="shapes="):
-        built("""f (float[1,3,w] q, float[1,4,8] k, float[1,4,d] v) => (float[1,3,c] y)
+        built("""f (float[1,3,w] q, float[1,4,e] k, float[1,r,d] v) => (float[1,3,c] y)
               { y = Attention <kv_num_heads: int = 2, q_num_heads: int = 4, softcap: float = 2.0> (q, k, v) }""", 24)
 
 
 def test_rows_of_sizes_that_may_be_none():
     x = RNG.standard_normal((1, 4, 6, 6)).astype(np.float32)
     same("""f (float[1,4,d,d] x) => (float[r,2] y) <float[2] by = {0.75, 3}, int64[2] rows = {-1, 2}>
-         { z = Resize <axes: ints = [2, 3], mode: string = "linear", coordinate_transformation_mode: string = "asymmetric"> (x, , by)  y = Reshape (z, rows) }""",
-         x=x)
+         { z = Resize <axes: ints = [2, 3], mode: string = "linear", coordinate_transformation_mode: string = "asymmetric"> (x, , by)
+           y = Reshape (z, rows) }""", x=x)
 
 
 def test_the_largest_of_nothing():

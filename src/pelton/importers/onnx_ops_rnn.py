@@ -52,7 +52,8 @@ def recurrent(n: Reading) -> tuple[Thing, ...]:
     known = n.known(lengths)
     if lengths is None or known is not None and not isinstance(time, Dim) and (known == time).all():
         return _laid(n, n.emit_all(n.op.lower(), *operands, **attrs), turned)
-    if lengths.type.rank != 1 or not equal(lengths.type.size, batch) or known is not None and not isinstance(time, Dim) and (known.min(initial=0) < 0 or known.max(initial=0) > time):
+    astray = known is not None and not isinstance(time, Dim) and (known.min(initial=0) < 0 or known.max(initial=0) > time)
+    if lengths.type.rank != 1 or not equal(lengths.type.size, batch) or astray:
         raise n.refuse(f"{n.op} needs a length from 0 to {time} for each of {batch} sequences, got {lengths.type if known is None else known.tolist()}")
     first = attrs["activations"][0].lower()
     holds = n.op != "LSTM" or not n.wants(2) or not attrs["clip"] and first in ("sigmoid", "hardsigmoid") and not attrs["activation_alpha"]

@@ -163,7 +163,7 @@ def _infer(*types: TensorType, model: str) -> tuple[TensorType, ...]:
         slot.type.CopyFrom(onnx.helper.make_tensor_type_proto(CODES[given.dtype.value], spelled(given.shape)))
     named = {str(d): d for t in types for d in t.shape if isinstance(d, Dim)}
     found = tuple(_known_type(v.type, named) for v in inferred(typed, strict=True).graph.output)
-    if named and any(0 in t.shape for t in found) and not any(0 in t.shape for t in types):       # Attention's inference takes a size that it does not know for 0
+    if named and any(0 in t.shape for t in found) and not any(0 in t.shape for t in types):       # Attention's takes what it does not know for 0
         raise Untyped("onnx infers an output without elements, where a run decides the sizes of the inputs")
     return found
 
