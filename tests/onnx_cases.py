@@ -332,7 +332,9 @@ CASES = [
     *(("SVMRegressor", "f32[3, 2]", {**ML, "kernel_type": kind, "kernel_params": [0.3, 0.2, 2.0], "support_vectors": [0.5, 1.0, 0.1, 0.2, -0.5, 1.0],
                                      "coefficients": [0.5, -1.0, 2.0], "rho": [0.25], "n_supports": 3}) for kind in ("LINEAR", "RBF", "POLY", "SIGMOID")),
     *(("TreeEnsembleRegressor", "f32[9, 3]", {**ML, **TREES, **{f"target_{k}": v for k, v in HELD.items()}, "n_targets": 3, "aggregate_function": join})
-      for join in ("SUM", "AVERAGE", "MAX")),
+      for join in ("SUM", "AVERAGE")),
+    *(("TreeEnsembleRegressor", "f32[9, 3]", {**ML, **TREES, **{f"target_{k}": v for k, v in HELD.items()}, "target_ids": [0] * 5, "n_targets": 1,
+                                              "aggregate_function": join}) for join in ("MIN", "MAX")),
     ("TreeEnsembleClassifier", "f32[9, 3]", {**ML, **TREES, **{f"class_{k}": v for k, v in HELD.items()}, "classlabels_int64s": [3, 5, 8],
                                              "post_transform": "SOFTMAX", "outputs": 2}),
     ("TreeEnsemble", "f32[9, 2]", {

@@ -88,16 +88,23 @@ def parts(whole: Message, kind: str) -> Iterator[Any]:
 
 
 def inferred(model: ModelProto, *, strict: bool = False) -> ModelProto:
-    """The model with the types that onnx infers, the contents of shapes propagated; ValueError where it cannot."""
+    """The model with the types that onnx infers, the contents of shapes propagated; ValueError where it cannot. Of inputs with elements and open sizes an
+    output without elements is not believed: Attention's inference takes what it does not know for 0."""
     import onnx
 
     long = any(d.dim_value > _LONG for v in model.graph.input if len(v.type.tensor_type.shape.dim) == 1 for d in v.type.tensor_type.shape.dim)
     if long and any(node.op_type == "Expand" for node in parts(model, "NodeProto")):
         raise ValueError(f"no shape has more than {_LONG} axes")
     try:
-        return onnx.shape_inference.infer_shapes(model, strict_mode=strict, data_prop=not long)
+        found = onnx.shape_inference.infer_shapes(model, strict_mode=strict, data_prop=not long)
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError) as e:
         raise ValueError(f"onnx cannot infer its outputs: {str(e).strip()}") from None
+    given, made = ([d for v in values for d in v.type.tensor_type.shape.dim] for values in (found.graph.input, found.graph.output))
+    if not all(d.HasField("dim_value") for d in given) and all(d.dim_value or not d.HasField("dim_value") for d in given):
+        for d in made:
+            if d.HasField("dim_value") and not d.dim_value:
+                d.Clear()
+    return found
 
 
 @functools.cache
@@ -162,10 +169,7 @@ def _infer(*types: TensorType, model: str) -> tuple[TensorType, ...]:
     for slot, given in zip(typed.graph.input, types):
         slot.type.CopyFrom(onnx.helper.make_tensor_type_proto(CODES[given.dtype.value], spelled(given.shape)))
     named = {str(d): d for t in types for d in t.shape if isinstance(d, Dim)}
-    found = tuple(_known_type(v.type, named) for v in inferred(typed, strict=True).graph.output)
-    if named and any(0 in t.shape for t in found) and not any(0 in t.shape for t in types):       # Attention's takes what it does not know for 0
-        raise Untyped("onnx infers an output without elements, where a run decides the sizes of the inputs")
-    return found
+    return tuple(_known_type(v.type, named) for v in inferred(typed, strict=True).graph.output)
 
 
 def spelled(shape: tuple[Size, ...]) -> list[int | str]:
