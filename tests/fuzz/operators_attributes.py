@@ -219,7 +219,8 @@ def recurrent(g: Graph) -> Proposed:
 def resized(g: Graph) -> Proposed:
     x = g.pick("float32", rank=g.either(3, 4))
     mode = g.either("nearest", "linear", "linear", "cubic", "cubic")
-    coordinates = g.either("asymmetric", "half_pixel", "align_corners", "pytorch_half_pixel", "half_pixel_symmetric")
+    curved = mode == "cubic"                               # of which onnx takes the wrong four elements where rounding puts it a little outside
+    coordinates = g.either("asymmetric", "half_pixel", "align_corners", "pytorch_half_pixel", "half_pixel" if curved else "half_pixel_symmetric")
     attrs = {"mode": mode, "coordinate_transformation_mode": coordinates}
     if mode == "nearest":
         attrs["nearest_mode"] = g.either("floor", "ceil", "round_prefer_floor", "round_prefer_ceil")
@@ -233,8 +234,7 @@ def resized(g: Graph) -> Proposed:
         return "Resize", [x, "", "", _i64(g, *_ints(g, len(axes), 2, 9))], 1, {**attrs, "axes": axes}
     if g.rng.random() < 0.5:
         return "Resize", [x, "", g.constant(np.array(g.either((2, 0.5), (1.5, 1.25), (0.75, 3))[:len(axes)], np.float32))], 1, {**attrs, "axes": axes}
-    if coordinates != "half_pixel_symmetric":              # onnx's cubic curve is not one where rounding puts it a little outside
-        attrs.update(_some(g, keep_aspect_ratio_policy=g.either("not_larger", "not_smaller", "stretch")))
+    attrs.update(_some(g, keep_aspect_ratio_policy=g.either("not_larger", "not_smaller", "stretch")))
     return "Resize", [x, "", "", _i64(g, *_ints(g, len(axes), 1, 9))], 1, {**attrs, "axes": axes}
 
 
