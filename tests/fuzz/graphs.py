@@ -30,7 +30,8 @@ SHAKES = 2
 MORE = 6                                                     # for integers, which are the same however floats are rounded, or near a tie
 # relative changes of every value, to learn how much rounding may matter
 STEPS = {"float64": 2.0 ** -46, "float32": 2.0 ** -20, "float16": 2.0 ** -9, "bfloat16": 2.0 ** -6}
-CANCELS = {"Gelu", "BiasGelu", "FastGelu"}                   # x · (1 + what is -1 for small x) / 2: far out, what is left is rounding
+# x · (1 + what is -1 for small x) / 2: far out, what is left is rounding; and states of which gates leave little
+CANCELS = {"Gelu", "BiasGelu", "FastGelu", "LSTM", "GRU", "RNN"}
 _SHAPES = ((3,), (4,), (2, 3), (3, 4), (1, 5), (2, 3, 4), (1, 3, 4), (2, 1, 3), (1, 4, 6, 6), (2, 3, 5, 4), (1, 1, 1), (1, 8, 4, 4), ())
 
 
@@ -174,7 +175,7 @@ class Program:
 
     def take(self, node: onnx.NodeProto) -> bool:
         """Adds the node, if the reference can run it and its results can be told from rounding."""
-        if self.prefix and by_importer(node):                # the onnx package runs the graph that this one lies in
+        if self.prefix and (by_importer(node) or slow(node)):                # the onnx package runs the graph that this one lies in
             return False
         aged.agreed(node, self.opset, self.arrays, CODES, self.constants)
         run, reads = evaluated(node, self.constants, max(self.opset, aged.NOW)), sorted(read_by(node))
@@ -276,6 +277,11 @@ def _model(graph: onnx.GraphProto, opset: int) -> onnx.ModelProto:
 def by_importer(node: onnx.NodeProto) -> bool:
     """Whether a node means what the importer says: where the onnx package has no reference, takes no notice of attributes, or sums up the wrong channels."""
     return node.domain == MICROSOFT or node.op_type in RECURRENT and len(node.attribute) > 1 or node.op_type == "LRN"
+
+
+def slow(node: onnx.NodeProto) -> bool:
+    """Whether the onnx package's reference writes a function anew for every run of the node: half a second in loops within loops."""
+    return not node.domain and onnx.defs.get_schema(node.op_type).has_context_dependent_function
 
 
 def evaluated(node: onnx.NodeProto, constants: Sequence[str], opset: int) -> Callable[[dict[str, np.ndarray]], list[np.ndarray] | None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 import numpy as np
 
 from pelton.ir import dims
-from pelton.ir.dims import Size, Undecided, is_known
+from pelton.ir.dims import Size, Undecided, equal, is_known
 from pelton.ir.graph import Value
 from pelton.ir.types import I64
 
@@ -110,7 +110,7 @@ def reverse_sequence(n: Reading) -> Thing | tuple[Thing, ...]:
     """The first elements of every sequence backwards, as many as its length says."""
     x, lengths = n.input(0), n.input(1)
     time, batch = n.axis(n.attr("time_axis"), x.type.rank), n.axis(n.attr("batch_axis"), x.type.rank)
-    if {time, batch} != {0, 1} or lengths.type.shape != (x.type.shape[batch],):
+    if {time, batch} != {0, 1} or lengths.type.rank != 1 or not equal(lengths.type.size, x.type.shape[batch]):
         raise n.refuse(f"ReverseSequence needs axes 0 and 1 as its time and batch, and a length per sequence, got {time} and {batch}, and {lengths.type}")
     return reversed_sequences(n, x, lengths, time)
 
@@ -139,7 +139,7 @@ def tensor_scatter(n: Reading) -> Thing:
     """What is new written into a cache along an axis, from its own place on for each element of the batch; in mode circular on from the start."""
     x, updates, given = n.input(0), n.input(1), n.optional(2)
     axis = n.axis(n.attr("axis", -2), x.type.rank)
-    if axis == 0 or updates.type.rank != x.type.rank or given is not None and given.type.shape != x.type.shape[:1]:
+    if axis == 0 or updates.type.rank != x.type.rank or given is not None and not (given.type.rank == 1 and equal(given.type.size, x.type.shape[0])):
         raise n.refuse(f"TensorScatter needs an axis behind the first, updates of the rank of the cache and a place per batch, got axis {axis}, "
                        f"{updates.type}{'' if given is None else f' and {given.type}'}")
     lead = updates.type.shape[:axis + 1]
