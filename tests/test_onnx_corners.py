@@ -253,3 +253,9 @@ def test_rows_of_sizes_that_may_be_none():
 
 def test_the_largest_of_nothing():
     assert built("f (float[0,3] x) => (float[0,3] y) { y = Hardmax <axis: int = 0> (x) }")[1](np.zeros((0, 3), np.float32)).shape == (0, 3)
+
+
+def test_a_curve_of_which_nothing_lies_inside():
+    same("""f (float[1,1,3,4] x) => (float[1,1,2,2] y) <int64[4] sizes = {1, 1, 7, 2}>
+         { y = Resize <mode: string = "cubic", coordinate_transformation_mode: string = "align_corners", keep_aspect_ratio_policy: string = "not_larger",
+                       exclude_outside: int = 1> (x, , , sizes) }""", x=RNG.standard_normal((1, 1, 3, 4)).astype(np.float32))

@@ -10,7 +10,7 @@ from pelton.ir.dims import Size, is_known
 from pelton.ir.graph import Value
 from pelton.ir.types import F32, F64, I64, TensorType
 
-from .math import abs_, add, cast, ceil, div, floor, maximum, minimum, mul, sub, where
+from .math import abs_, add, cast, ceil, div, equal, floor, maximum, minimum, mul, sub, where
 from .op import Thing, expect, structured
 from .reduce import reduce_sum
 from .sample import at_once, blend, curve, number, within
@@ -87,13 +87,11 @@ def axis_taps(size: int, out: int, scale: float, *, mode: str, coordinates: str,
     reach = int(np.ceil((1 if mode == "linear" else 2) / wide))
     places = [first + k for k in range(1 - reach, 1 + reach)]
     weights = [_linear(wide * (p - x)) if mode == "linear" else _cubic(wide * (p - x), cubic_a) for p in places]
-    if wide != 1:
-        total = sum(weights)
-        weights = [w / total for w in weights]
     if exclude_outside:
         weights = [np.where((p >= 0) & (p < size), w, 0.0) for p, w in zip(places, weights)]
+    if exclude_outside or wide != 1:
         total = sum(weights)
-        weights = [w / total for w in weights]
+        weights = [w / np.where(total == 0, 1.0, total) for w in weights]             # where nothing lies inside they stay 0
     return [(np.clip(p, 0, size - 1).astype(np.int64), w) for p, w in zip(places, weights)]
 
 
@@ -145,7 +143,8 @@ def open_taps(size: Size, out: Size, scale: float, *, mode: str, coordinates: st
     if exclude_outside:
         weights = where(within(places, 0.0, last), weights, 0.0)
     if exclude_outside or share != 1:
-        weights = div(weights, reduce_sum(weights, axes=(1,), keepdims=True))
+        total = reduce_sum(weights, axes=(1,), keepdims=True)
+        weights = div(weights, where(equal(total, 0.0), 1.0, total))
     return cast(minimum(maximum(places, 0.0), last), to=I64), weights
 
 
