@@ -130,6 +130,7 @@ BAD_PLANS = {
     "ends at byte": lambda e: [Buffer("arena", 128, e.arena)],
     "no multiple of 64": lambda e: [Buffer("arena", 8, 16)],
     "on GPUs alone": lambda e: [Buffer("zeros", 0, 16)],
+    "16 bytes of 'string' for 0 sizes": lambda e: [Buffer("iota", 0, 16, dtype="string")],
     "unknown kind": lambda e: [Buffer("heap", 0, 16)],
     "is input 1": lambda e: [Buffer("input", 1, 4000)],
     "4001 bytes": lambda e: [Buffer("input", 0, 4001)],

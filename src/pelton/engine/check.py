@@ -149,7 +149,8 @@ def _buffers(engine: Engine, refuse: _Refusal) -> dict[int, int]:
 
 
 def _told(b: Buffer, refuse: _Refusal, where: str) -> None:
-    if b.dtype not in SIZES or b.size % SIZES[b.dtype] or (b.kind == "sizes" and (b.size, b.dtype) != (len(b.values) * SIZES["i64"], "i64")):
+    wrong = b.dtype not in SIZES or b.dtype == "string" or b.size % SIZES[b.dtype]
+    if wrong or (b.kind == "sizes" and (b.size, b.dtype) != (len(b.values) * SIZES["i64"], "i64")):
         refuse(f"{where} has {b.size} bytes of {b.dtype!r} for {len(b.values)} sizes")
     for n in b.values:
         if type(n) is not int or not -LONGEST <= n < LONGEST:
