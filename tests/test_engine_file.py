@@ -13,13 +13,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from handmade import chain, engine, python
+from handmade import chain, engine, expected, python
 
 from pelton.engine import file
 from pelton.engine.check import check
 from pelton.engine.constants import Unmade
 from pelton.engine.engine import Buffer, Port, Slice, Step, Tensor
 from pelton.errors import EngineError
+from pelton.runtime import load
 
 
 def refused(data: bytes, verify: bool = False) -> str:
@@ -105,6 +106,25 @@ def test_constants_for_addressing_are_always_verified():
     file.read(bytes(data))
     data[-100 + 64] ^= 1
     assert "constants it uses for addressing" in refused(bytes(data))
+
+
+def test_what_was_verified_is_what_runs(tmp_path, monkeypatch):
+    """A file that is rewritten in place, just after it was verified and again while its engine is in use."""
+    e, path, verify = chain(64), tmp_path / "e.pelton", file.Opened.verify
+    e = dataclasses.replace(e, buffers=(*e.buffers[:-1], dataclasses.replace(e.buffers[-1], kind="table")))
+    file.write(e, path)
+
+    def emptied(size: int) -> None:
+        with open(path, "r+b") as f:
+            f.write(bytes(size))
+
+    def verify_and_lose(self, sections, where):
+        verify(self, sections, where)
+        emptied(path.stat().st_size - len(e.constants))
+    monkeypatch.setattr(file.Opened, "verify", verify_and_lose)
+    found, x = load(path), np.ones(64, np.float32)
+    emptied(path.stat().st_size)
+    assert np.array_equal(found.run({"x": x})["z"], expected(x)["z"])
 
 
 def test_truncated_and_longer_files_are_refused():

@@ -226,6 +226,7 @@ class Opened:
     damaged: str                  # how messages begin that say what is wrong with it
 
     def sections(self, names: Iterable[str]) -> dict[str, memoryview]:
+        """Where the constants lie, and copies of all else: what is verified is what runs, though the file were rewritten meanwhile."""
         found = {}
         table = as_object(self.header.get("sections"), self.damaged + "its table of sections")
         for name in names:
@@ -233,7 +234,8 @@ class Opened:
             offset, size = entry.get("offset"), entry.get("size")
             if type(offset) is not int or type(size) is not int or offset < 0 or size < 0 or offset % ALIGN or offset + size > len(self.body):
                 raise EngineError(f"{self.damaged}its {name} would be {size!r} bytes at {offset!r}, there are {len(self.body)}")
-            found[name] = self.body[offset:offset + size]
+            data = self.body[offset:offset + size]
+            found[name] = data if name == "constants" else memoryview(bytes(data))
         return found
 
     def verify(self, sections: Mapping[str, memoryview], where: str) -> None:
@@ -248,7 +250,8 @@ def opened(data: memoryview, where: str) -> Opened:
         raise EngineError(f"{where} is not a Pelton engine" + (" (ONNX models are made into one by `pelton build`)" if where.endswith(".onnx") else ""))
     if len(data) < PREAMBLE.size:
         raise EngineError(f"{where} is truncated: it has only {len(data)} bytes; {AGAIN}")
-    _, version, zero, header_size, file_size, digest = PREAMBLE.unpack_from(data)
+    start = bytes(data[:PREAMBLE.size])
+    _, version, zero, header_size, file_size, digest = PREAMBLE.unpack(start)
     if version > VERSION:
         raise EngineError(f"{where} is an engine of format version {version}, this Pelton reads version {VERSION}; install a newer Pelton "
                           "or build it again")
@@ -260,8 +263,8 @@ def opened(data: memoryview, where: str) -> Opened:
         raise EngineError(f"{where} is truncated: it should have {file_size} bytes and has {len(data)}; {AGAIN}")
     if len(data) > file_size:
         raise EngineError(f"{where} is altered: it should have {file_size} bytes and has {len(data)}; {AGAIN}")
-    header = data[PREAMBLE.size:PREAMBLE.size + header_size]
-    if len(header) < header_size or hashlib.sha256(bytes(data[:32]) + header).digest() != digest:
+    header = bytes(data[PREAMBLE.size:PREAMBLE.size + header_size])
+    if len(header) < header_size or hashlib.sha256(start[:32] + header).digest() != digest:
         raise EngineError(f"{where} is altered in its header; {AGAIN}")
     damaged = f"{where} is damaged: "
     h = as_object(parsed(header, damaged + "its header"), damaged + "its header")
@@ -289,7 +292,7 @@ def engine_in(found: Opened, where: str, verify: bool, lent: memoryview | None =
     return engine
 
 
-def parsed(text: memoryview, what: str) -> Any:
+def parsed(text: bytes | memoryview, what: str) -> Any:
     try:
         return json.loads(bytes(text))
     except (ValueError, RecursionError) as e:

@@ -25,6 +25,7 @@ from .host import HostStep
 from .machine import check_machine
 
 log = logging.getLogger("pelton.runtime")
+LARGEST_TABLE = 1 << 20                                              # bytes; larger ones are weights in integers
 
 
 class Engine:
@@ -59,6 +60,9 @@ class Engine:
         self.plain = plain
         self._constants = None if isinstance(plain.constants, Unmade) else aligned(plain.constants)
         self.texts = {i: strings_in(self.constants[b.offset:b.offset + b.size]) for i, b in enumerate(plain.buffers) if b.kind == "text"}
+        # copies, so that no kernel is led astray by a file that is rewritten; constants that are still to be made are in none that was loaded
+        self.tables = {i: aligned(bytes(self._constants[b.offset:b.offset + b.size])) for i, b in enumerate(plain.buffers)
+                       if b.kind == "table" and b.size <= LARGEST_TABLE} if self._constants is not None else {}
         self.made = [i for i, b in enumerate(plain.buffers) if b.kind in ("strings", "sizes", "iota")]
         self.sheet = Sheet(plain)
         hosted = any(s.host for s in plain.steps)
@@ -179,8 +183,10 @@ class Engine:
 
 
 def load(source: str | os.PathLike[str] | bytes, verify: bool = False, device: int | None = 0) -> Engine:
-    """The engine in a file (mapped, not read) or in bytes. `verify` checks the weights, too. Engines for GPUs start on the one with the number `device`; with
-    None they do not start yet, so that they can be looked at where there is none.
+    """The engine in a file (whose weights are mapped, not read) or in bytes. `verify` checks the weights, too. Engines for GPUs start on the one with the
+    number `device`; with None they do not start yet, so that they can be looked at where there is none.
+
+    While an engine is in use its file may be replaced (as `save` and `mv` do), but not be written into (as `cp` does): weights would change under a run.
 
     An engine holds machine code: load only what you would run as a program. Raises EngineError, saying what to do, for what is no engine,
     is damaged, or does not run on this machine.

@@ -33,7 +33,7 @@ class Prepared:
         self.engine, self.values, self.filled, self.arena = engine, values, filled, arena
         self.scratch, self.threads, self.available = scratch, threads, available
         self.host = engine.host_steps(self.plain, values) if engine.host and values else engine.host
-        self.made: dict[int, np.ndarray] = {**engine.texts}      # buffers that are no part of the arena, the constants or the ports
+        self.made: dict[int, np.ndarray] = {**engine.texts, **engine.tables}      # buffers that lie elsewhere than arena, constants and ports
         for i in engine.made:
             b, size = engine.plain.buffers[i], int(filled.bytes[i])
             if b.kind == "strings":
