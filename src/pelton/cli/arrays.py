@@ -106,24 +106,31 @@ def made_up(engine: Engine, given: Mapping[str, str] = MappingProxyType({}), see
     """Inputs to time an engine with (`pelton.runtime.arrays.drawn`).
 
     given: sizes of inputs as the command line has them, such as {"x": "1x3x224x224"}; sizes that are open have their usual values where it says nothing.
+    InputError for sizes that the engine does not take, and where there is no memory for such inputs.
     """
+    from pelton.engine.sizes import bounded
     from pelton.runtime.arrays import drawn
 
-    shapes = engine.shapes(_sizes(engine, given))
+    wanted = _shapes(engine, given)
+    sizes = {str(d): n for p in engine.inputs for d, n in zip(p.shape, wanted.get(p.name, ())) if not isinstance(d, int)}
+    shapes = engine.shapes(bounded(engine.plain, sizes))
+    for p in engine.inputs:
+        if wanted.get(p.name, shapes[p.name]) != shapes[p.name]:
+            raise InputError(f"--shapes gives input {p.name} {given[p.name]}, expected {'x'.join(map(str, shapes[p.name]))} ({p})")
     return drawn([dataclasses.replace(p, shape=shapes[p.name]) for p in engine.inputs], seed)
 
 
-def _sizes(engine: Engine, given: Mapping[str, str]) -> dict[str, int]:
-    """Symbol → value, as far as the shapes on the command line say; InputError for an unknown input and what is no shape of its rank."""
-    found: dict[str, int] = {}
+def _shapes(engine: Engine, given: Mapping[str, str]) -> dict[str, tuple[int, ...]]:
+    """Input → shape, as far as the command line says; InputError for an unknown input and what is no shape of its rank."""
+    found: dict[str, tuple[int, ...]] = {}
     ports = {p.name: p for p in engine.inputs}
     for name, text in given.items():
         if name not in ports:
             raise InputError(f"the engine has no input {name!r}; it has {', '.join(ports)}")
         sizes = text.split("x")
-        if len(sizes) != len(ports[name].shape) or not all(s.isdecimal() for s in sizes):
+        if len(sizes) != len(ports[name].shape) or not all(s.isdecimal() and len(s) < 19 for s in sizes):
             raise InputError(f"input {name} is {ports[name]}; --shapes gives it sizes such as {'x'.join(map(str, engine.shapes()[name]))}, got {text!r}")
-        found.update((str(d), int(s)) for d, s in zip(ports[name].shape, sizes) if not isinstance(d, int))
+        found[name] = tuple(map(int, sizes))
     return found
 
 

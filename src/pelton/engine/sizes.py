@@ -61,6 +61,11 @@ def solve(engine: Sized, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int
         for d, size in zip(port.shape, shapes[port.name]):
             if isinstance(d, str):
                 found.setdefault(d, size)
+    return bounded(engine, found)
+
+
+def bounded(engine: Sized, found: Mapping[str, int]) -> dict[str, int]:
+    """Symbol → its value here, or the usual one; InputError where it is out of its bounds."""
     sizes = {}
     for s in engine.symbols:
         size = found.get(s.name, s.usual)

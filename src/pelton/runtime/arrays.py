@@ -1,6 +1,7 @@
 """Arrays of the caller: what fits a port, what is copied to fit, the sentences for what does not, and arrays made up."""
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -8,6 +9,8 @@ import numpy as np
 
 from pelton.engine.engine import Port
 from pelton.errors import InputError
+
+from .machine import memory
 
 
 def fit(port: Port, given: Any) -> np.ndarray:
@@ -51,7 +54,12 @@ def _strings(given: np.ndarray, port: Port, what: str) -> np.ndarray:
 
 
 def drawn(ports: Sequence[Port], seed: int = 0) -> dict[str, np.ndarray]:
-    """Arrays for ports whose sizes are known: floats from a normal distribution, integers, bools and strings 0 or 1 (indices that fit any table)."""
+    """Arrays for ports whose sizes are known: floats from a normal distribution, integers, bools and strings 0 or 1 (indices that fit any table).
+    InputError where there is no memory for them."""
+    need, have = 16 * sum(math.prod(max(d, 1) for d in p.shape) for p in ports), memory()      # as they are drawn in 64 bits, and then converted
+    if need > have:
+        raise InputError(f"inputs of these sizes take {need / 1e9:.1f} GB to make up, this machine has {have / 1e9:.1f} GB; smaller ones are needed: "
+                         + ", ".join(f"{p.name} {p}" for p in ports))
     rng = np.random.default_rng(seed)
 
     def draw(port: Port) -> np.ndarray:

@@ -37,9 +37,14 @@ def check_machine(name: str, target: Mapping[str, Any]) -> None:
         log.warning("engine %r was tuned on %s, this is %s: it runs, a build on this machine may be faster", name, target["cpu"], machine["model"])
 
 
+def memory() -> int:
+    """Bytes of memory that this machine has."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
 def check_memory(name: str, arena: int, scratch: int, threads: int) -> None:
     """EngineError where one context takes more memory than there is."""
-    need, have = arena + scratch * threads, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    need, have = arena + scratch * threads, memory()
     if need > have:
         raise EngineError(f"engine {name!r} needs {need / 1e9:.1f} GB for a context of {threads} threads, this machine has {have / 1e9:.1f} GB; "
                           "use fewer threads or a smaller input")

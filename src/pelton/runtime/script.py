@@ -22,7 +22,7 @@ from pelton.errors import EngineError, InputError, Needs
 from .arrays import check_names, check_out, fit, refuse_mapping, refuse_out, refuse_shared
 from .context import Context, survives_fork
 from .engine import Engine
-from .machine import check_machine
+from .machine import check_machine, memory
 
 log = logging.getLogger("pelton.runtime")
 REMEMBERED = 1024                                                # shapes that an engine in a loop keeps ready
@@ -142,7 +142,7 @@ class ScriptContext(Context):
         for context in self.contexts:
             context.remembered = REMEMBERED
         self.threads = max((c.threads for c in self.contexts), default=threads or 1)
-        self._room = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+        self._room = memory() // 2
         self._clock: dict[int, int] | None = None                    # in a profile: id of a script's step → nanoseconds
         self._times: list[list[tuple[Step, int]]] = []               # and per engine its steps and theirs
         self._turns = 0                                              # of all loops of the run
