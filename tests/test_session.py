@@ -5,6 +5,7 @@ import logging
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import pelton as ort
+from pelton.engine.constants import Unmade
 from pelton.session import session as home
 
 RNG = np.random.default_rng(0)
@@ -273,6 +275,25 @@ def test_locks_end_with_their_block(cache, monkeypatch):
     monkeypatch.setattr("pelton.session.shelf.fcntl.flock", no_locks)
     with shelf.alone("k"):
         pass
+
+
+def test_forked_children_do_not_wait_for_threads_of_the_parent():
+    session, constants = ort.InferenceSession(network().SerializeToString()), Unmade(64, lambda out: iter(()))
+    held, done = threading.Event(), threading.Event()
+
+    def build():
+        with session._lock, constants.lock:
+            held.set()
+            done.wait()
+    builder = threading.Thread(target=build)
+    builder.start()
+    held.wait()
+    child = os.fork()
+    if not child:
+        os._exit(0 if session._lock.acquire(timeout=5) and constants.lock.acquire(timeout=5) else 1)
+    done.set()
+    builder.join()
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_options(caplog, monkeypatch):

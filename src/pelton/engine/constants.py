@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from .forks import survives_fork
+
 ALIGN = 64                    # bytes, of where they begin and of every piece
 
 
@@ -16,6 +18,11 @@ class Unmade:
     def __init__(self, size: int, fill: Callable[[np.ndarray], Iterator[int]]):
         self.size, self._fill = size, fill
         self._made: np.ndarray | None = None
+        self._unlock()
+        survives_fork(self)
+
+    def _unlock(self) -> None:
+        """Nobody is making them: in a forked child, where another thread of the parent was, they are made from the beginning."""
         self.lock = threading.RLock()
 
     def __len__(self) -> int:

@@ -1,10 +1,8 @@
 """An engine's working memory and step tables: what one run at a time needs."""
 from __future__ import annotations
 
-import os
 import threading
 import time
-import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,6 +15,7 @@ from pelton.backends.cpu.memory import address
 from pelton.backends.cpu.program import check_threads
 from pelton.engine import sizes
 from pelton.engine.engine import Step
+from pelton.engine.forks import survives_fork
 from pelton.errors import InputError
 
 from .arrays import check_names, check_out, fit, refuse_mapping, refuse_out, refuse_shared
@@ -29,21 +28,6 @@ if TYPE_CHECKING:
 REMEMBERED = 32                                                  # shapes that a context keeps ready
 PAGE = 4096
 MOST_SIZE = 1 << 46                                              # of an axis
-
-_alive: weakref.WeakSet[Context] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    """Runs of other threads ended with the fork, as far as this process is concerned."""
-    for context in _alive:
-        context._lock = threading.Lock()
-
-
-def survives_fork(context: Context) -> None:
-    _alive.add(context)
-
-
-os.register_at_fork(after_in_child=_after_fork)
 
 
 class Context:
@@ -66,8 +50,12 @@ class Context:
         self._known: OrderedDict[tuple, Prepared] = OrderedDict()
         self._only = None if plain.symbols else self._prepare({})
         self._latest = self._only                                # most often the shapes are those of the run before
-        self._lock = threading.Lock()
+        self._unlock()
         survives_fork(self)
+
+    def _unlock(self) -> None:
+        """No run is in progress: those of other threads end with a fork, as far as the child is concerned."""
+        self._lock = threading.Lock()
 
     @property
     def machine(self) -> str:

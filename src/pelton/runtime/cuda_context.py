@@ -1,7 +1,6 @@
 """A CUDA engine's working memory on the GPU, and its runs: waited for or not, on arrays of the CPU or of the GPU."""
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,10 +10,11 @@ import numpy as np
 
 from pelton.backends.cuda.device import Memory, zeros
 from pelton.engine.engine import Port, Step
+from pelton.engine.forks import survives_fork
 from pelton.errors import InputError
 
 from .arrays import check_out, fit, refuse_out, refuse_shared
-from .context import REMEMBERED, Context, survives_fork
+from .context import REMEMBERED, Context
 from .cuda_prepared import CudaPrepared, room
 from .device_arrays import ALIGN, LEGACY, DeviceArray, Foreign, taken
 
@@ -55,7 +55,7 @@ class CudaContext(Context):
         self._memory: Memory | None = None
         self._staging: Memory | None = None
         self._held: Bound | None = None                          # what the last run reads and writes, until the next
-        self._lock = threading.Lock()
+        self._unlock()
         with engine.device as device:
             self._own = device.stream()
             self._done, self._uploaded = device.event(), device.event()      # the last run; its copies out of the staging memory

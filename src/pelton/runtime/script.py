@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -16,11 +15,12 @@ from pelton.backends.cpu.memory import aligned
 from pelton.engine import script_file, sizes
 from pelton.engine.constants import bytes_of
 from pelton.engine.engine import Port, Step, Symbol, numpy_dtype, strings_in
+from pelton.engine.forks import survives_fork
 from pelton.engine.script import Action, Block, Feed, Host, If, Loop, Run, Scan, Script, blocks_in, check, free, read_by
 from pelton.errors import EngineError, InputError, Needs
 
 from .arrays import check_names, check_out, fit, refuse_mapping, refuse_out, refuse_shared
-from .context import Context, survives_fork
+from .context import Context
 from .engine import Engine
 from .machine import check_machine, memory
 
@@ -146,7 +146,7 @@ class ScriptContext(Context):
         self._clock: dict[int, int] | None = None                    # in a profile: id of a script's step → nanoseconds
         self._times: list[list[tuple[Step, int]]] = []               # and per engine its steps and theirs
         self._turns = 0                                              # of all loops of the run
-        self._lock = threading.Lock()
+        self._unlock()
         survives_fork(self)
 
     @property

@@ -12,6 +12,7 @@ import numpy as np
 
 from pelton.engine import sizes
 from pelton.engine.engine import numpy_dtype
+from pelton.engine.forks import survives_fork
 from pelton.errors import InputError, ModelError
 from pelton.options import cache_directory
 from pelton.runtime import Engine
@@ -45,7 +46,8 @@ class InferenceSession:
         settings.chosen(providers)
         self._options = self._settings.build_options(os.environ)
         self._shelf = Shelf(cache_directory(self._options))
-        self._lock = threading.Lock()
+        self._unlock()
+        survives_fork(self)
         self._engine: Engine | None = None                       # for all sizes that the model leaves open
         self._others: dict[tuple, Engine] = {}                   # shapes → the engine that runs them, where the one for all does not
         self._empty: dict[tuple, Engine] = {}                    # names of sizes that are 0 → the engine for all others
@@ -59,6 +61,10 @@ class InferenceSession:
         self._engine = self._shelf.engine(self._key)
         if self._engine is None and not self._signature.open:
             self._engine = self._made()
+
+    def _unlock(self) -> None:
+        """No engine is being built: builds of other threads end with a fork, as far as the child is concerned."""
+        self._lock = threading.Lock()
 
     # --- what the model is
 
