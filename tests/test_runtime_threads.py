@@ -216,6 +216,40 @@ def test_a_fork_during_a_run():
     assert r.stdout == "good\n", r.stderr
 
 
+def test_a_thread_does_not_wait_for_itself():
+    """A name that is compared, and the handler of a signal, call the context whose run they came into."""
+    r = python("""
+        import signal
+        import numpy as np
+        from handmade import chain, expected
+        from pelton.errors import InputError
+        from pelton.runtime import Engine
+        context, said, x = Engine(chain(100000)).context(threads=2), [], np.arange(100000, dtype=np.float32)
+        out = {k: np.empty_like(v) for k, v in expected(x).items()}
+
+        def again(*_):
+            for call in (context.run, context.profile):
+                try:
+                    call({"x": x})
+                except InputError as e:
+                    said.append(str(e))
+            return True
+        Odd = type("Odd", (), {"__hash__": lambda _: hash("x"), "__eq__": again})
+        assert np.array_equal(context.run({Odd(): x})["y"], expected(x)["y"]) and len(said) % 2 == 0 and said
+
+        signal.signal(signal.SIGALRM, again)
+        signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+        for given in (None, out):
+            said.clear()
+            while len(said) < 10:
+                results = context.run({"x": x}, given)
+                assert all(np.array_equal(results[k], v) for k, v in expected(x).items())
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        print(said[-1])
+        """)
+    assert "in the middle of a run of the same thread" in r.stdout, r.stderr
+
+
 def test_threads_sleep_between_runs():
     """An idle engine takes no CPU time."""
     e = Engine(chain(5000))

@@ -94,7 +94,7 @@ class CudaContext(Context):
 
     def run(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Outputs by name, when they are there: fresh numpy arrays, or those that `out` gives for some or all of them, of the CPU or the GPU."""
-        with self._lock, self.engine.device as device:
+        with self._alone(), self.engine.device as device:
             bound = self._bound(inputs, out, self.stream)
             bound.ready.run(self.stream)
             self._deliver(bound, self.stream)
@@ -109,7 +109,7 @@ class CudaContext(Context):
         must stay as they are until the run is over. A context's runs come one after the other, also on different streams. Engines with steps of the CPU wait
         for these, and numpy inputs wait for the copies of the run before.
         """
-        with self._lock, self.engine.device as device:
+        with self._alone(), self.engine.device as device:
             at = self.stream if stream is None else int(stream) or LEGACY
             for name, given in (out or {}).items() if isinstance(out, Mapping) else ():
                 if isinstance(given, np.ndarray):
@@ -135,14 +135,14 @@ class CudaContext(Context):
 
     def synchronize(self) -> None:
         """Waits until all runs of this context are over."""
-        with self._lock, self.engine.device as device:
+        with self._alone(), self.engine.device as device:
             device.finish(self._done)
             self._held = None
 
     def profile(self, inputs: Mapping[str, Any]) -> list[tuple[Step, int]]:
         """Every step with the nanoseconds it took on the GPU (of the CPU's: until what it wrote was back), in a run in which no two steps overlap. The GPU is
         kept busy until all steps are on its stream, so that it waits for none."""
-        with self._lock, self.engine.device as device:
+        with self._alone(), self.engine.device as device:
             ready = self._bound(inputs, None, self.stream).ready
             idle = device.allocate(2 * IDLE, f"engine {self.engine.name!r}, for a profile,")
             marks = [device.event(timed=True) for _ in range(AT_ONCE + 1)]
@@ -160,7 +160,7 @@ class CudaContext(Context):
             return list(zip(ready.plain.steps, times))
 
     def watch(self, inputs: Mapping[str, Any], see: Callable[[int, Any], None]) -> dict[str, Any]:
-        with self._lock, self.engine.device:
+        with self._alone(), self.engine.device:
             bound = self._bound(inputs, None, self.stream)
             ready = bound.ready
             see(0, ready)
