@@ -216,6 +216,31 @@ def test_a_fork_during_a_run():
     assert r.stdout == "good\n", r.stderr
 
 
+def test_a_fork_during_a_profile():
+    """The child has the program, but not who was to read the time stamps: its runs take none."""
+    r = python("""
+        import ctypes, os, threading, time
+        import numpy as np
+        from handmade import compiled
+        from pelton.backends.cpu import Program, load_code
+        x, z, stamps = np.ones(64, np.float32), np.zeros(64, np.float32), (ctypes.c_int64 * 2)()
+        code = load_code(compiled())
+        program = Program([(code.symbol("slow"), [x.ctypes.data, z.ctypes.data, 1, 3000], 2, 64, 1, 0, 0, 1)], 2)
+        profiles = threading.Thread(target=lambda: program._library.pelton_profile(program._handle, None, stamps))
+        profiles.start()
+        while not z[0]:
+            time.sleep(0.001)
+        child = os.fork()
+        if not child:
+            ctypes.memset(stamps, 0, 16)
+            program.run()
+            os._exit(any(stamps) or not program.profile()[0] > 10_000)
+        profiles.join()
+        print(os.waitpid(child, 0)[1], all(stamps))
+        """)
+    assert r.stdout == "0 True\n", r.stderr
+
+
 def test_a_thread_does_not_wait_for_itself():
     """A name that is compared, and the handler of a signal, call the context whose run they came into."""
     r = python("""

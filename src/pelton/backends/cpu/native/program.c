@@ -49,7 +49,7 @@ struct program {
     size_t stride, scratch_bytes;           /* per participant; in all, where it is the program's own */
     schedule schedules[2];                  /* as planned; every step a wave of its own, for time stamps */
     const schedule *last;                   /* the one of the latest shared run */
-    _Atomic int64_t *stamps;                /* while profiling: per step when it began and ended; written by whoever works on it */
+    _Atomic int64_t *stamps;                /* of the latest run, if it was a profile: per step when it began and ended; written by whoever works on it */
     _Alignas(LINE) _Atomic long at;         /* the caller's wave: where a late worker starts */
     _Alignas(LINE) _Atomic uint32_t bell;   /* rung at the end of a wave if somebody sleeps for it */
     _Atomic uint32_t sleepers;
@@ -291,11 +291,15 @@ static void forget(program *p) {
     p->last = NULL;
 }
 
-static void go(program *p, bool stepwise) {
+/* With `stamps`, step by step. */
+static void go(program *p, _Atomic int64_t *stamps) {
+    const bool stepwise = stamps != NULL;
     schedule *s = &p->schedules[stepwise];
     pool_enter();
     if (seat_adopt(p->seat))
         forget(p);
+    if (p->stamps != stamps)             /* seldom; those of a profile that a fork has ended, too */
+        p->stamps = stamps;
     if (!s->parallel) {
         walk_alone(p, s);
     } else {
@@ -322,7 +326,7 @@ static void prepare(program *p, char *const *ports) {
 void pelton_run(program *p, char *const *ports) {
     uint64_t mode = enter_kernel_mode();
     prepare(p, ports);
-    go(p, false);
+    go(p, NULL);
     leave_kernel_mode(mode);
 }
 
@@ -332,10 +336,8 @@ void pelton_profile(program *p, char *const *ports, int64_t *stamps) {
     if (p->schedules[1].parallel)
         pool_rouse(p->threads);
     int64_t at = now();
-    p->stamps = (_Atomic int64_t *)stamps;
     memset(stamps, 0, 2 * p->count * sizeof *stamps);
-    go(p, true);
-    p->stamps = NULL;
+    go(p, (_Atomic int64_t *)stamps);
     for (long i = 0; i < p->count; i++) {             /* a step begins where the one before it ends; one without tiles takes no time */
         stamps[2 * i] = at;
         stamps[2 * i + 1] = at = stamps[2 * i + 1] > at ? stamps[2 * i + 1] : at;
@@ -350,7 +352,7 @@ void pelton_time(program *p, char *const *ports, long repeats, int64_t *times) {
         pool_rouse(p->threads);
     for (long i = 0; i < repeats; i++) {
         int64_t begin = now();
-        go(p, false);
+        go(p, NULL);
         times[i] = now() - begin;
     }
     leave_kernel_mode(mode);
