@@ -241,6 +241,32 @@ def test_a_fork_during_a_profile():
     assert r.stdout == "0 True\n", r.stderr
 
 
+def test_threads_that_the_system_refuses_are_asked_for_again():
+    r = python("""
+        import os, resource, time
+        import numpy as np
+        from handmade import chain, expected
+        from pelton.runtime import Engine
+        context, x, counts = Engine(chain(5000)).context(threads=3), np.arange(5000, dtype=np.float32), []
+
+        def good():
+            fine = all(np.array_equal(context.run({"x": x})[k], v) for k, v in expected(x).items())
+            counts.append(sum(open(f"/proc/self/task/{t}/comm").read() == "pelton\\n" for t in os.listdir("/proc/self/task")))
+            return fine
+        before = resource.getrlimit(resource.RLIMIT_AS)
+        used = 4096 * int(open("/proc/self/statm").read().split()[0])
+        resource.setrlimit(resource.RLIMIT_AS, (used + (4 << 20), before[1]))       # a thread's stack takes more
+        assert good()
+        resource.setrlimit(resource.RLIMIT_AS, before)
+        time.sleep(1.1)
+        assert good()
+        time.sleep(0.1)                                                             # they give themselves a name
+        assert good()
+        print(counts[0], counts[-1])
+        """)
+    assert r.stdout == "0 2\n", r.stderr
+
+
 def test_a_thread_does_not_wait_for_itself():
     """A name that is compared, and the handler of a signal, call the context whose run they came into."""
     r = python("""

@@ -14,6 +14,7 @@
 #define JOINED (OPEN - 1)
 
 enum { OPEN_RUNS = 64 };   /* a run that finds the directory full goes on without workers */
+static const int64_t AGAIN_NS = 1000000000;   /* from one refusal of a thread to when we ask again */
 
 static struct {
     _Alignas(LINE) _Atomic uint32_t bell;       /* rung for every opened run; parked workers sleep on it */
@@ -23,7 +24,7 @@ static struct {
     _Alignas(LINE) _Atomic long workers;
     _Atomic long milli_cores;
     long generation;                            /* grows in a forked child */
-    _Atomic bool refused;                       /* the system gave us no further thread */
+    _Atomic int64_t asking;                     /* when the system is next asked for a thread, after it gave us none; 0: at any time */
     bool prepared;                              /* fork handlers are in place */
     seat *unused;
     pthread_mutex_t lock;                       /* for starting workers and for the list of unused seats; never held in a run */
@@ -112,7 +113,10 @@ static void *work(void *unused) {
 }
 
 static void hire(long workers) {
-    if (atomic_load_explicit(&pool.workers, memory_order_relaxed) >= workers || atomic_load_explicit(&pool.refused, memory_order_relaxed))
+    if (atomic_load_explicit(&pool.workers, memory_order_relaxed) >= workers)
+        return;
+    int64_t asking = atomic_load_explicit(&pool.asking, memory_order_relaxed);
+    if (asking && now() < asking)
         return;
     pthread_mutex_lock(&pool.lock);
     sigset_t all, before;
@@ -125,10 +129,11 @@ static void hire(long workers) {
         CPU_CLR(sched_getcpu(), &others);
         pthread_attr_setaffinity_np(&elsewhere, sizeof others, &others);
     }
-    while (atomic_load(&pool.workers) < workers && !pool.refused) {
+    pool.asking = 0;
+    while (atomic_load(&pool.workers) < workers && !pool.asking) {
         pthread_t thread;
         if (pthread_create(&thread, &elsewhere, work, NULL)) {
-            pool.refused = true;                   /* the run is finished by those that exist */
+            pool.asking = now() + AGAIN_NS;        /* the run is finished by those that exist */
         } else {
             pthread_detach(thread);
             atomic_fetch_add(&pool.workers, 1);
@@ -198,7 +203,7 @@ static void after_fork_in_child(void) {
     atomic_store(&pool.workers, 0);
     atomic_store(&pool.parked, 0);
     atomic_store(&pool.computing, 0);
-    pool.refused = false;
+    pool.asking = 0;
     pool.generation++;
 }
 
