@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import threading
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from models import small_cnn, wide_cnn
 from onnx_models import one_node
 from pelton.backends import cpu
 from pelton.cli.build import summary
+from pelton.engine import whole
 from pelton.importers import onnx as importer
 from pelton.ir.evaluate import evaluate
 from pelton.kernels import library
@@ -125,7 +127,7 @@ def test_layouts_go_by_the_times(cnn, tmp_path):
 
 def test_a_named_timing_cache_that_cannot_be_written_is_an_error(cnn, tmp_path, cache):
     blocked = tmp_path / "file"
-    blocked.write_text("")
+    blocked.write_text("x")
     with pytest.raises(pelton.Error, match="timing cache"):
         pelton.build(cnn, level=1, timing_cache=blocked / "times.json", cache_dir=cache)
     with pytest.raises(pelton.Error, match="no timing cache"):
@@ -141,6 +143,24 @@ def test_a_timing_cache_is_merged_with_what_others_wrote(tmp_path):
     theirs.save()
     assert TimingCache("here", path).get("task") == {"a": 1} and TimingCache("there", path).get("task") == {"b": 2}
     assert os.listdir(tmp_path) == ["times.json"]
+
+
+def test_timing_caches_that_are_saved_at_once_lose_nothing(tmp_path, monkeypatch):
+    path, write = tmp_path / "times.json", whole.write
+    ours, theirs = TimingCache("here", path), TimingCache("here", path)
+    ours.put("task", {"a": 1})
+    theirs.put("task", {"b": 2})
+    other = threading.Thread(target=theirs.save)
+
+    def meanwhile(*args):
+        monkeypatch.setattr(whole, "write", write)
+        other.start()
+        other.join(0.5)                            # it is done by then, unless it waits for us
+        write(*args)
+    monkeypatch.setattr(whole, "write", meanwhile)
+    ours.save()
+    other.join()
+    assert TimingCache("here", path).get("task") == {"a": 1, "b": 2} and os.listdir(tmp_path) == ["times.json"]
 
 
 @pytest.mark.parametrize("given, words", [({"level": 6}, "level"), ({"threads": 0}, "threads"), ({"target": "tpu"}, "target"),

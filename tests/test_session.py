@@ -272,7 +272,7 @@ def test_locks_end_with_their_block(cache, monkeypatch):
 
     def no_locks(file, how):
         raise OSError(38, "Function not implemented")
-    monkeypatch.setattr("pelton.session.shelf.fcntl.flock", no_locks)
+    monkeypatch.setattr("fcntl.flock", no_locks)
     with shelf.alone("k"):
         pass
 

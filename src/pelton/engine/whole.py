@@ -1,9 +1,15 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, and by one at a time."""
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
+
+try:
+    import fcntl
+except ImportError:                                # without it nobody waits for others
+    fcntl = None                                   # type: ignore[assignment]
 
 
 def write(path: str | os.PathLike[str], pieces: Iterable[Any], *, durable: bool = False) -> None:
@@ -90,3 +96,27 @@ def _sync_directory(path: str) -> None:
         pass
     finally:
         os.close(handle)
+
+
+@contextmanager
+def alone(path: str | os.PathLike[str], waiting: Callable[[], object] = lambda: None) -> Iterator[None]:
+    """Holds the file at a path, made if it is missing: who asks for it meanwhile, in any process, waits, and says so by `waiting`. A process that ends lets go
+    of it. What cannot be held, as in a folder that can only be read, or on a file system without locks, is not waited for."""
+    with ExitStack() as held:
+        with suppress(OSError):
+            while fcntl and not _hold(path, held, waiting):
+                pass
+        yield
+
+
+def _hold(path: str | os.PathLike[str], held: ExitStack, waiting: Callable[[], object]) -> bool:
+    """Whether the file that was taken is still the one at the path."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    held.callback(os.close, handle)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        waiting()
+        fcntl.flock(handle, fcntl.LOCK_EX)
+    held.callback(fcntl.flock, handle, fcntl.LOCK_UN)                      # closing leaves it to children that were forked meanwhile
+    return os.path.samestat(os.fstat(handle), os.stat(path))

@@ -9,7 +9,7 @@ import logging
 import mmap
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -22,11 +22,6 @@ from pelton.options import Options
 from pelton.runtime import Engine, load
 
 from .signature import Signature, from_json
-
-try:
-    import fcntl
-except ImportError:                                # without it two processes may build the same engine; the last one is kept
-    fcntl = None                                   # type: ignore[assignment]
 
 log = logging.getLogger("pelton.session")
 
@@ -80,30 +75,12 @@ class Shelf:
     def describe(self, key: str, found: Signature) -> None:
         self._keep_json(key, found.json())
 
-    @contextlib.contextmanager
-    def alone(self, key: str) -> Iterator[None]:
-        """Holds the key: another process that asks for it waits. A process that ends lets go of it."""
+    def alone(self, key: str) -> contextlib.AbstractContextManager[None]:
+        """Holds the key: another process that asks for it waits."""
         path = self._path(key, ".lock")
-        with contextlib.ExitStack() as held:
-            try:
-                f = held.enter_context(open(path, "ab")) if path is not None and fcntl is not None else None
-            except OSError:                        # a folder that can only be read
-                f = None
-            if f is None:
-                yield
-                return
-            try:
-                fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                log.info("another process is building this engine; waiting for it")
-                fcntl.flock(f, fcntl.LOCK_EX)
-            except OSError:                        # a file system without locks
-                yield
-                return
-            try:
-                yield
-            finally:
-                fcntl.flock(f, fcntl.LOCK_UN)      # closing leaves it to children that were forked meanwhile
+        if path is None:
+            return contextlib.nullcontext()
+        return whole.alone(path, lambda: log.info("another process is building this engine; waiting for it"))
 
     def digest(self, path: Path) -> str:
         """SHA-256 of a file, remembered for as long as the file has the same size, place and times."""

@@ -33,19 +33,23 @@ class TimingCache:
         if self.path is None or not self.fresh:
             return
         try:
-            merged = _read(self.path) if self.path.exists() else {}
-            for machine, tasks in self._all.items():
-                for task, times in tasks.items():
-                    merged.setdefault(machine, {}).setdefault(task, {}).update(times)
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            whole.write(self.path, [json.dumps({"version": VERSION, "times": merged}, indent=1, sort_keys=True).encode()])
+            with whole.alone(self.path):
+                merged = _read(self.path) if self.path.exists() else {}
+                for machine, tasks in self._all.items():
+                    for task, times in tasks.items():
+                        merged.setdefault(machine, {}).setdefault(task, {}).update(times)
+                whole.write(self.path, [json.dumps({"version": VERSION, "times": merged}, indent=1, sort_keys=True).encode()])
         except OSError as e:
             raise BuildError(f"the timing cache {self.path} could not be written: {e.strerror or e}; give another file with --timing-cache") from e
 
 
 def _read(path: Path) -> dict:
     try:
-        data = json.loads(path.read_text())
+        text = path.read_text()
+        if not text:                               # whoever made it is about to fill it
+            return {}
+        data = json.loads(text)
         times = data["times"]
         if data["version"] != VERSION or not all(isinstance(ns, int) for tasks in times.values() for t in tasks.values() for ns in t.values()):
             raise ValueError("unknown version or content")
