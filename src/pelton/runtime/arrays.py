@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -109,10 +109,14 @@ def refuse_out(port: Port, given: Any) -> NoReturn:
     raise InputError(f"{what} {lacks}, given one that is not; leave it out, or make it with np.empty(shape, dtype)")
 
 
-def refuse_shared(inputs: Sequence[Port], outputs: Sequence[Port], one: int, other: int) -> NoReturn:
-    """InputError for an output that has memory in common with another port, both counted inputs first."""
-    names = [f"input {p.name!r}" for p in inputs] + [f"out[{p.name!r}]" for p in outputs]
-    raise InputError(f"{names[one]} shares memory with {names[other]}; a run reads inputs while it writes outputs, so give it memory of its own")
+def check_apart(inputs: Sequence[Port], outputs: Sequence[Port], spans: Sequence[tuple[int, int]], given: Container[str]) -> None:
+    """InputError where an output of a given name has memory in common with another port. `spans`: where the array of each begins and ends, inputs first."""
+    for one, port in enumerate(outputs, len(inputs)):
+        start, end = spans[one]
+        for other, (begin, last) in enumerate(spans) if port.name in given and start < end else ():
+            if begin < end and start < last and begin < last and other != one:
+                names = [f"input {p.name!r}" for p in inputs] + [f"out[{p.name!r}]" for p in outputs]
+                raise InputError(f"{names[one]} shares memory with {names[other]}; a run reads inputs while it writes outputs, so give it memory of its own")
 
 
 def check_names(kind: str, ports: Sequence[Port], given: Mapping[str, Any], *, all_of_them: bool) -> None:

@@ -19,7 +19,7 @@ from pelton.engine.engine import Step
 from pelton.engine.forks import survives_fork
 from pelton.errors import InputError
 
-from .arrays import check_names, check_out, fit, refuse_mapping, refuse_out, refuse_shared
+from .arrays import check_apart, check_names, check_out, check_shape, fit, refuse_mapping, refuse_out
 from .machine import check_memory
 from .prepared import Prepared
 
@@ -237,14 +237,5 @@ class Context:
                 refuse_out(ready.outputs[unfit - count][0], bound[unfit])
             bound[unfit] = fit(ready.inputs[unfit][0], bound[unfit])
         if out:
-            self._refuse_shared(ready, out)
+            check_apart(self.engine.inputs, self.engine.outputs, [(at or 0, (at or 0) + nbytes) for at, nbytes in zip(ready.ports, ready.sizes)], out)
         return results
-
-    def _refuse_shared(self, ready: Prepared, out: Mapping[str, np.ndarray]) -> None:
-        """InputError where the memory of an array in `out` is also that of an input or of another output."""
-        spans = [(place or 0, (place or 0) + nbytes) for place, nbytes in zip(ready.ports, ready.sizes)]
-        for one, port in enumerate(ready.plain.outputs, len(ready.plain.inputs)):
-            start, end = spans[one]
-            for other, (begin, last) in enumerate(spans):
-                if port.name in out and begin < end and start < last and other != one and start < end:
-                    refuse_shared(self.engine.inputs, self.engine.outputs, one, other)

@@ -13,7 +13,7 @@ from pelton.engine.engine import Port, Step
 from pelton.engine.forks import survives_fork
 from pelton.errors import InputError
 
-from .arrays import check_out, fit, refuse_out, refuse_shared
+from .arrays import check_apart, check_out, fit, refuse_out
 from .context import REMEMBERED, Context
 from .cuda_prepared import CudaPrepared, room
 from .device_arrays import ALIGN, LEGACY, DeviceArray, Foreign, taken
@@ -206,7 +206,7 @@ class CudaContext(Context):
                 ready.strings[k] = fit(port, given)
             else:
                 arrays[k] = fit(port, given)
-        self._refuse_overlaps(ready, pointers, targets)
+        check_apart(self.engine.inputs, self.engine.outputs, [(at, at + nbytes) for at, nbytes in zip(pointers, ready.nbytes)], out or ())
         self._send(ready, {k: array for k, array in arrays.items() if array.nbytes}, stream)
         ready.point(pointers)
         return Bound(ready, inputs, targets)
@@ -277,15 +277,6 @@ class CudaContext(Context):
             raise InputError(f"out[{port.name!r}] needs memory of the caller's, given another result of this context")
         self._follow(found, stream)
         return found
-
-    def _refuse_overlaps(self, ready: CudaPrepared, pointers: list[int], targets: Mapping[int, np.ndarray | Foreign]) -> None:
-        """InputError where an output on the GPU has memory in common with an input or with another output."""
-        spans = [(at, at + nbytes) for at, nbytes in zip(pointers, ready.nbytes)]
-        for one in targets:
-            start, end = spans[one]
-            for other, (begin, last) in enumerate(spans):
-                if other != one and max(start, begin) < min(end, last):
-                    refuse_shared(self.engine.inputs, self.engine.outputs, one, other)
 
     def _deliver(self, bound: Bound, stream: int) -> None:
         """Copies the outputs for which the caller gave places on the GPU that kernels could not write to."""

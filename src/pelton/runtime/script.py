@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from pelton.backends.cpu.boxes import non_max_suppression
-from pelton.backends.cpu.memory import aligned
+from pelton.backends.cpu.memory import address, aligned
 from pelton.engine import script_file, sizes
 from pelton.engine.constants import bytes_of
 from pelton.engine.engine import Port, Step, Symbol, numpy_dtype, strings_in
@@ -19,7 +19,7 @@ from pelton.engine.forks import survives_fork
 from pelton.engine.script import Action, Block, Feed, Host, If, Loop, Run, Scan, Script, blocks_in, check, free, read_by
 from pelton.errors import EngineError, InputError, Needs
 
-from .arrays import check_names, check_out, fit, refuse_mapping, refuse_out, refuse_shared
+from .arrays import check_apart, check_names, check_out, fit, refuse_mapping, refuse_out
 from .context import Context
 from .engine import Engine
 from .machine import check_machine, memory
@@ -183,7 +183,6 @@ class ScriptContext(Context):
         check_names("input", script.inputs, inputs, all_of_them=True)
         if out is not None:
             check_out(script.outputs, out)
-            _refuse_shared(script, inputs, out)
         shapes = {p.name: np.shape(inputs[p.name]) for p in script.inputs}
         for port in script.inputs:
             if len(shapes[port.name]) != len(port.shape):
@@ -192,6 +191,9 @@ class ScriptContext(Context):
         names = Names(self.owner.arrays)
         for port in ports:
             names[port.name] = fit(port, inputs[port.name])
+        if out:
+            spans = [_span(a) for a in (*(names[p.name] for p in ports), *(out.get(p.name) for p in script.outputs))]
+            check_apart(script.inputs, script.outputs, spans, out)
         self._turns = 0
         given = {id(v) for v in (*names.values(), *self.owner.arrays.values())}
         found = self._block(script.main, names)
@@ -322,14 +324,9 @@ def _fed(feed: Feed, value: Any) -> Any:
     return np.empty((size, 0), np.uint8)
 
 
-def _refuse_shared(script: Script, inputs: Mapping[str, Any], out: Mapping[str, Any]) -> None:
-    """InputError where an array in `out` has memory in common with an input or with another one there."""
-    names = [p.name for p in (*script.inputs, *script.outputs)]
-    arrays = [*(inputs[p.name] for p in script.inputs), *(out.get(p.name) for p in script.outputs)]
-    for one in range(len(script.inputs), len(names)):
-        for other in range(one):
-            if isinstance(arrays[one], np.ndarray) and isinstance(arrays[other], np.ndarray) and np.may_share_memory(arrays[one], arrays[other]):
-                refuse_shared(script.inputs, script.outputs, one, other)
+def _span(array: Any) -> tuple[int, int]:
+    """Where an array begins and ends; what is none lies nowhere."""
+    return (address(array), address(array) + array.nbytes) if isinstance(array, np.ndarray) else (0, 0)
 
 
 def _own(value: Any) -> Any:
