@@ -6,6 +6,7 @@ import threading
 import numpy as np
 import pytest
 from compare import assert_close
+from handmade import chain
 from test_kernels_together import Layers
 
 import pelton
@@ -216,6 +217,8 @@ def test_a_context_prepares_for_shapes(built):
         context.prepare({"x": (40, 7, 12), "z": (7, 12)})
     with pytest.raises(InputError, match="z"):
         context.prepare({"x": (2, 7, 12)})
-    for shape in ((-1, 7, 12), (1 << 62, 7, 12), ("2", 7, 12), (1 << 45, 1 << 45, 12)):
+    for shape in ((-1, 7, 12), (1 << 62, 7, 12), ("2", 7, 12), (1 << 45, 1 << 45, 12), (2.0, 7, 12), None, (2, 7, 13)):
         with pytest.raises(InputError, match="shape"):
             context.prepare({"x": shape, "z": (7, 12)})
+    with pytest.raises(InputError, match=r"needs f32\[8\], given shape \[9\]: axis 0 \(N\) has 9 instead of 8"):
+        pelton.Engine(chain(8)).context().prepare({"x": (9,)})         # sizes that are known are looked at, too

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 REMEMBERED = 32                                                  # shapes that a context keeps ready
 PAGE = 4096
-MOST_SIZE = 1 << 46                                              # of an axis
 ENTERED = ("this context is in the middle of a run of the same thread, which called it again (in a step of Python, a finalizer or a signal handler); "
            "take another context, or engine.run, which takes a free one")
 
@@ -164,14 +163,14 @@ class Context:
         """Lays out memory and steps for inputs of these shapes, unless that has been done: the next run on such inputs finds all of it ready."""
         check_names("input", self.engine.inputs, shapes, all_of_them=True)
         with self._alone():
+            empty = {}
             for port in self.engine.inputs:
-                if not all(isinstance(d, (int, np.integer)) and 0 <= d < MOST_SIZE for d in shapes[port.name]):
-                    raise InputError(f"a shape of input {port.name!r} is whole numbers from 0 on, got {shapes[port.name]!r}")
-            try:
-                empty = {p.name: np.broadcast_to(np.zeros((), p.numpy_dtype), tuple(shapes[p.name])) for p in self.engine.inputs}
-            except ValueError as e:
-                raise InputError(f"no array has such a shape: {e}") from None
-            self._for(empty)
+                try:
+                    empty[port.name] = np.broadcast_to(np.zeros((), port.numpy_dtype), shapes[port.name])
+                except (TypeError, ValueError) as e:
+                    raise InputError(f"input {port.name!r} can have no shape {shapes[port.name]!r}: {e}") from None
+            for port in self._for(empty).filled.inputs:
+                check_shape(port, empty[port.name].shape, f"input {port.name!r} needs {port}")
 
     def warmup(self) -> None:
         """Runs once on zeros of the usual shapes: memory is touched, threads are started, so that the next run takes what runs take."""
