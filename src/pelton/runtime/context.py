@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pelton.backends.cpu import MAX_THREADS, Program, allocate, cores, default_threads
-from pelton.backends.cpu.arrays import bind
 from pelton.backends.cpu.memory import address
+from pelton.backends.cpu.ports import bind
 from pelton.backends.cpu.program import check_threads
 from pelton.engine import sizes
 from pelton.engine.engine import Step

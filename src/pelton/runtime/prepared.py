@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pelton.backends.cpu import Program
-from pelton.backends.cpu.arrays import callable_of
+from pelton.backends.cpu.ports import callable_of
 from pelton.backends.cpu.memory import address
 from pelton.engine import engine as plain_engine
 from pelton.engine import sizes

@@ -1,4 +1,4 @@
-"""Numpy arrays for native programs, by functions that know Python's objects (native/arrays.c)."""
+"""Numpy arrays at the ports of native programs, by functions that know Python's objects (native/ports.c)."""
 from __future__ import annotations
 
 import ctypes
