@@ -259,3 +259,13 @@ def test_a_curve_of_which_nothing_lies_inside():
     same("""f (float[1,1,3,4] x) => (float[1,1,2,2] y) <int64[4] sizes = {1, 1, 7, 2}>
          { y = Resize <mode: string = "cubic", coordinate_transformation_mode: string = "align_corners", keep_aspect_ratio_policy: string = "not_larger",
                        exclude_outside: int = 1> (x, , , sizes) }""", x=RNG.standard_normal((1, 1, 3, 4)).astype(np.float32))
+
+
+def test_groups_of_channels_that_the_data_counts():
+    x, shape = RNG.standard_normal((2, 1, 1, 3)).astype(np.float32), np.int64([2, 4, 5, 3])
+    text = """f (float[2,1,1,3] x, int64[4] s) => (float[n,c,h,w] y) <float[4] g = {1, 2, 3, 4}, float[4] b = {0, 1, 0, 1}>
+           { e = Expand (x, s)  y = GroupNormalization <num_groups: int = 2> (e, g, b) }"""
+    got = built(text)[1].run({"x": x, "s": shape})["y"]
+    groups = np.broadcast_to(x, shape).reshape(2, 2, -1).astype(float)
+    normal = ((groups - groups.mean(2, keepdims=True)) / np.sqrt(groups.var(2, keepdims=True) + 1e-5)).reshape(shape)
+    assert_close(got, (normal * np.arange(1, 5)[:, None, None] + np.array([0, 1, 0, 1])[:, None, None]).astype(np.float32))

@@ -183,7 +183,7 @@ class Program:
         if results is None:
             return False
         moved = [run({n: self.shaken[n][k] for n in reads}) for k in range(SHAKES)]
-        if any(a.dtype.name not in STEPS for a in results):
+        if any(a.dtype.name not in STEPS for a in results) or "Quantize" in node.op_type:                  # or what is rounded on the way
             moved += [run({n: self.again(n, node.domain == MICROSOFT) for n in reads}) for _ in range(MORE)]
         for i, a in enumerate(results):
             if not sane(a) or any(m is None or not sane(m[i]) or m[i].shape != a.shape or not near(a, m[i]) for m in moved):
@@ -194,7 +194,7 @@ class Program:
                 return False
         lost = sum(np.abs(self.arrays[n].astype(np.float64)).max(initial=0) for n in reads) if node.op_type in CANCELS else 0.0
         for i, (name, a) in enumerate(zip(node.output, results)):
-            self.hold(name, a, [self.shake(m[i], lost, a) for m in moved[:SHAKES]])
+            self.hold(name, a, [self.shake(m[i], lost, a) for m in moved])
         self.nodes.append(node)
         return True
 

@@ -41,8 +41,8 @@ OWN: dict[tuple[str, str], tuple[str, Callable[[dict[str, Any]], dict[str, Any]]
                                                     "expression": a.get("tokenexp", ""), "shortest": int(a.get("mincharnum", 1))})}
 
 
-# what the package's evaluator has wrong for some opsets or attributes: run as kernels do it
-OURS = {"Softmax", "LogSoftmax", "Hardmax", "BatchNormalization", "LSTM", "GRU", "RNN", "LRN", "Pad", "Resize", "Upsample"}
+# what the package's evaluator has wrong for some opsets or attributes, or by functions that need to know types beforehand: run as kernels do it
+OURS = {"Softmax", "LogSoftmax", "Hardmax", "BatchNormalization", "LSTM", "GRU", "RNN", "LRN", "Pad", "Resize", "Upsample", "Gelu", "GroupNormalization"}
 
 
 def call(source: Source, opsets: Mapping[str, int], node: onnx.NodeProto, reason: str) -> tuple[str, str, list[str]]:
