@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pelton.ir.dims import Dim, Size, is_known, maximum
+from pelton.ir.dims import Dim, Size, Undecided, is_known, maximum
 from pelton.ir.graph import Value
 from pelton.ir.types import F32, F64, I64
 
@@ -89,7 +89,7 @@ def resize(n: Reading) -> Thing | tuple[Thing, ...]:
             scales[axis], shape[axis] = scale, _scaled(x.type.shape[axis], scale)
     elif sizes is not None and not is_known(*sizes, *(x.type.shape[a] for a in axes)):
         if n.attr("keep_aspect_ratio_policy", "stretch") != "stretch":
-            raise n.refuse("Resize that keeps the shape of pixels needs sizes that are known before a run")
+            raise Undecided("what size keeps the shape of pixels depends on sizes that only a run decides")
         for axis, size in zip(axes, sizes):
             scales[axis], shape[axis] = 1.0 if size == x.type.shape[axis] else 0.0, size            # 0: the scale is that of the sizes
     elif sizes is not None:
