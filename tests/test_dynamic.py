@@ -4,6 +4,7 @@ import importlib
 import threading
 
 import numpy as np
+import onnx.parser
 import pytest
 from compare import assert_close
 from handmade import chain
@@ -222,3 +223,17 @@ def test_a_context_prepares_for_shapes(built):
             context.prepare({"x": shape, "z": (7, 12)})
     with pytest.raises(InputError, match=r"needs f32\[8\], given shape \[9\]: axis 0 \(N\) has 9 instead of 8"):
         pelton.Engine(chain(8)).context().prepare({"x": (9,)})         # sizes that are known are looked at, too
+
+
+def test_slices_that_begin_behind_the_end_of_short_inputs():
+    """What they take is nothing; where it would lie, an axis after the other, is no place in the buffer."""
+    m = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["": 21]> f (float[a,b] x) => (float[p,q] y, float[r,b] z)
+                                <int64[2] s = {3, 3}, int64[2] e = {-3, -6}, int64[2] axes = {0, 1}, int64[2] steps = {2, -2}, int64[1] two = {2},
+                                 int64[1] all = {100}, int64[1] first = {0}>
+                                { n = Neg (x)  y = Slice (n, s, e, axes, steps)  t = Slice (n, two, all, first)  u = Exp (t)
+                                  z = Concat <axis: int = 0> (n, u) }""")
+    engine = pelton.build(m, level=0, shapes={"x": ("1..5..9", "1..7..9")})
+    for shape in ((3, 7), (2, 5), (1, 1), (9, 9), (8, 3)):
+        x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+        got = engine.run({"x": x})
+        assert np.array_equal(got["y"], -x[3:-3:2, 3:-6:-2]) and np.allclose(got["z"], np.concatenate([-x, np.exp(-x[2:])]), rtol=1e-5)

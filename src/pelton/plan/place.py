@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from pelton.ir.dims import Size, Undecided, at, usual
+from pelton.ir.dims import Size, Undecided, at, bounds, maximum, minimum, usual
 from pelton.ir.graph import Graph, Node, Value, sized
 from pelton.ir.types import STRING, DType, TensorType
 from pelton.ops import get
@@ -200,7 +200,7 @@ class Placer:
         if node.op.name == "slice":
             offset, strides = at.offset, list(at.strides)
             for axis, start, step in zip(attrs["axes"], attrs["starts"], attrs["steps"]):
-                offset += start * at.strides[axis]
+                offset += _inside(start, shape[axis]) * at.strides[axis]
                 strides[axis] = at.strides[axis] * step
             return Place(at.root, offset if 0 not in out else 0, tuple(strides))
         try:
@@ -216,7 +216,7 @@ class Placer:
             self.lay(node, self._join_order(node))
         whole, axis, at = self.places[node.output], node.attrs["axis"], 0
         for v in node.inputs:
-            here = Place(whole.root, whole.offset + at * whole.strides[axis], whole.strides)
+            here = Place(whole.root, whole.offset + _inside(at, node.output.type.shape[axis]) * whole.strides[axis], whole.strides)
             if self.places[v] != here and v.type.size:
                 self.copy_into(v, here, f"%{v.name} is joined by {node.name or 'concat'} but cannot be written in place")
             at += v.type.shape[axis]
@@ -244,7 +244,7 @@ class Placer:
                 self.lay(user, order)
             whole, axis = self.places[user.output], user.attrs["axis"]
             before = sum(w.type.shape[axis] for w in user.inputs[:user.inputs.index(v)])
-            return Place(whole.root, whole.offset + before * whole.strides[axis], whole.strides)
+            return Place(whole.root, whole.offset + _inside(before, user.output.type.shape[axis]) * whole.strides[axis], whole.strides)
         return None
 
     # -- copies
@@ -289,6 +289,11 @@ class Placer:
             self._copy(v, fresh, f"output %{v.name} has to be row-major in the caller's memory")
             taken.add(fresh)
             self.done.outputs.append(fresh)
+
+
+def _inside(start: Size, size: Size) -> Size:
+    """Where something begins on an axis. What has no elements in some run may be told to begin behind the end: there it begins at the last one."""
+    return start if bounds(size - start)[0] > 0 else minimum(start, maximum(size - 1, 0))
 
 
 def _read_instead(region: Region, swap: Mapping[Value, Value], layouts: Mapping[Value, Strides]) -> tuple[Region, dict[Value, Strides]]:
