@@ -237,3 +237,47 @@ def test_slices_that_begin_behind_the_end_of_short_inputs():
         x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
         got = engine.run({"x": x})
         assert np.array_equal(got["y"], -x[3:-3:2, 3:-6:-2]) and np.allclose(got["z"], np.concatenate([-x, np.exp(-x[2:])]), rtol=1e-5)
+
+
+NOTHING = {
+    "product": ("f (float[a,k] x, float[k,6] w) => (float[a,6] y) {", "s = Slice (x, one, all, last)  t = Slice (w, one, all, first)  y = MatMul (s, t) }",
+                {"x": (8, 1), "w": (1, 6)}, lambda x, w: {"y": np.zeros((8, 6))}),
+    "lstm": ("f (float[t,2,3] x, float[1,2,5] h, float[1,2,5] c) => (float[1,2,5] p, float[1,2,5] q) {",
+             "s = Slice (x, one, all, first)  _, p, q = LSTM <hidden_size: int = 5> (s, w20, r20, b40, , h, c) }",
+             {"x": (1, 2, 3), "h": (1, 2, 5), "c": (1, 2, 5)}, lambda x, h, c: {"p": h, "q": c}),
+    "gru": ("f (float[t,2,3] x, float[1,2,5] h) => (float[1,2,5] p) {",
+            "s = Slice (x, one, all, first)  _, p = GRU <hidden_size: int = 5> (s, w15, r15, b30, , h) }",
+            {"x": (1, 2, 3), "h": (1, 2, 5)}, lambda x, h: {"p": h}),
+    "rnn": ("f (float[t,2,3] x, float[1,2,5] h) => (float[1,2,5] p) {",
+            "s = Slice (x, one, all, first)  _, p = RNN <hidden_size: int = 5> (s, w5, r5, b10, , h) }",
+            {"x": (1, 2, 3), "h": (1, 2, 5)}, lambda x, h: {"p": h}),
+    "attention": ("f (float[1,2,a,8] x, float[1,2,k,8] w) => (float[1,2,a,8] y) {",
+                  "s = Slice (w, one, all, two)  t = Transpose <perm: ints = [0, 1, 3, 2]> (s)  m = MatMul (x, t)  e = Softmax (m)  y = MatMul (e, s) }",
+                  {"x": (1, 2, 9, 8), "w": (1, 2, 1, 8)}, lambda x, w: {"y": np.zeros_like(x)}),
+}
+
+
+@pytest.mark.parametrize("rows", [1, 9])
+@pytest.mark.parametrize("name", NOTHING)
+def test_what_a_run_has_nothing_of(name, rows):
+    """Nothing to sum is 0, no time steps leave the state as it is; kernels write that, too."""
+    head, body, shapes, want = NOTHING[name]
+    rng = np.random.default_rng(3)
+    constants = {"one": np.int64([1]), "all": np.int64([1 << 40]), "first": np.int64([0]), "last": np.int64([1]), "two": np.int64([2])}
+    constants |= {f"{k}{n}": rng.uniform(-1, 1, s).astype(np.float32) for n, k, s in (
+        *((n, "w", (1, n, 3)) for n in (20, 15, 5)), *((n, "r", (1, n, 5)) for n in (20, 15, 5)), *((n, "b", (1, n)) for n in (40, 30, 10)))}
+    m = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 17]> {head} {body}')
+    m.graph.initializer.extend(onnx.numpy_helper.from_array(a, k) for k, a in constants.items() if k in {i for n in m.graph.node for i in n.input})
+    feeds = {k: rng.standard_normal(tuple(rows if d == 9 else d for d in s)).astype(np.float32) for k, s in shapes.items()}
+    got = pelton.build(m, level=0).run(feeds)
+    assert_close(got, {k: v.astype(np.float32) for k, v in want(**feeds).items()})
+
+
+def test_pads_that_take_away_more_than_there_is():
+    def built(pads):
+        return pelton.build(onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["": 17]> f (float[2,n] x) => (float[2,m] y)
+                                                    <int64[4] pads = {{0, {pads[0]}, 0, {pads[1]}}}> {{ y = Pad (x, pads) }}"""), level=0)
+    x = np.float32([[1, 2, 3, 4, 5, 6], [7, 8, 9, 10, 11, 12]])
+    assert np.array_equal(built((-5, 2))(x), [[6, 0, 0], [12, 0, 0]])
+    with pytest.raises(pelton.InputError, match="n"):
+        built((-5, 8))(x[:, :3])

@@ -268,3 +268,12 @@ def test_groups_of_channels_that_the_data_counts():
                         y = GroupNormalization <num_groups: int = 1> (p, g, b) }""")
     p = 0.75 ** x.astype(float).reshape(1, 1, 3, 2)
     assert_close(engine.run({"x": x, "s": shape})["y"], (2 * (p - p.mean()) / np.sqrt(p.var() + 1e-5) + 1).astype(np.float32))
+
+
+def test_rows_that_see_nothing_are_0_and_nan_stays():
+    q, k, v = (RNG.standard_normal((1, 1, 3, 4)).astype(np.float32) for _ in range(3))
+    v[0, 0, 0, 1] = np.nan
+    mask = np.array([[True, True, True], [False, False, False], [False, False, True]])
+    _, engine = built("f (float[1,1,3,4] q, float[1,1,3,4] k, float[1,1,3,4] v, bool[3,3] m) => (float[1,1,3,4] y) { y = Attention (q, k, v, m) }", 23)
+    got = engine.run({"q": q, "k": k, "v": v, "m": mask})["y"][0, 0]
+    assert np.isnan(got[0, 1]) and not np.isnan(got[0, [0, 2, 3]]).any() and (got[1] == 0).all()

@@ -37,16 +37,23 @@ def attention(n: Reading) -> Thing | tuple[Thing, ...]:
     scores = (batch, heads, rows, k.type.shape[2])
     if mask is not None and not _fits(mask.type.shape, scores):
         return n.program.body(n)
-    choice = mask.type.dtype is BOOL if mask is not None else False
+    seen = None
     if mask is None:
         mask = n.like(q, 0)
-    elif choice:
+    elif mask.type.dtype is BOOL:
+        seen = n.emit("logical_and", mask, _causal(n, rows, scores[3])) if n.flag("is_causal") else mask
+        seen = n.emit("reduce_max", seen, axes=(seen.type.rank - 1,), keepdims=True) if seen.type.rank else seen
         mask = n.emit("where", mask, n.like(q, 0), n.like(q, -np.inf))
     scale = n.attr("scale")
     y = n.emit("attention", q, k, v, n.cast(mask, q.type.dtype), scale=1 / math.sqrt(depth) if scale is None else scale, causal=n.flag("is_causal"))
-    if choice:                                             # a row that may look nowhere is 0
-        y = n.emit("where", n.emit("is_nan", y), n.like(y, 0), y)
+    if seen is not None:                                   # a row that may look nowhere is 0
+        y = n.emit("where", seen, y, n.like(y, 0))
     return n.cast(heads_together(n, y) if flat else y, dtype)
+
+
+def _causal(n: Reading, rows: Size, keys: Size) -> Value:
+    """[rows, keys]: whether a key is seen from a row, of as many as there are before it."""
+    return n.emit("less_equal", n.count(keys), n.reshape(n.count(rows), (rows, 1)))
 
 
 def heads_apart(n: Reading, x: Value, heads: int) -> Value:

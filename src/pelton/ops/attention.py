@@ -57,7 +57,7 @@ class attention:
         scores = scale * (q @ k.swapaxes(-1, -2)) + mask
         if causal:
             scores = scores + _causal(*scores.shape[-2:]).astype(scores.dtype)
-        e = np.exp(scores - scores.max(-1, keepdims=True))
+        e = np.exp(scores - scores.max(-1, keepdims=True, initial=-np.inf))
         return e / e.sum(-1, keepdims=True) @ v
 
     def flops(q: TensorType, k: TensorType, v: TensorType, mask: TensorType, *, scale: float, causal: bool = False) -> int:

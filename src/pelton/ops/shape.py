@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 
-from pelton.ir.dims import Dim, Size, maximum
+from pelton.ir.dims import Dim, Size, maximum, minimum
 from pelton.ir.types import TensorType, broadcast_shapes
 
 from .math import add, equal, logical_or, where
@@ -139,7 +139,8 @@ class pad:
         expect(mode in ("constant", "reflect", "edge", "wrap"), f"needs mode constant, reflect, edge or wrap, got {mode!r}")
         expect(value.dtype is x.dtype and value.size == 1, f"needs one value of type {x.dtype.value}")
         out = x.with_shape(d + before + after for d, before, after in zip(x.shape, pads[:x.rank], pads[x.rank:]))
-        expect(all(d >= 0 for d in out.shape), f"needs pads that leave something, got {list(pads)}")
+        kept = (d + minimum(before, 0) + minimum(after, 0) for d, before, after in zip(x.shape, pads[:x.rank], pads[x.rank:]))
+        expect(all(d >= 0 for d in kept), f"needs pads that take away no more than there is, got {list(pads)}")
         expect(mode == "constant" or all(d > 0 for d, after in zip(x.shape, out.shape) if after > d), f"has nothing to {mode} along an empty axis")
         return out
 

@@ -100,7 +100,7 @@ void KERNEL(const args *table, long begin, long end, void *scratch) {
             for (long d = 0; d < D; d++) queries[i * D + d] = q[i * QR + d] * SCALE;
             rows[i] = (row){ .top = -__FLT_MAX__ };                        // finite: a block of which nothing is read adds nothing
         }
-        for (long k0 = 0; k0 < seen; k0 += KB) {
+        for (long k0 = 0; k0 == 0 || k0 < seen; k0 += KB) {                // once also where there are no keys: then the sum of values is 0
             const long kn = k0 + KB < seen ? KB : seen - k0;
             const bool first = k0 == 0, last = k0 + kn == seen;
             for (long n = k0; n < k0 + kn; n += NR) {
@@ -111,7 +111,7 @@ void KERNEL(const args *table, long begin, long end, void *scratch) {
                 const float before = r->top, added = exponentials(s + (r - rows) * ROW, (kn + NR - 1) / NR * NV, &r->top);
                 if (RUNNING) r->fade = f32_exp(bc_f32(before - r->top))[0];
                 r->sum = r->sum * r->fade + added;
-                if (last) r->sum = 1 / r->sum;
+                if (last) r->sum = SK ? 1 / r->sum : 0;
             }
             for (long c = 0; c < DV; c += NR) {
                 if (DV % NR == 0 || c + NR <= DV) weights(false, a, &T, s, values + c * SK + k0 * NR, part + c * MB, rows, kn, first, last, b, m0, m1, c);

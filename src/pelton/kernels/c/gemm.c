@@ -82,7 +82,7 @@ void KERNEL(const args *table, long begin, long end, void *scratch) {
             held = t / MBS;
             B = packed - n0 * K;
         }
-        for (long k0 = 0; k0 < K; k0 += KC) {
+        for (long k0 = 0; k0 == 0 || k0 < K; k0 += KC) {                    // once also where there is nothing to add up
             const long kn = k0 + KC < K ? KC : K - k0;
             const bool first = k0 == 0, last = k0 + kn == K;
             for (long n = n0; n < n1; n += NR) {

@@ -95,6 +95,7 @@ AI void run(const args *a, const operands *all, long d, long b, float *states, l
         if (!PACKED) pack_weights(own, r, R_R, GATES, H, UNITS, first, last);
         if (!PACKED && !LINEAR) pack_weights(own + FIRST, r + 2 * H * R_R, R_R, 1, H, NEW, first_new, last_new);
         load_state(states, HP, all->h + d * H_D + b * H_B, H_B, rows, H, begin, end);
+        if (PHASES == 1 && all->last_h) save_state(all->last_h + d * LAST_H_D + b * LAST_H_B, LAST_H_B, states, HP, rows, H, begin, end);
         return;
     }
     const long s = (phase - 1) / PASSES, at = d == 1 || REVERSE ? TIME - 1 - s : s;

@@ -65,6 +65,9 @@ AI void run(const args *a, const operands *all, long d, long b, float *states, l
         if (!PACKED) pack_weights(own, (const float *)all->r + d * R_D, R_R, 4, H, UNITS, first, last);
         load_state(states, HP, all->h + d * H_D + b * H_B, H_B, rows, H, first * UNITS, last * UNITS);
         load_state(c, HP, all->c + d * C_D + b * C_B, C_B, rows, H, first * UNITS, last * UNITS);
+        if (PHASES > 1) return;
+        if (all->last_h) save_state(all->last_h + d * LAST_H_D + b * LAST_H_B, LAST_H_B, states, HP, rows, H, first * UNITS, last * UNITS);
+        if (all->last_c) save_state(all->last_c + d * LAST_C_D + b * LAST_C_B, LAST_C_B, c, HP, rows, H, first * UNITS, last * UNITS);
         return;
     }
     const long s = phase - 1, at = d == 1 || REVERSE ? TIME - 1 - s : s;

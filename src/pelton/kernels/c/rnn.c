@@ -51,6 +51,7 @@ AI void run(const args *a, const operands *all, long d, long b, float *states, l
     if (phase == 0) {
         if (!PACKED) pack_weights(own, (const float *)all->r + d * R_D, R_R, 1, H, UNITS, first, last);
         load_state(states, HP, all->h + d * H_D + b * H_B, H_B, rows, H, first * UNITS, last * UNITS);
+        if (PHASES == 1 && all->last_h) save_state(all->last_h + d * LAST_H_D + b * LAST_H_B, LAST_H_B, states, HP, rows, H, first * UNITS, last * UNITS);
         return;
     }
     const long s = phase - 1, at = d == 1 || REVERSE ? TIME - 1 - s : s;
