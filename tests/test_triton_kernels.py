@@ -10,7 +10,7 @@ from compare import assert_close  # noqa: E402
 from draw import examples, operands  # noqa: E402
 from kernel_harness import drawn, laid, named, program, region_of  # noqa: E402
 from test_kernels_image import regions  # noqa: E402
-from triton_harness import TARGET, Case, check, check_dynamic, interpreted, nhwc  # noqa: E402
+from triton_harness import TARGET, Case, check, check_dynamic, checked, interpreted, nhwc  # noqa: E402
 
 from pelton.ir import dims  # noqa: E402
 from pelton.ir.evaluate import evaluate  # noqa: E402
@@ -393,6 +393,15 @@ def test_many_pictures_whose_number_a_run_decides():
     ids=lambda x: getattr(x, "name", ""))
 def test_indices_into_sizes_that_a_run_decides(name, case):
     assert check_dynamic(GPU_TEMPLATES[name], case).dims
+
+
+@pytest.mark.parametrize("name, op, types, attrs", [
+    ("gemm", "matmul", ((19, "n"), ("n", 21)), {}), ("few", "matmul", ((2, "n"), ("n", 21)), {}),
+    ("attention", "attention", ((1, 2, 5, 8), (1, 2, "n", 8), (1, 2, "n", 8), ()), dict(scale=0.3))], ids=lambda x: x if isinstance(x, str) else "")
+def test_sums_of_nothing_that_a_run_decides(name, op, types, attrs):
+    b, n = Builder(), dims.symbol("N", 0, 24, 99)
+    inputs = [b.input(TensorType(DType.F32, tuple(n if d == "n" else d for d in shape)), f"x{i}") for i, shape in enumerate(types)]
+    assert checked(GPU_TEMPLATES[name], Case("nothing", b.graph(b.emit(get(op), inputs, attrs))), {"N": -24}, {"N": 3}).dims
 
 
 def test_sizes_may_have_the_names_that_kernels_use():

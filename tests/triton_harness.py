@@ -108,13 +108,13 @@ def check_dynamic(template: Template, case: Case) -> Kernel:
     if not symbols(case.graph):
         small = symbolic(case.graph, template, lambda d: (1, 1, d))
         if usual_sizes(small) and refusal(template, region_of(small)) is None:
-            _checked(template, replace(case, graph=small), {name: int(name[1:]) - 1 for name in usual_sizes(small)})
+            checked(template, replace(case, graph=small), {name: int(name[1:]) - 1 for name in usual_sizes(small)})
     graph = case.graph if symbols(case.graph) else symbolic(case.graph, template)
     assert usual_sizes(graph), f"{template.name} takes no varying sizes in {case.name}"
-    return _checked(template, replace(case, graph=graph), *({name: more for name in usual_sizes(graph)} for more in (0, 3)))
+    return checked(template, replace(case, graph=graph), *({name: more for name in usual_sizes(graph)} for more in (0, 3)))
 
 
-def _checked(template: Template, case: Case, *ways: Mapping[str, int]) -> Kernel:
+def checked(template: Template, case: Case, *ways: Mapping[str, int]) -> Kernel:
     """One kernel for sizes that a run decides, at so much more than the usual ones."""
     graph = case.graph
     region, usual = region_of(graph), usual_sizes(graph)
@@ -125,7 +125,7 @@ def _checked(template: Template, case: Case, *ways: Mapping[str, int]) -> Kernel
     for more in ways:
         sizes, to = {name: size + more[name] for name, size in usual.items()}, {}
         now, about = region.sized(sizes, to), f"{case.name} by {tactic.name} for {usual} + {more}"
-        inputs = drawn(replace(case, graph=now.body), sum(more.values()))
+        inputs = drawn(replace(case, graph=now.body), abs(sum(more.values())))
         want = evaluate(now.body, inputs, round=False)
         got = interpreted(now, kernel.sized(sizes, to), {to[v]: _at(s, sizes) for v, s in lay.items()}, inputs, about)
         for v in now.body.outputs:
