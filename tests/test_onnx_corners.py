@@ -277,3 +277,17 @@ def test_rows_that_see_nothing_are_0_and_nan_stays():
     _, engine = built("f (float[1,1,3,4] q, float[1,1,3,4] k, float[1,1,3,4] v, bool[3,3] m) => (float[1,1,3,4] y) { y = Attention (q, k, v, m) }", 23)
     got = engine.run({"q": q, "k": k, "v": v, "m": mask})["y"][0, 0]
     assert np.isnan(got[0, 1]) and not np.isnan(got[0, [0, 2, 3]]).any() and (got[1] == 0).all()
+
+
+@pytest.mark.parametrize("mode", ["SAME_UPPER", "SAME_LOWER"])
+@pytest.mark.parametrize("kernel, stride", [(3, 3), (7, 5), (2, 3), (4, 2)])
+def test_windows_of_open_sizes_that_pads_make_fit(kernel, stride, mode):
+    """Pads are halves of what the last window lacks: that they are none below 0, and that a window fits, holds for all sizes."""
+    w = RNG.standard_normal((3, 2, kernel)).astype(np.float32)
+    m = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["": 17]> f (float[1,2,n] x) => (float[1,3,p] y)
+                                {{ y = Conv <auto_pad: string = "{mode}", strides: ints = [{stride}]> (x, w) }}""")
+    m.graph.initializer.append(onnx.numpy_helper.from_array(w, "w"))
+    engine = pelton.build(m, level=0, shapes={"x": (1, 2, "1..9..512")})
+    for n in (1, 2, 5, 9, 40):
+        x = RNG.standard_normal((1, 2, n)).astype(np.float32)
+        assert_close(engine(x), ReferenceEvaluator(m).run(None, {"x": x})[0])

@@ -44,7 +44,7 @@ def window(n: Reading, x: Value, kernel: Ints | None = None) -> Window:
         pads = (0,) * (2 * spatial)
     elif auto in ("SAME_UPPER", "SAME_LOWER"):
         reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations)]
-        pads = split_pads([maximum((-(-size // s) - 1) * s + r - size, 0) for size, s, r in zip(x.type.shape[2:], strides, reach)], auto)
+        pads = split_pads([maximum((-(-size // s) - 1) * s + r, size) - size for size, s, r in zip(x.type.shape[2:], strides, reach)], auto)
     elif auto != "NOTSET":
         raise n.refuse(f"{n.op} needs auto_pad NOTSET, VALID, SAME_UPPER or SAME_LOWER, got {auto!r}")
     return Window(kernel, strides, pads, dilations)

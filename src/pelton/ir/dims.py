@@ -325,7 +325,7 @@ def bounds(x: Size) -> tuple[int, int]:
             a, b = _product_bounds(m)
             low, high = low + min(c * a, c * b), high + max(c * a, c * b)
         if len(x.terms) > 1:
-            for least, most in (_by_quotients(x), _by_extremes(x)):
+            for least, most in (_by_quotients(x), _by_quotients(x, outermost=True), _by_extremes(x)):
                 low, high = max(low, least), min(high, most)
         x._bounds = low, high
     return x._bounds
@@ -340,9 +340,11 @@ def _product_bounds(atoms: Iterable[Atom]) -> tuple[int, int]:
     return least, most
 
 
-def _by_quotients(x: Dim) -> tuple[int, int]:
-    """Bounds by ⌊a / k⌋ = (a − r) / k with a rest r from 0 to k − 1."""
+def _by_quotients(x: Dim, outermost: bool = False) -> tuple[int, int]:
+    """Bounds by ⌊a / k⌋ = (a − r) / k with a rest r from 0 to k − 1. outermost: of those alone of which a has quotients of its own, as t − ⌊t / 2⌋ may have."""
     found = [(m, next((a for a in m if isinstance(a, Call) and a.fn == "floordiv" and isinstance(a.args[1], int)), None)) for m, _ in x.terms]
+    if outermost:
+        found = [(m, q if q and any(getattr(a, "fn", "") == "floordiv" for n, _ in getattr(q.args[0], "terms", ()) for a in n) else None) for m, q in found]
     whole = math.lcm(*(int(q.args[1]) for _, q in found if q is not None))
     if whole == 1:
         return -_FAR, _FAR
@@ -355,8 +357,7 @@ def _by_quotients(x: Dim) -> tuple[int, int]:
         factor = c * whole // k
         others = _without(m, (q,)) or ()
         terms.append(_made({others: factor}) * a)
-        least, most = _product_bounds(others)
-        rests = [factor * (k - 1) * r for r in (least, most)] + [0]
+        rests = [factor * (k - 1) * r for r in _product_bounds(others)] + [0]
         low, high = low - max(rests), high - min(rests)
     least, most = bounds(_sum(terms))
     return -(-(least + low) // whole), (most + high) // whole
