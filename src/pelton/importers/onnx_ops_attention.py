@@ -41,7 +41,7 @@ def attention(n: Reading) -> Thing | tuple[Thing, ...]:
     if mask is None:
         mask = n.like(q, 0)
     elif mask.type.dtype is BOOL:
-        seen = n.emit("logical_and", mask, _causal(n, rows, scores[3])) if n.flag("is_causal") else mask
+        seen = n.emit("logical_and", mask, causal(n, rows, scores[3])) if n.flag("is_causal") else mask
         seen = n.emit("reduce_max", seen, axes=(seen.type.rank - 1,), keepdims=True) if seen.type.rank else seen
         mask = n.emit("where", mask, n.like(q, 0), n.like(q, -np.inf))
     scale = n.attr("scale")
@@ -51,9 +51,10 @@ def attention(n: Reading) -> Thing | tuple[Thing, ...]:
     return n.cast(heads_together(n, y) if flat else y, dtype)
 
 
-def _causal(n: Reading, rows: Size, keys: Size) -> Value:
-    """[rows, keys]: whether a key is seen from a row, of as many as there are before it."""
-    return n.emit("less_equal", n.count(keys), n.reshape(n.count(rows), (rows, 1)))
+def causal(n: Reading, rows: Size, keys: Size, past: Size = 0) -> Value:
+    """[rows, keys]: whether a key lies before a row or at it; the first row follows the keys of the past."""
+    at = n.emit("add", n.reshape(n.count(rows), (rows, 1)), n.sizes(past))
+    return n.emit("less_equal", n.count(keys), at)
 
 
 def heads_apart(n: Reading, x: Value, heads: int) -> Value:

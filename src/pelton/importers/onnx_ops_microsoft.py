@@ -10,7 +10,7 @@ from pelton.ir.dims import Size, equal
 from pelton.ir.graph import Value
 from pelton.ir.types import BOOL, I32, I64
 
-from .onnx_ops_attention import heads_apart, heads_together, repeated
+from .onnx_ops_attention import causal, heads_apart, heads_together, repeated
 from .onnx_ops_norm import SMALLER, layer_norm
 from .onnx_reading import MICROSOFT, Reading, Thing, reads
 
@@ -73,12 +73,6 @@ def _hidden(n: Reading, shown: Value, like: Value, filter: float) -> Value:
     return n.emit("where", shown, n.like(like, 0), n.like(like, filter))
 
 
-def _causal(n: Reading, rows: Size, keys: Size, past: Size) -> Value:
-    """[rows, keys]: whether a key lies before a row or at it; the first row follows the keys of the past."""
-    at = n.emit("add", n.reshape(n.count(rows), (rows, 1)), n.sizes(past))
-    return n.emit("less_equal", n.count(keys), at)
-
-
 def _lengths(n: Reading, lengths: Value, keys: Size) -> Value:
     """[batch, 1, 1, keys]: whether a key lies within the length of its batch."""
     return n.emit("less", n.count(keys), n.reshape(n.cast(lengths, I64), (lengths.type.size, 1, 1, 1)))
@@ -129,7 +123,7 @@ def projected(n: Reading, x: Value, weights: Value, bias: Value | None, *, mask:
     filter = n.attr("mask_filter_value", -10000.0)
     shown = n.optional(mask)
     masks = [None if shown is None else _hidden(n, _key_mask(n, shown, batch, rows, keys), q, filter),
-             _hidden(n, _causal(n, rows, keys, keys - rows), q, FAR) if n.flag("unidirectional") else None, None if added is None else n.optional(added)]
+             _hidden(n, causal(n, rows, keys, keys - rows), q, FAR) if n.flag("unidirectional") else None, None if added is None else n.optional(added)]
     y = heads_together(n, attend(n, q, k, v, _added(n, masks), Scores(_scale(n, q, k))))
     present = None
     if n.wants(1):
@@ -157,7 +151,7 @@ def multi_head_attention(n: Reading) -> tuple[Thing, ...]:
     keys = k.type.shape[2]
     filter, shown = n.attr("mask_filter_value", -10000.0), n.optional(4)
     added = [None if shown is None else _hidden(n, _key_mask(n, shown, batch, rows, keys), q, filter), n.optional(5),
-             _hidden(n, _causal(n, rows, keys, keys - new), q, FAR) if n.flag("unidirectional") else None]
+             _hidden(n, causal(n, rows, keys, keys - new), q, FAR) if n.flag("unidirectional") else None]
     return heads_together(n, attend(n, q, k, v, _added(n, added), Scores(_scale(n, q, k)))), k, v
 
 
