@@ -32,6 +32,8 @@ MORE = 6                                                     # for integers, whi
 STEPS = {"float64": 2.0 ** -46, "float32": 2.0 ** -20, "float16": 2.0 ** -9, "bfloat16": 2.0 ** -6}
 # x · (1 + what is -1 for small x) / 2: far out, what is left is rounding; states of which gates leave little; cubic curves
 CANCELS = {"Gelu", "BiasGelu", "FastGelu", "LSTM", "GRU", "RNN", "Resize"}
+# what cancels out in one place leaves the rounding of products as large as the sums of other places
+SUMS = {"MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum", "FusedMatMul", "DynamicQuantizeMatMul", "MatMulIntegerToFloat", "QGemm"}
 _SHAPES = ((3,), (4,), (2, 3), (3, 4), (1, 5), (2, 3, 4), (1, 3, 4), (2, 1, 3), (1, 4, 6, 6), (2, 3, 5, 4), (1, 1, 1), (1, 8, 4, 4), ())
 
 
@@ -194,7 +196,8 @@ class Program:
                 return False
         lost = sum(np.abs(self.arrays[n].astype(np.float64)).max(initial=0) for n in reads) if node.op_type in CANCELS else 0.0
         for i, (name, a) in enumerate(zip(node.output, results)):
-            self.hold(name, a, [self.shake(m[i], lost, a) for m in moved])
+            spread = np.abs(a.astype(np.float64)).max(initial=0) if node.op_type in SUMS else 0.0
+            self.hold(name, a, [self.shake(m[i], lost + spread, a) for m in moved])
         self.nodes.append(node)
         return True
 
