@@ -71,4 +71,4 @@ class Few(Template):
                          for name, shape, strides in (("A_AT", a_shape, a), ("B_AT", b_shape, b)))
         end = tail(region, layouts, grid, (p.node.output,), first=2, unit=target.lanes)
         return kernel("few.c", region, tactic, block + end.text, (p.a, p.b, *end.operands), p.batch * divide(p.n, tactic["NB"]),
-                      scratch=4 * p.m * tactic["NB"])
+                      scratch=8 * p.m * tactic["NB"])

@@ -68,11 +68,12 @@ AI void weigh(int rows, bool edge, const args *a, const tail *t, const float *s,
               long b, long m, long c) {
     vf32 acc[MR][NV];
     unroll (int i = 0; i < rows; i++)
-        unroll (int j = 0; j < NV; j++) acc[i][j] = RUNNING && !first ? ld_f32(part + i * NR + j * VL) * bc_f32(r[i].fade) : bc_f32(0);
+        unroll (int j = 0; j < NV; j++) acc[i][j] = bc_f32(0);
     product(rows, NV, s, ROW, v, n, &acc[0][0]);
     unroll (int i = 0; i < rows; i++)
         unroll (int j = 0; j < NV; j++) {
             const int left = !edge ? VL : DV % NR - j * VL;
+            if (RUNNING && !first) acc[i][j] = vec_fma(ld_f32(part + i * NR + j * VL), bc_f32(r[i].fade), acc[i][j]);
             if (RUNNING && !last) st_f32(part + i * NR + j * VL, acc[i][j]);
             else if (left > 0) finish(t, acc[i][j] * bc_f32(r[i].sum), b, m + i, c + j * VL, left < VL ? left : VL);
         }

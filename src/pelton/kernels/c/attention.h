@@ -16,10 +16,14 @@ AI float exponentials(float *s, long vectors, float *top) {
         most[v & 1] = x > most[v & 1] ? x : most[v & 1];
     }
     const vf32 t = bc_f32(*top = hmax_f32(most[0] > most[1] ? most[0] : most[1]));
-    for (long v = 0; v < vectors; v++) {                                  // one at a time: the constants of exp fill the registers
-        const vf32 e = f32_exp(ld_f32(s + v * VL) - t);
-        st_f32(s + v * VL, e);
-        sum += e;
+    for (long v0 = 0; v0 < vectors; v0 += CHAIN) {
+        vf32 part = bc_f32(0);
+        for (long v = v0; v < (v0 + CHAIN < vectors ? v0 + CHAIN : vectors); v++) {       // one at a time: the constants of exp fill the registers
+            const vf32 e = f32_exp(ld_f32(s + v * VL) - t);
+            st_f32(s + v * VL, e);
+            part += e;
+        }
+        sum += part;
     }
     return hsum_f32(sum);
 }

@@ -39,20 +39,25 @@ AI vf32 score(const args *a, const float *q, const float *k, long left) {
 
 // `width` columns of the result; the sum over keys in PARTS, enough of them to keep the multipliers busy.
 AI void weigh(int width, const args *a, const tail *t, const float *e, const float *v, float scale, long n, long b, long r, long c) {
-    vf32 acc[PARTS][NV];
-    unroll (int p = 0; p < PARTS; p++)
-        unroll (int j = 0; j * VL < width; j++) acc[p][j] = bc_f32(0);
-    long k = 0;
-    for (; k + PARTS <= n; k += PARTS)
+    vf32 sum[NV];
+    unroll (int j = 0; j * VL < width; j++) sum[j] = bc_f32(0);
+    for (long k = 0; k < n;) {
+        const long end = k + PARTS * CHAIN < n ? k + PARTS * CHAIN : n;
+        vf32 acc[PARTS][NV];
         unroll (int p = 0; p < PARTS; p++)
-            unroll (int j = 0; j * VL < width; j++)
-                acc[p][j] = vec_fma(bc_f32(e[k + p]), piece(v + (k + p) * VR + j * VL, width - j * VL), acc[p][j]);
-    for (; k < n; k++)
-        unroll (int j = 0; j * VL < width; j++) acc[0][j] = vec_fma(bc_f32(e[k]), piece(v + k * VR + j * VL, width - j * VL), acc[0][j]);
-    unroll (int j = 0; j * VL < width; j++) {
-        unroll (int p = 1; p < PARTS; p++) acc[0][j] += acc[p][j];
-        finish(t, acc[0][j] * scale, b, r, c + j * VL, width - j * VL < VL ? width - j * VL : VL);
+            unroll (int j = 0; j * VL < width; j++) acc[p][j] = bc_f32(0);
+        for (; k + PARTS <= end; k += PARTS)
+            unroll (int p = 0; p < PARTS; p++)
+                unroll (int j = 0; j * VL < width; j++)
+                    acc[p][j] = vec_fma(bc_f32(e[k + p]), piece(v + (k + p) * VR + j * VL, width - j * VL), acc[p][j]);
+        for (; k < end; k++)
+            unroll (int j = 0; j * VL < width; j++) acc[0][j] = vec_fma(bc_f32(e[k]), piece(v + k * VR + j * VL, width - j * VL), acc[0][j]);
+        unroll (int j = 0; j * VL < width; j++) {
+            unroll (int p = 1; p < PARTS; p++) acc[0][j] += acc[p][j];
+            sum[j] += acc[0][j];
+        }
     }
+    unroll (int j = 0; j * VL < width; j++) finish(t, sum[j] * scale, b, r, c + j * VL, width - j * VL < VL ? width - j * VL : VL);
 }
 
 void KERNEL(const args *table, long begin, long end, void *scratch) {

@@ -1,6 +1,7 @@
 // Products C[b, m, n] = A[b, m, :] · B[b, :, n] of few rows with a matrix that is no constant. Reading B is what takes the time: it is read in place, once, as
 // it lies. Where its rows lie whole, the sums of a tile's columns wait in scratch while DEEP rows at a time are added to them: runs of NB floats, not of one
-// vector from every page. Where its columns lie whole (a transposed matrix), WIDE of them are multiplied with the rows of A at a time.
+// vector from every page. Where its columns lie whole (a transposed matrix), WIDE of them are multiplied with the rows of A at a time. Long sums are made of
+// sums of at most BLOCK terms, which keeps them exact.
 #include "vec.h"
 
 // <region>
@@ -17,7 +18,7 @@ enum : long { NB = 64 };
 
 #define NBS ((N + NB - 1) / NB)
 #define WHOLE_ROWS (BN == 1)
-enum : long { DEEP = 4, WIDE = 4 };
+enum : long { DEEP = 4, WIDE = 4, BLOCK = 1024 };
 
 // `deep` rows of B, so many vectors of its columns of n lanes, added to the sums. Two vectors are a line of the cache: rows whose distance is a power of two
 // share a few places in L1, which no line of them would outlive.
@@ -41,48 +42,56 @@ AI void rows(int deep, const args *a, const float *A, const float *B, float *sum
     if (c < count) added(deep, 1, (int)(count - c), a, A, B + c, sum + c);
 }
 
-// `count` columns of B times the rows of A: lane j of part i for row i and column j.
-AI void dots(int count, const args *a, const float *A, const float *B, float *part) {
+// `count` columns of B times the rows of A, from k on: added to lane j of part i for row i and column j.
+AI void dots(int count, const args *a, const float *A, const float *B, float *part, long k) {
     vf32 acc[M * WIDE];
     unroll (int i = 0; i < M * WIDE; i++) acc[i] = bc_f32(0);
-    long k = 0;
-    for (; k + VL <= K; k += VL)
+    const long end = k + VL * BLOCK < K ? k + VL * BLOCK : K;
+    for (; k + VL <= end; k += VL)
         unroll (int j = 0; j < count; j++) {
             const vf32 v = ld_f32(B + j * BN + k);
             unroll (int i = 0; i < M; i++) acc[i * WIDE + j] = vec_fma(ld_f32(A + i * AR + k), v, acc[i * WIDE + j]);
         }
-    if (K % VL)
+    if (K % VL && end == K)
         unroll (int j = 0; j < count; j++) {
             const vf32 v = ldn_f32(B + j * BN + k, K - k);
             unroll (int i = 0; i < M; i++) acc[i * WIDE + j] = vec_fma(ldn_f32(A + i * AR + k, K - k), v, acc[i * WIDE + j]);
         }
     unroll (int i = 0; i < M; i++)
-        unroll (int j = 0; j < count; j++) part[i * VL + j] = hsum_f32(acc[i * WIDE + j]);
+        unroll (int j = 0; j < count; j++) part[i * VL + j] += hsum_f32(acc[i * WIDE + j]);
 }
 
 void KERNEL(const args *table, long begin, long end, void *scratch) {
     OWN_ARGS(a, table);
     const tail T = tail_open(a);
-    float *sum = scratch;
+    float *sum = scratch, *whole = K > BLOCK ? sum + M * NB : sum;
     for (long t = begin; t < end; t++) {
         const long b = t / NBS, n0 = t % NBS * NB, n1 = n0 + NB < N ? n0 + NB : N;
         const float *A = (const float *)a[0].p + A_AT(b), *B = (const float *)a[1].p + B_AT(b);
         if (WHOLE_ROWS) {
-            for (long i = 0; i < M * NB; i += VL) st_f32(sum + i, bc_f32(0));
-            long k = 0;
-            for (; k + DEEP <= K; k += DEEP) rows(DEEP, a, A + k, B + k * BK + n0, sum, n1 - n0);
-            for (; k < K; k++) rows(1, a, A + k, B + k * BK + n0, sum, n1 - n0);
+            for (long i = 0; i < M * NB; i += VL) st_f32(whole + i, bc_f32(0));
+            for (long k = 0; k < K;) {
+                const long end = k + BLOCK < K ? k + BLOCK : K;
+                if (K > BLOCK)
+                    for (long i = 0; i < M * NB; i += VL) st_f32(sum + i, bc_f32(0));
+                for (; k + DEEP <= end; k += DEEP) rows(DEEP, a, A + k, B + k * BK + n0, sum, n1 - n0);
+                for (; k < end; k++) rows(1, a, A + k, B + k * BK + n0, sum, n1 - n0);
+                if (K > BLOCK)
+                    for (long i = 0; i < M * NB; i += VL) st_f32(whole + i, ld_f32(whole + i) + ld_f32(sum + i));
+            }
         }
         for (long n = n0; n < n1; n += VL) {
             const int left = n1 - n < VL ? (int)(n1 - n) : VL;
             float part[M * VL];
             if (!WHOLE_ROWS) {
                 for (long i = 0; i < M * VL; i += VL) st_f32(part + i, bc_f32(0));
-                long j = 0;
-                for (; j + WIDE <= left; j += WIDE) dots(WIDE, a, A, B + (n + j) * BN, part + j);
-                for (; j < left; j++) dots(1, a, A, B + (n + j) * BN, part + j);
+                for (long k = 0; k < K; k += VL * BLOCK) {
+                    long j = 0;
+                    for (; j + WIDE <= left; j += WIDE) dots(WIDE, a, A, B + (n + j) * BN, part + j, k);
+                    for (; j < left; j++) dots(1, a, A, B + (n + j) * BN, part + j, k);
+                }
             }
-            unroll (int i = 0; i < M; i++) finish(&T, ld_f32(WHOLE_ROWS ? sum + i * NB + n - n0 : part + i * VL), b, i, n, left);
+            unroll (int i = 0; i < M; i++) finish(&T, ld_f32(WHOLE_ROWS ? whole + i * NB + n - n0 : part + i * VL), b, i, n, left);
         }
     }
 }

@@ -18,7 +18,7 @@ enum : long { NV = 4, CB = 36 };
 // </tactic>
 
 #define CBS ((C + CB - 1) / CB)
-enum : long { BLOCK = 512 };
+enum : long { BLOCK = 4096 };
 
 // What is known of the channels of a task, from c0 on: both CB floats and a vector more.
 typedef struct { float *mean, *by; long c0; } known;

@@ -102,17 +102,26 @@ AI void row(bool edge, int count, const args *a, const tail *t, const element *x
 #undef SOME
 }
 
+enum : long { BLOCK = 512 };                  // taps that are joined before what they make is joined to the rest: it keeps long sums exact
+
 // One window of any size, several vectors of channels at a time.
 AI void window(int vectors, int lanes, const args *a, const tail *t, const element *x, taps h, scalar by, long b, long p, long q, long c) {
     const taps w = inside(q * SW - PL, 0, W, KW, DW);
-    vec v[NV];
-    unroll (int j = 0; j < vectors; j++) v[j] = IDENTITY;
+    vec v[NV], part[NV];
+    unroll (int j = 0; j < vectors; j++) v[j] = part[j] = IDENTITY;
+    long taken = 0;
     for (long k = h.from; k < h.to; k++)
-        for (long l = w.from; l < w.to; l++) {
-            const element *at = x + (p * SH - PT + k * DH) * XH + (q * SW - PL + l * DW) * XW + c;
-            unroll (int j = 0; j < vectors; j++) v[j] = JOIN(v[j], LOAD(at + j * VL, lanes));
+        for (long l0 = w.from; l0 < w.to; l0 += BLOCK) {
+            const long l1 = l0 + BLOCK < w.to ? l0 + BLOCK : w.to;
+            for (long l = l0; l < l1; l++) {
+                const element *at = x + (p * SH - PT + k * DH) * XH + (q * SW - PL + l * DW) * XW + c;
+                unroll (int j = 0; j < vectors; j++) part[j] = JOIN(part[j], LOAD(at + j * VL, lanes));
+            }
+            if ((taken += l1 - l0) < BLOCK) continue;
+            unroll (int j = 0; j < vectors; j++) v[j] = JOIN(v[j], part[j]), part[j] = IDENTITY;
+            taken = 0;
         }
-    unroll (int j = 0; j < vectors; j++) finish(t, JOINED(v[j], by), b, p * OW + q, c + j * VL, lanes);
+    unroll (int j = 0; j < vectors; j++) finish(t, JOINED(JOIN(v[j], part[j]), by), b, p * OW + q, c + j * VL, lanes);
 }
 
 AI void wide(const args *a, const tail *t, const element *x, taps h, long b, long p, long q, long c0, long c1) {

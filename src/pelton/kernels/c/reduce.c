@@ -1,6 +1,6 @@
 // Reductions: every output element joins what lies along the reduced axes, OUTER places of N elements each. Where the input's unit stride is
 // kept, vectors run along the columns of the output; where it is reduced, along the input, and the lanes are joined at the end. Sums of at
-// most BLOCK elements are made before they are added to the rest, which keeps long ones exact.
+// most BLOCK elements, and of at most BLOCK such sums, are made before they are added to the rest, which keeps long ones exact.
 #include "row.h"
 
 // <region>
@@ -28,8 +28,9 @@ enum : long { CHAINS = 8 / NV, BLOCK = 512 };
 
 // Columns c … of a row: `vectors` of them side by side, CHAINS elements of each at a time.
 AI void columns(const args *a, int vectors, int lanes, const tail *t, const element *x, long r, long c) {
-    vec total[NV];
-    unroll (int j = 0; j < vectors; j++) total[j] = IDENTITY;
+    vec total[NV], some[NV];
+    unroll (int j = 0; j < vectors; j++) total[j] = some[j] = IDENTITY;
+    long made = 0;
     for (long o = 0; o < OUTER; o++)
         for (long i0 = 0; i0 < N; i0 += BLOCK) {
             const long n = N - i0 < BLOCK ? N - i0 : BLOCK;
@@ -44,24 +45,24 @@ AI void columns(const args *a, int vectors, int lanes, const tail *t, const elem
             for (; i < n; i++, p += XN)
                 unroll (int j = 0; j < vectors; j++) part[0][j] = JOIN(part[0][j], LOAD(p + j * VL, lanes));
             unroll (int k = 0; k < CHAINS; k++)
-                unroll (int j = 0; j < vectors; j++) total[j] = JOIN(total[j], part[k][j]);
+                unroll (int j = 0; j < vectors; j++) some[j] = JOIN(some[j], part[k][j]);
+            if (++made % BLOCK == 0)
+                unroll (int j = 0; j < vectors; j++) total[j] = JOIN(total[j], some[j]), some[j] = IDENTITY;
         }
-    unroll (int j = 0; j < vectors; j++) finish(t, RESULT(total[j]), 0, r, c + j * VL, lanes);
+    unroll (int j = 0; j < vectors; j++) finish(t, RESULT(JOIN(total[j], some[j])), 0, r, c + j * VL, lanes);
 }
 
 // What one output element joins, where the input's unit stride is reduced.
 AI scalar along(const args *a, const element *x) {
-    vec total = IDENTITY;
-    for (long o = 0; o < OUTER; o++)
-        for (long i0 = 0; i0 < N; i0 += 8 * BLOCK) {
-            const element *p = x + OUTER_AT(o) + i0;
+    vec total = IDENTITY, some = IDENTITY;
+    for (long o = 0; o < OUTER; o++) {
+        const element *p = x + OUTER_AT(o);
 #define TERM(c, lanes) ((lanes) == VL ? LOAD(p + (c), VL) : KEEP(LOAD(p + (c), lanes), lanes, IDENTITY))
-            if (N <= 8 * BLOCK) JOIN_ROW(total, N, JOIN, TERM);
-            else if (i0 + 8 * BLOCK <= N) JOIN_ROW(total, 8 * BLOCK, JOIN, TERM);
-            else JOIN_ROW(total, N % (8 * BLOCK), JOIN, TERM);
+        JOIN_ROW(some, N, JOIN, TERM);
 #undef TERM
-        }
-    return WHOLE(total);
+        if ((o + 1) % BLOCK == 0) total = JOIN(total, some), some = IDENTITY;
+    }
+    return WHOLE(JOIN(total, some));
 }
 
 void KERNEL(const args *table, long begin, long end, void *scratch) {

@@ -15,20 +15,25 @@
     if (COLS % VL && c < c1) { const int vectors = 1, lanes = COLS % VL; __VA_ARGS__; } \
 } while (0)
 
+enum : long { SPAN = 4096 };                          // elements of a row that are joined before what they make is joined to the rest
+
 // total = JOIN(total, the JOIN of TERM(c, lanes) over the n elements of a row), always in the same order; lanes is VL but for the last vector. Whole vectors
 // are joined in four chains, so that none waits for the one before it.
 #define JOIN_ROW(total, n, JOIN, TERM) do { \
-    long c_ = 0; \
-    if ((n) >= 8 * VL) { \
-        __typeof__(total) part_[4]; \
-        unroll (int j_ = 0; j_ < 4; j_++) part_[j_] = TERM(j_ * VL, VL); \
-        for (c_ = 4 * VL; c_ + 4 * VL <= (n); c_ += 4 * VL) \
-            unroll (int j_ = 0; j_ < 4; j_++) part_[j_] = JOIN(part_[j_], TERM(c_ + j_ * VL, VL)); \
-        part_[0] = JOIN(part_[0], part_[1]), part_[2] = JOIN(part_[2], part_[3]); \
-        part_[0] = JOIN(part_[0], part_[2]), total = JOIN(total, part_[0]); \
+    for (long s_ = 0; s_ < (n); s_ += SPAN) { \
+        const long e_ = (n) - s_ < SPAN ? (n) : s_ + SPAN; \
+        long c_ = s_; \
+        if (e_ - s_ >= 8 * VL) { \
+            __typeof__(total) part_[4]; \
+            unroll (int j_ = 0; j_ < 4; j_++) part_[j_] = TERM(s_ + j_ * VL, VL); \
+            for (c_ += 4 * VL; c_ + 4 * VL <= e_; c_ += 4 * VL) \
+                unroll (int j_ = 0; j_ < 4; j_++) part_[j_] = JOIN(part_[j_], TERM(c_ + j_ * VL, VL)); \
+            part_[0] = JOIN(part_[0], part_[1]), part_[2] = JOIN(part_[2], part_[3]); \
+            part_[0] = JOIN(part_[0], part_[2]), total = JOIN(total, part_[0]); \
+        } \
+        for (; c_ + VL <= e_; c_ += VL) total = JOIN(total, TERM(c_, VL)); \
+        if ((n) % VL && e_ == (n)) total = JOIN(total, TERM(c_, (n) % VL)); \
     } \
-    for (; c_ + VL <= (n); c_ += VL) total = JOIN(total, TERM(c_, VL)); \
-    if ((n) % VL) total = JOIN(total, TERM(c_, (n) % VL)); \
 } while (0)
 
 // Lanes from n on become `other`.

@@ -17,19 +17,25 @@ enum : long { NV = 2, CB = 37 };
 // </tactic>
 
 #define CBS ((COLS + CB - 1) / CB)
+enum : long { BLOCK = 512 };                          // exponentials that are added up before their sum is added to the rest
 
 AI void columns(const args *a, int vectors, int lanes, const tail *t, const element *x, vec (*e)[NV], long b, long c) {
     vec top[NV], sum[NV];
     x += c;
-    unroll (int j = 0; j < vectors; j++) top[j] = LOAD(x + j * VL, lanes), sum[j] = (vec)0;
-    for (long i = 1; i < N; i++)
-        unroll (int j = 0; j < vectors; j++) top[j] = REAL(maximum)(top[j], LOAD(x + i * XN + j * VL, lanes));
+    unroll (int j = 0; j < vectors; j++) top[j] = (vec)-INFINITY, sum[j] = (vec)0;
     for (long i = 0; i < N; i++)
-        unroll (int j = 0; j < vectors; j++) {
-            const vec power = REAL(exp)(LOAD(x + i * XN + j * VL, lanes) - top[j]);
-            if (!LOG) e[i][j] = power;
-            sum[j] += power;
-        }
+        unroll (int j = 0; j < vectors; j++) top[j] = REAL(maximum)(top[j], LOAD(x + i * XN + j * VL, lanes));
+    for (long i0 = 0; i0 < N; i0 += BLOCK) {
+        vec part[NV];
+        unroll (int j = 0; j < vectors; j++) part[j] = (vec)0;
+        for (long i = i0; i < (i0 + BLOCK < N ? i0 + BLOCK : N); i++)
+            unroll (int j = 0; j < vectors; j++) {
+                const vec power = REAL(exp)(LOAD(x + i * XN + j * VL, lanes) - top[j]);
+                if (!LOG) e[i][j] = power;
+                part[j] += power;
+            }
+        unroll (int j = 0; j < vectors; j++) sum[j] += part[j];
+    }
     unroll (int j = 0; j < vectors; j++) sum[j] = LOG ? REAL(log)(sum[j]) : 1 / sum[j];
     for (long i = 0; i < N; i++)
         unroll (int j = 0; j < vectors; j++) finish(t, LOG ? LOAD(x + i * XN + j * VL, lanes) - top[j] - sum[j] : e[i][j] * sum[j], b, i, c + j * VL, lanes);
