@@ -208,19 +208,22 @@ def _with_symbols(graph: Graph, fixed: set[int], varies: Callable[[int], tuple[i
 
 
 def check_dynamic(template: Template, case: Case, most: int = 1, more: Sequence[int] = (0, 5, -2, 13)) -> int:
-    """One kernel for sizes that a run decides, at the case's own and at so much more; and one for such as are usually one, at the case's own. Returns how many
-    runs there were; none where the template refuses."""
+    """One kernel for sizes that a run decides, at the case's own and at so much more; one for such as are usually one, at the case's own; and one for such as
+    may be none, each of them none for once. Returns how many runs there were; none where the template refuses."""
     own = bool(symbols(case.graph))
     graph = case.graph if own else symbolic(case.graph, template)
     others = [{name: max(1, size + n) for name, size in usual_sizes(graph).items()} for n in more]
-    ran = _checked(template, replace(case, graph=graph), most, others[:1] if case.arrays else others)
+    ran = check_at(template, replace(case, graph=graph), most, others[:1] if case.arrays else others)
     if not own:
         small = symbolic(case.graph, template, lambda d: (1, 1, d))
-        ran += _checked(template, replace(case, graph=small), most, [{name: int(name[1:]) for name in usual_sizes(small)}])
+        ran += check_at(template, replace(case, graph=small), most, [{name: int(name[1:]) for name in usual_sizes(small)}])
+    if not own and not case.arrays:
+        empty = symbolic(case.graph, template, lambda d: (0, d, 4096))
+        ran += check_at(template, replace(case, graph=empty), most, [{**usual_sizes(empty), name: 0} for name in usual_sizes(empty)])
     return ran
 
 
-def _checked(template: Template, case: Case, most: int, ways: Sequence[Mapping[str, int]]) -> int:
+def check_at(template: Template, case: Case, most: int, ways: Sequence[Mapping[str, int]]) -> int:
     """By kernels that are chosen for the usual sizes, runs at these."""
     graph = case.graph
     region, usual = region_of(graph), usual_sizes(graph)
@@ -324,9 +327,9 @@ def _run(region: Region, kernel: Kernel, code: bytes, lay: Mapping[Value, Stride
                 args = (ctypes.c_long * len(words))(*words)
                 run = getattr(ctypes.CDLL(file.name), kernel.symbol)
                 run.argtypes, run.restype = [ctypes.c_void_p, ctypes.c_long, ctypes.c_long, ctypes.c_void_p], None
-                for phase in range(0, kernel.tiles * kernel.phases, kernel.tiles):
+                for phase in range(kernel.phases):
                     for begin, end in [(0, kernel.tiles)] if tiles == "whole" else [(i, i + 1) for i in reversed(range(kernel.tiles))]:
-                        run(args, phase + begin, phase + end, scratch.address)
+                        run(args, phase * kernel.tiles + begin, phase * kernel.tiles + end, scratch.address)
                 status = 0
             finally:
                 os._exit(status)

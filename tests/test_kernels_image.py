@@ -1,10 +1,13 @@
 """Interpolation and transposed convolutions."""
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from kernel_harness import Case, check, check_dynamic, declare, named, program, region_of, walk
+from kernel_harness import CASES, Case, check, check_at, check_dynamic, declare, named, program, region_of, symbolic, walk
 
 from test_kernels import fed
 
+from pelton.ir.graph import usual_sizes
 from pelton.ir.text import parse
 from pelton.ir.types import TensorType
 from pelton.kernels.template import TEMPLATES
@@ -83,6 +86,15 @@ declare(
 @pytest.mark.parametrize("template, case", walk("resize", "roi", "conv_transpose", "depthwise_transpose"))
 def test_image(template, case):
     check(template, case)
+
+
+@pytest.mark.parametrize("case", CASES["roi"], ids=lambda case: case.name)
+def test_regions_of_no_picture_are_zero(case):
+    template = TEMPLATES["roi"]
+    graph = symbolic(case.graph, template, lambda d: (0, d, 4096))
+    usual = usual_sizes(graph)
+    picture = {str(d) for d in (graph.inputs[0].type.shape[0], *graph.inputs[0].type.shape[2:])} & usual.keys()
+    assert check_at(template, replace(case, graph=graph), 1, [{**usual, name: 0} for name in sorted(picture)])
 
 
 RESIZING = """graph main[batch: 1..3..64, height: 1..5..64](%x: f32[batch, 9, {height}, 6]) {{

@@ -53,7 +53,7 @@ def is_product(node: Node) -> bool:
 def taps(kernel: Ints, strides: Ints, dilations: Ints, sizes: Ints):
     """(index of one place of the kernel, index of what it meets in a padded input), one after the other."""
     for at in np.ndindex(*kernel):
-        yield (..., *at), (..., *(slice(t * d, t * d + (n - 1) * s + 1, s) for t, d, s, n in zip(at, dilations, strides, sizes)))
+        yield (..., *at), (..., *(slice(t * d, t * d + max(0, (n - 1) * s + 1), s) for t, d, s, n in zip(at, dilations, strides, sizes)))
 
 
 def pad_space(x: np.ndarray, pads: Ints, value=0) -> np.ndarray:

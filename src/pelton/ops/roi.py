@@ -37,6 +37,7 @@ def _points(begin: float, long: float, bins: int, i: int, count: int, size: int)
     ("f32[2, 3, 9, 11]", "f32[5, 4]", "i64[5]", dict(height=2, width=2, samples=0, scale=4.0, mode="max"))))
 class roi_align:
     """Y[r, c, i, j] = the mean (or maximum) of samples² points, evenly spread over a bin, of X[batch[r], c] between its elements; rois are x₁, y₁, x₂, y₂.
+    It is 0 where X has no elements.
 
     samples: 0 for as many along each axis as the bin is long, rounded up.
     """
@@ -52,7 +53,7 @@ class roi_align:
 
     def reference(x, rois, batch, *, height, width, samples, scale=1.0, mode="avg", half_pixel=True):
         y = np.zeros((len(batch), x.shape[1], height, width), x.dtype)
-        for r, n in enumerate(batch):
+        for r, n in enumerate(batch if x.size else ()):
             axes, corners = [], rois[r] * scale - 0.5 * half_pixel
             for size, bins, begin, end in zip(x.shape[2:], (height, width), corners[1::-1], corners[3:1:-1]):
                 long = end - begin if half_pixel else max(end - begin, 1.0)
@@ -113,7 +114,7 @@ class max_roi_pool:
 
     def reference(x, rois, batch, *, height, width, scale=1.0):
         y = np.zeros((len(batch), x.shape[1], height, width), x.dtype)
-        for r, n in enumerate(batch):
+        for r, n in enumerate(batch if x.size else ()):
             spans, corners = [], rois[r] * scale
             for size, bins, begin, end in zip(x.shape[2:], (height, width), corners[1::-1], corners[3:1:-1]):
                 start = np.floor(abs(begin) + 0.5) * np.sign(begin)

@@ -33,6 +33,7 @@ AI double away(double x) { return x < 0 ? -down(.5 - x) : down(x + .5); }
 typedef struct { double first, step, count; long low, high; } points;
 
 AI points along(double begin, double end, long bins, long i, long size) {
+    if (!size) return (points){ 0, 1, 1, 0, 0 };
     if (TOUCHED) {
         const double start = away(begin), extent = away(end) - start + 1, bin = (extent > 1 ? extent : 1) / (double)bins;
         return (points){ 0, 1, 1, (long)limited(start + down((double)i * bin), 0, (double)size), (long)limited(start + up((double)(i + 1) * bin), 0, (double)size) };
@@ -95,7 +96,7 @@ void KERNEL(const args *table, long begin, long end, void *scratch) {
         const float *roi = (const float *)a[1].p + r * RN;
         const long said = ((const index *)a[2].p)[r * BN], wrapped = said < 0 ? said + N : said;
         const element *x = (const element *)a[0].p + (wrapped < 0 ? 0 : wrapped < N ? wrapped : N - 1) * XN;
-        const points rows = along((double)roi[RC] * SCALE - OFFSET, (double)roi[3 * RC] * SCALE - OFFSET, PH, i, H);
+        const points rows = along((double)roi[RC] * SCALE - OFFSET, (double)roi[3 * RC] * SCALE - OFFSET, PH, i, N ? H : 0);
         for (long j = 0; j < PW; j++) {
             const points columns = along((double)roi[0] * SCALE - OFFSET, (double)roi[2 * RC] * SCALE - OFFSET, PW, j, W);
             long c = 0;
