@@ -10,7 +10,7 @@ from compare import assert_close  # noqa: E402
 from draw import examples, operands  # noqa: E402
 from kernel_harness import drawn, laid, named, program, region_of  # noqa: E402
 from test_kernels_image import regions  # noqa: E402
-from triton_harness import TARGET, Case, check, check_dynamic, checked, interpreted, nhwc  # noqa: E402
+from triton_harness import TARGET, Case, check, check_dynamic, check_empty, checked, interpreted, nhwc  # noqa: E402
 
 from pelton.ir import dims  # noqa: E402
 from pelton.ir.evaluate import evaluate  # noqa: E402
@@ -107,8 +107,6 @@ RELU = (("z", "relu", "y"),)
 BOTH = dict(direction="bidirectional")
 CASES: dict[str, list[Case]] = {
     "pointwise": [
-        Case("powers-below-0", program(("y", "pow", "x n"), x="i32[5, 9]", n="i32[9]"),
-             arrays={"x": np.repeat([1, -1, 2, 0, -3], 9).reshape(5, 9), "n": np.arange(-4, 5)}),
         *(one(f"tail-{t}", ("y", "add", "a b"), ("z", "relu", "y"), ("o", "mul", "z c"), a=f"{t}[3, 5, 7]", b=f"{t}[7]", c=f"{t}[5, 1]") for t in HALF),
         one("two-outputs", ("out0", "sigmoid", "a"), ("y", "mul", "a out0"), a="f16[2, 37]"),
         one("compare", ("y", "greater", "a b"), a="f32[3, 70]", b="f32[70]"),
@@ -124,6 +122,8 @@ CASES: dict[str, list[Case]] = {
         one("library", ("y", "atan", "a"), ("z", "pow", "b y"), ("o", "round", "z"), a="f32[31]", b="f32[31]"),
         one("odd", ("y", "mod", "a b"), ("z", "sign", "y"), a="i32[31]", b="i32[31]"),
         one("gelu", ("y", "gelu", "a"), ("z", "tanh", "y"), a="f32[130]"),
+        Case("powers-below-0", program(("y", "pow", "x n"), x="i32[5, 9]", n="i32[9]"),
+             arrays={"x": np.repeat([1, -1, 2, 0, -3], 9).reshape(5, 9), "n": np.arange(-4, 5)}),
     ],
     "gemm": [
         *(one(f"{t}-bias", ("y", "matmul", "a b"), ("z", "add", "y c"), ("o", "relu", "z"), a=f"{t}[37, 19]", b=f"{t}[19, 45]", c=f"{t}[45]") for t in HALF),
@@ -342,6 +342,12 @@ def test_template(name, case):
                                          ("recurrent", 0), ("recurrent", 11), ("move", 0), ("move", 7), ("matmul", 0)])
 def test_sizes_that_a_run_decides(name, index):
     assert check_dynamic(GPU_TEMPLATES[name], CASES[name][index]).dims
+
+
+@pytest.mark.parametrize("name, index", [("window", 4), ("lrn", 0), ("roi", 0), ("rows", 0), ("gemm", 3), ("conv", 1), ("attention", 0), ("few", 0),
+                                         ("recurrent", 0), ("move", 0)])
+def test_sizes_that_may_be_none(name, index):
+    assert check_empty(GPU_TEMPLATES[name], CASES[name][index])
 
 
 @pytest.mark.parametrize("turned", [False, True])

@@ -114,6 +114,16 @@ def check_dynamic(template: Template, case: Case) -> Kernel:
     return checked(template, replace(case, graph=graph), *({name: more for name in usual_sizes(graph)} for more in (0, 3)))
 
 
+def check_empty(template: Template, case: Case) -> int:
+    """One kernel for sizes that may be none, each of them none for once, but for those of given arrays. Returns how many runs there were."""
+    graph = symbolic(case.graph, template, lambda d: (0, d, 4096))
+    kept = {str(d) for v in graph.inputs if v.name in case.arrays for d in v.type.shape}
+    usual = usual_sizes(graph)
+    ways = [{name: -size if name == none else 0 for name, size in usual.items()} for none in usual if none not in kept]
+    checked(template, replace(case, graph=graph), *ways)
+    return len(ways)
+
+
 def checked(template: Template, case: Case, *ways: Mapping[str, int]) -> Kernel:
     """One kernel for sizes that a run decides, at so much more than the usual ones."""
     graph = case.graph
@@ -141,4 +151,4 @@ def nhwc(rank: int) -> tuple[int, ...]:
     return (0, *range(2, rank), 1)
 
 
-__all__ = ["Case", "TARGET", "check", "check_dynamic", "nhwc", "row_major"]
+__all__ = ["Case", "TARGET", "check", "check_dynamic", "check_empty", "nhwc", "row_major"]

@@ -106,7 +106,8 @@ class Window(Pictures):
         block += f"KIND = tl.constexpr({'tl.uint8' if x.type.dtype is BOOL else computed(x.type.dtype)})\n\n\n"
         block += joining("maximum(x, y)" if kind == "max_pool" else "x + y")
         at_once = max(n for n in range(1, AT_ONCE + 1) if s.kh * s.kw % n == 0) if is_known(s.kh, s.kw) else 1
-        sizes = dict(AT_ONCE=at_once, CHANNELS=s.oc, EACH=s.oc // s.c, W_STEP=s.oc, XC=layouts[x][1], FIRST_ROW=-counted[0], FIRST_COLUMN=-counted[1],
+        each = s.oc // s.c if kind == "convolution" else 1
+        sizes = dict(AT_ONCE=at_once, CHANNELS=s.oc, EACH=each, W_STEP=s.oc, XC=layouts[x][1], FIRST_ROW=-counted[0], FIRST_COLUMN=-counted[1],
                      END_ROW=s.h + counted[2], END_COLUMN=s.w + counted[3], MEANS=kind == "average_pool", FILTERED=kind == "convolution", **s.sizes(layouts[x]))
         end = tail(region, layouts, pixels(node.output.type.shape), (node.output,), first=1 + len(weights), add=bias)
         return kernel("window.py", region, tactic, sizes, block + end.text, (x, *weights, *end.operands),
@@ -135,7 +136,7 @@ class LocalResponse(Pictures):
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node, attrs = region.anchor, region.anchor.attrs
         x, grid = node.inputs[0], pixels(node.output.type.shape)
-        rows, cols = x.type.size // x.type.shape[1], x.type.shape[1]
+        rows, cols = math.prod(d for axis, d in enumerate(x.type.shape) if axis != 1), x.type.shape[1]
         block = (f"SIZE, BEFORE = tl.constexpr({attrs['size']}), tl.constexpr({(attrs['size'] - 1) // 2})\n"
                  f"SCALE, BETA, BIAS = (tl.constexpr(x) for x in ({attrs['alpha'] / attrs['size']!r}, {attrs['beta']!r}, {attrs['bias']!r}))\n\n\n")
         end = tail(region, layouts, grid, (node.output,), first=1)
