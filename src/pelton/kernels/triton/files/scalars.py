@@ -101,7 +101,8 @@ def power(x, n):
     """Whole powers, wrapping; negative ones are truncated reciprocals: all 0 but those of 1 and −1."""
     none = (n < 0) & (x != 1) & (x + 1 != 0)
     y = tl.full([], 1, x.dtype) + x * 0
-    for _ in tl.static_range(x.dtype.primitive_bitwidth):
+    bits: tl.constexpr = x.dtype.primitive_bitwidth
+    for _ in tl.static_range(bits):
         y = tl.where((n & 1) != 0, y * x, y)
         x = x * x
         n = n >> 1
