@@ -6,7 +6,7 @@ import importlib.util
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ from pelton.build import built as build  # noqa: E402
 from pelton.engine import file, library  # noqa: E402
 from pelton.engine.check import check as checked  # noqa: E402
 from pelton.engine.engine import Buffer, Engine, Port, Slice, Step, Tensor  # noqa: E402
-from pelton.engine.library import ALIGNED, NAMES, SYMBOL, Product  # noqa: E402
+from pelton.engine.library import ALIGNED, Product  # noqa: E402
 from pelton.errors import EngineError  # noqa: E402
 from pelton.importers import onnx as importer  # noqa: E402
 from pelton.ir.evaluate import evaluate  # noqa: E402
@@ -46,7 +46,8 @@ from pelton.runtime.cuda import CudaEngine  # noqa: E402
 from pelton.tune import launches  # noqa: E402
 from pelton.tune.candidates import refusal  # noqa: E402
 
-HERE = replace(TARGET, cublaslt=130100)
+SYMBOL, NAMES = Product.symbol, [f.name for f in fields(Product)]
+HERE = replace(TARGET, libraries=((SYMBOL, 130100),))
 KINDS = ("f32", "f16", "bf16")
 
 
@@ -88,7 +89,7 @@ CASES = {SYMBOL: [case for dtype in KINDS for case in cases(dtype)]}
 def test_products(case, blas):
     def run(source: str, symbol: str, arrays: Sequence[tuple[np.ndarray, str, int]], dims: Sequence[int], tiles: int) -> list[np.ndarray]:
         assert symbol == SYMBOL and tiles == 1 and "by cublaslt:CHOICE=" in source
-        told = replace(library.product(dims), choice=library.product(dims).choice % 2)         # so many does this library propose
+        told = replace(library.work(SYMBOL, dims), choice=library.work(SYMBOL, dims).choice % 2)         # so many does this library propose
         for (array, _, first), (_, elements) in zip(arrays, told.operands()):
             assert first + elements <= array.size                        # which is what engines are checked by
         found, room = blas.planned(told, [ALIGNED if first % 8 == 0 else a.itemsize for a, _, first in arrays]), np.zeros(8192, np.uint8)
@@ -128,7 +129,7 @@ def test_the_checks_on_a_gpu_know_it(blas, monkeypatch):
     monkeypatch.syspath_prepend(Path(__file__).parents[1])
     from benchmarks.gpu.on_gpu import Kernels, Unproposed
 
-    kernels, case = Kernels(NullDevice(library=blas), {}), CASES[SYMBOL][0]
+    kernels, case = Kernels(NullDevice(libraries={SYMBOL: blas}), {}), CASES[SYMBOL][0]
     assert len(check(GPU_TEMPLATES[SYMBOL], case, 3, target=HERE, run=kernels.run)) == kernels.launched == 6     # the first for the third, which there is not
     with pytest.raises(Unproposed):
         check(GPU_TEMPLATES[SYMBOL], case, target=HERE, run=Kernels(NullDevice(), {}).run)
@@ -155,18 +156,18 @@ def runs(engine, on: NullDevice) -> list[str]:
 
 
 def test_the_clock_decides_and_a_kernel_stands_in_where_the_library_is_not(built_on, blas, caplog, monkeypatch, tmp_path, capsys):  # noqa: F811
-    engine = built_on(device(fast, library=blas))
+    engine = built_on(device(fast, libraries={SYMBOL: blas}))
     (step,), = [engine.steps]
     assert step.symbol == SYMBOL and step.info["tactic"] == "cublaslt:CHOICE=0,VERSION=130100@sm_90" and step.spares[0].symbol != SYMBOL
     assert {n for n in step.info["times_ns"] if n.startswith(SYMBOL)} == {"cublaslt:CHOICE=0,VERSION=130100@sm_90"}
     data = engine.tobytes()
-    assert runs(pelton.load(data, device=None), NullDevice(library=blas)) == [SYMBOL]
+    assert runs(pelton.load(data, device=None), NullDevice(libraries={SYMBOL: blas})) == [SYMBOL]
     monkeypatch.setenv("FAKE_CUBLASLT_VERSION", "120904")
-    for other, said in ((None, "cuBLASLt is not installed"), (Library(blas.functions), "cuBLASLt 12.9.4 is installed")):
+    for other, said in (({}, "cublaslt is not installed"), ({SYMBOL: Library(blas.functions)}, "cuBLASLt 12.9.4 is installed")):
         caplog.clear()
         with caplog.at_level(logging.WARNING, "pelton.runtime"):
             loaded = pelton.load(data, device=None)
-            assert runs(loaded, NullDevice(library=other)) == [step.spares[0].symbol]
+            assert runs(loaded, NullDevice(libraries=other)) == [step.spares[0].symbol]
             loaded.run({"x": np.zeros((32, 64), np.float32)})
         assert [r.message for r in caplog.records] == [f"engine 'test': 1 of its 1 steps run by kernels of its own instead of a library, they were timed with "
                                                        f"cublaslt 13.1.0: {said}; `pelton tune` times them anew"]
@@ -182,14 +183,14 @@ def test_a_library_is_no_guess(built_on, blas, tmp_path):  # noqa: F811
     guessed = built_on(None, level=3, timing_cache=None)
     (step,), = [guessed.steps]
     assert step.symbol != SYMBOL and [s.info["tactic"] for s in step.spares if s.symbol == SYMBOL] == [f"cublaslt:CHOICE={i},VERSION=0@sm_90" for i in range(3)]
-    slow = device(lambda launch: 6000.0 if launch.function.cubin.symbol == SYMBOL else 5000.0, library=blas)
+    slow = device(lambda launch: 6000.0 if launch.function.cubin.symbol == SYMBOL else 5000.0, libraries={SYMBOL: blas})
     assert built_on(slow, timing_cache=tmp_path / "slow.json").steps[0].symbol != SYMBOL
-    assert not device().happened("product") and built_on(device(fast), timing_cache=tmp_path / "none.json").steps[0].symbol != SYMBOL
+    assert not device().happened("by_library") and built_on(device(fast), timing_cache=tmp_path / "none.json").steps[0].symbol != SYMBOL
     assert pelton.tune(guessed, device(fast)).steps[0].symbol != SYMBOL                         # not there
-    tuned = pelton.tune(guessed, device(fast, library=blas))
+    tuned = pelton.tune(guessed, device(fast, libraries={SYMBOL: blas}))
     assert tuned.steps[0].symbol == SYMBOL and tuned.steps[0].info["tactic"] == "cublaslt:CHOICE=0,VERSION=130100@sm_90"
-    assert runs(pelton.load(tuned.tobytes(), device=None), NullDevice(library=blas)) == [SYMBOL]
-    again = pelton.tune(tuned, device(lambda launch: 6000.0 - fast(launch), library=blas))
+    assert runs(pelton.load(tuned.tobytes(), device=None), NullDevice(libraries={SYMBOL: blas})) == [SYMBOL]
+    again = pelton.tune(tuned, device(lambda launch: 6000.0 - fast(launch), libraries={SYMBOL: blas}))
     assert again.steps[0].symbol != SYMBOL and SYMBOL in {s.symbol for s in again.steps[0].spares}
 
 
@@ -203,15 +204,15 @@ def test_a_convolution_without_a_bias_has_a_kernel_to_stand_in(built_on, blas, m
     nodes = [helper.make_node("Conv", ["x", "w"], ["y"], "conv")]
     filters = {"w": np.random.default_rng(0).standard_normal((8, 16, 1, 1)).astype(np.float32)}
     monkeypatch.setattr(test_cuda_tuning, "product", lambda: model(nodes, {"x": "f32[1, 16, 3, 5]"}, ["y"], filters))
-    engine = built_on(device(fast, library=blas), timing_cache=None)
+    engine = built_on(device(fast, libraries={SYMBOL: blas}), timing_cache=None)
     step, = (s for s in engine.steps if s.symbol == SYMBOL)
     assert step.spares and step.spares[0].symbol != SYMBOL and len(step.spares[0].args) == len(step.args) + 1
-    assert pelton.load(engine.tobytes(), device=None).start(NullDevice(library=blas)).functions
+    assert pelton.load(engine.tobytes(), device=None).start(NullDevice(libraries={SYMBOL: blas})).functions
 
 
 def by_library(step: Step) -> Step:
     """A step by the library where that is one of its spares."""
-    spare = next((library.of_version(s, 130100) for s in step.spares if s.symbol == SYMBOL), None)
+    spare = next((library.of_version(s, {SYMBOL: 130100}) for s in step.spares if s.symbol == SYMBOL), None)
     own = replace(step, outputs=(), spares=(), info={"tactic": step.info["tactic"]})
     return step if spare is None else replace(spare, outputs=step.outputs, info={**step.info, **spare.info}, spares=(own,))
 
@@ -220,7 +221,7 @@ def interpreted(data: bytes, sources: Mapping[str, str], feeds: Mapping[str, np.
     """In a process where all of Triton is interpreted: what the engine gives, and what it launched."""
     def kernel(symbol: str) -> Any:
         return lambda programs, words: triton_interpreter.launch(sources[symbol], symbol, words.tolist(), triton_interpreter.TYPES, programs)
-    on = NullDevice(kernels={s: kernel(s) for s in sources}, library=Library(bound(str(built()))))
+    on = NullDevice(kernels={s: kernel(s) for s in sources}, libraries={SYMBOL: Library(bound(str(built())))})
     results = CudaEngine(file.read(data)).start(on).run(feeds)
     return results, [h.facts["symbol"] for h in on.happened("launch")]
 

@@ -12,6 +12,7 @@ from kernel_harness import drawn, laid, named, program, region_of  # noqa: E402
 from test_kernels_image import regions  # noqa: E402
 from triton_harness import TARGET, Case, check, check_dynamic, check_empty, checked, interpreted, nhwc  # noqa: E402
 
+from pelton.engine.library import LIBRARIES  # noqa: E402
 from pelton.ir import dims  # noqa: E402
 from pelton.ir.evaluate import evaluate  # noqa: E402
 from pelton.ir.graph import Builder  # noqa: E402
@@ -329,7 +330,7 @@ def test_every_pointwise_op_has_a_triton_reading(case):
 
 
 def test_every_template_has_cases():
-    assert {*CASES, "cublaslt"} == set(GPU_TEMPLATES)                 # which has its own: test_triton_cublaslt.py
+    assert {*CASES, *LIBRARIES} == set(GPU_TEMPLATES)                 # which have their own: test_triton_cublaslt.py, test_triton_cudnn.py
 
 
 @pytest.mark.parametrize("name, case", ALL)

@@ -15,7 +15,7 @@ import numpy as np
 import pelton
 from pelton.backends.cuda.bundle import Cubin
 from pelton.backends.cuda.driver import device as gpu
-from pelton.engine.library import SYMBOL
+from pelton.engine.library import LIBRARIES
 from pelton.errors import BuildError, Error
 from pelton.importers import onnx as importer
 from pelton.ir.evaluate import evaluate
@@ -40,9 +40,9 @@ class Templates:
         self.seed = seed
         self.device = gpu(0)
         self.target = replace(self.harness.TARGET, isa=f"sm_{self.device.arch}", threads=self.device.multiprocessors,
-                              cublaslt=self.device.cublaslt)
+                              libraries=tuple(self.device.libraries.items()))
         self.compiler = Compiler((self.device.arch,), Path(cache), os.cpu_count() or 1)
-        self.cases = [(name, case) for name, cases in found_cases().items() for case in cases if name != SYMBOL or self.device.cublaslt]
+        self.cases = [(name, case) for name, cases in found_cases().items() for case in cases if name not in LIBRARIES or name in self.device.libraries]
         self.cubins: dict[str, Cubin] = {}
 
     def names(self) -> list[str]:
@@ -53,7 +53,7 @@ class Templates:
         start, sources = time.monotonic(), dict[str, str]()
         for i in cases:
             name, case = self.cases[i]
-            sources |= {k.symbol: k.source for k, _, _ in self.harness.tried(self.templates[name], case, MOST, self.target) if k.symbol != SYMBOL}
+            sources |= {k.symbol: k.source for k, _, _ in self.harness.tried(self.templates[name], case, MOST, self.target) if k.symbol not in LIBRARIES}
         self.failed: dict[str, BuildError] = {}
         made = self.compiler.cubins(sources, failed=self.failed)
         self.cubins = {symbol: m.cubin for (symbol, _), m in made.items()}

@@ -9,7 +9,7 @@ import numpy as np
 
 from pelton.backends.cuda.bundle import Cubin
 from pelton.backends.cuda.device import TRAILING, Device, Function, Launch, Memory
-from pelton.engine.library import ALIGNED, SYMBOL, product
+from pelton.engine.library import ALIGNED, LIBRARIES, work
 from pelton.errors import EngineError
 
 BAND = 4096                                    # bytes around an array that nobody may write
@@ -62,10 +62,10 @@ class Kernels:
         self.device, self.cubins, self.launched = device, cubins, 0
 
     def run(self, source: str, symbol: str, arrays: Sequence[tuple[np.ndarray, str, int]], dims: Sequence[int], tiles: int) -> list[np.ndarray]:
-        if symbol != SYMBOL and symbol not in self.cubins:
+        if symbol not in LIBRARIES and symbol not in self.cubins:
             raise AssertionError(f"{symbol} could not be compiled")
         with self.device as device:
-            function = self._product(dims) if symbol == SYMBOL else device.load(self.cubins[symbol], len(arrays) + len(dims) + TRAILING)
+            function = self._by_library(symbol, dims) if symbol in LIBRARIES else device.load(self.cubins[symbol], len(arrays) + len(dims) + TRAILING)
             cubin = function.cubin
             stream = device.stream()
             placed = [Placed(device, a, stream.handle, first) for a, _, first in arrays]
@@ -77,12 +77,12 @@ class Kernels:
             self.launched += 1
             return [p.fetched(stream.handle) for p in placed]
 
-    def _product(self, dims: Sequence[int]) -> Function:
-        """A product by the algorithm that is asked for, or by the library's first where it proposes fewer; Unproposed where it proposes none."""
-        told = product(dims)
+    def _by_library(self, symbol: str, dims: Sequence[int]) -> Function:
+        """By the algorithm that is asked for, or by the library's first where it proposes fewer; Unproposed where it proposes none."""
+        told = work(symbol, dims)
         for choice in dict.fromkeys((told.choice, 0)):
             try:
-                return self.device.product(replace(told, choice=choice), [ALIGNED] * len(told.operands()))
+                return self.device.by_library(replace(told, choice=choice), [ALIGNED] * len(told.operands()))
             except EngineError as e:
                 why = str(e)
         raise Unproposed(why)

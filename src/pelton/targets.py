@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pelton.backends import cpu
 from pelton.backends.cpu.machine import target as runs_on_cpu
-from pelton.engine.library import SYMBOL
+from pelton.engine.library import LIBRARIES
 from pelton.errors import BuildError, Cancelled, EngineError, InputError
 from pelton.ir.graph import Graph, Value
 from pelton.ir.types import DType
@@ -206,7 +206,7 @@ class ForGpu:
         from pelton.backends.cuda.bundle import pack
 
         choices = {i: c.with_kernels(partial(_lying, placed)) for i, c in choices.items()}
-        sources = {k.symbol: k.source for c in choices.values() for k in (c.kernel, *(k for _, k in c.spares)) if k.symbol != SYMBOL}
+        sources = {k.symbol: k.source for c in choices.values() for k in (c.kernel, *(k for _, k in c.spares)) if k.symbol not in LIBRARIES}
         failed: dict[str, BuildError] = {}
         made = self._compiler.cubins(sources, lambda done: self._tell("compile", done, len(sources) * len(self._archs)), failed)
         return {i: c.without(failed) for i, c in choices.items()}, pack(m.cubin for m in made.values() if m.cubin.symbol not in failed)
@@ -268,7 +268,7 @@ def gpu_target(archs: Sequence[int], device: Device | None = None) -> Target:
 
     of = device or usual(min(archs))
     return Target(isa=",".join(f"sm_{a}" for a in archs), lanes=32, l1=of.l1, l2=of.l2, l3=of.l2, threads=of.multiprocessors,
-                  cublaslt=device.cublaslt if device else 0)
+                  libraries=tuple(sorted(device.libraries.items())) if device else ())
 
 
 def gpu_key(device: Device, compiler: str, target: Target) -> str:

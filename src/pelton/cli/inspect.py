@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pelton.engine.constants import length
 from pelton.engine.engine import Step
-from pelton.engine.library import SYMBOL, product, spoken
+from pelton.engine.library import LIBRARIES, spoken, work
 from pelton.engine.sizes import at, usual
 
 from . import build, text
@@ -63,15 +63,16 @@ def main(args: argparse.Namespace) -> None:
 
 
 def _libraries(steps: list[Step]) -> list[tuple[str, str]]:
-    """What the engine has of products by a library, and whether they run here; nothing where there are none."""
-    found = sorted(product(s.dims).version for s in steps if s.symbol == SYMBOL)
-    if not found:
-        return []
-    from pelton.backends.cuda.cublaslt import version  # looks for the library
+    """What the engine has libraries compute, and whether they do here; nothing where there is nothing."""
+    lines = list[tuple[str, str]]()
+    for symbol in sorted({s.symbol for s in steps if s.symbol in LIBRARIES}):
+        from pelton.backends.cuda.libraries import versions  # looks for them
 
-    here, wanted = version(), ", ".join(map(spoken, sorted(set(found))))
-    said = "which is here" if {here} == set(found) else (f"here is {spoken(here)}" if here else "which is not here") + ": kernels of the engine's own stand in"
-    return [("  libraries:", f"{SYMBOL} {wanted} for {len(found)} of {text.count(len(steps), 'step')}; {said}")]
+        found, here = [work(symbol, s.dims).version for s in steps if s.symbol == symbol], versions().get(symbol, 0)
+        said = "which is here" if {here} == set(found) else (f"here is {spoken(here)}" if here else "which is not here") + ": kernels of its own stand in"
+        lines.append(("" if lines else "  libraries:",
+                      f"{symbol} {', '.join(map(spoken, sorted(set(found))))} for {len(found)} of {text.count(len(steps), 'step')}; {said}"))
+    return lines
 
 
 def _row(i: int, step) -> tuple[str, ...]:

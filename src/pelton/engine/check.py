@@ -9,7 +9,7 @@ from pelton.errors import EngineError
 
 from .constants import bytes_of, length
 from .engine import KINDS, SIZES, Buffer, Engine, Port, Slice, Step, Tensor, strings_in
-from .library import SYMBOL, product
+from .library import LIBRARIES, work
 from .sizes import at, well_formed
 from .sizes import usual as usual_sizes
 
@@ -51,8 +51,8 @@ def check(engine: Engine) -> None:
         _step(step, engine.buffers, objects, refuse, f"step {i} ({step.name})")
         if engine.target.get("arch") == "cuda" and any(s.phases != 1 for s in (step, *step.spares)):
             refuse(f"step {i} ({step.name}) is for a GPU and has phases")
-        if step.symbol == SYMBOL and all(s.symbol == SYMBOL for s in step.spares):
-            refuse(f"step {i} ({step.name}) has no kernel for where the library {SYMBOL} is not")
+        if step.symbol in LIBRARIES and all(s.symbol in LIBRARIES for s in step.spares):
+            refuse(f"step {i} ({step.name}) has no kernel for where the library {step.symbol} is not")
         for k, spare in enumerate(step.spares):
             where = f"spare {k} of step {i} ({step.name})"
             if not (step.symbol and spare.symbol) or spare.spares or spare.outputs or spare.wave != step.wave:
@@ -209,14 +209,14 @@ def _step(step: Step, buffers: tuple[Buffer, ...], objects: Mapping[int, int], r
         refuse(f"{where} has {step.phases} phases of {step.tiles} tiles")
     if type(step.grain) is not int or not 1 <= step.grain <= MOST_TILES:
         refuse(f"{where} has grain {step.grain!r}")
-    if step.symbol == SYMBOL:
-        _product(step, buffers, refuse, where)
+    if step.symbol in LIBRARIES:
+        _by_library(step, buffers, refuse, where)
 
 
-def _product(step: Step, buffers: tuple[Buffer, ...], refuse: _Refusal, where: str) -> None:
+def _by_library(step: Step, buffers: tuple[Buffer, ...], refuse: _Refusal, where: str) -> None:
     """A library does what it is told: nothing outside of its operands."""
     try:
-        wanted = product(step.dims).operands()
+        wanted = work(step.symbol, step.dims).operands()
     except EngineError as e:
         refuse(f"{where}: {e}")
     tactic = step.info.get("tactic")

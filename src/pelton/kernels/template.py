@@ -30,7 +30,11 @@ class Target:
     l2: int = 512 << 10
     l3: int = 32 << 20
     threads: int = 1
-    cublaslt: int = 0                           # the version of cuBLASLt that times are taken with, 0 where it is not there
+    libraries: tuple[tuple[str, int], ...] = ()                # names and versions of those that times are taken with
+
+    def version(self, library: str) -> int:
+        """Of a library, 0 where it is not there."""
+        return dict(self.libraries).get(library, 0)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from pelton.backends.cuda.machine import chosen
 from pelton.engine import engine as plain_engine
 from pelton.engine.check import check
 from pelton.engine.engine import Step
-from pelton.engine.library import SYMBOL, aligned, product, spoken
+from pelton.engine.library import LIBRARIES, aligned, spoken, work
 from pelton.engine.sheet import Sheet
 from pelton.errors import EngineError, InputError
 
@@ -51,8 +51,8 @@ class CudaEngine(Engine):
             self.device = gpu(device) if isinstance(device, int) else device
             cubins = chosen(self.name, self.bundle, self.device.arch, self.device.name) if self.bundle else {}
             with self.device:
-                products = self._products()
-                self.functions = self._load(cubins, products)    # type: ignore[assignment]
+                given = self._by_libraries()
+                self.functions = self._load(cubins, given)    # type: ignore[assignment]
                 self.weights = self.device.allocate(self.constants.nbytes, f"engine {self.name!r}, for its weights,")
                 if self.constants.nbytes:
                     stream = self.device.stream()
@@ -61,18 +61,18 @@ class CudaEngine(Engine):
             self._started = True
         return self
 
-    def _products(self) -> dict[int, Function]:
+    def _by_libraries(self) -> dict[int, Function]:
         """The functions of the steps that a library computes. Where it cannot, as it is not here or is another version than the one that was timed, a kernel
         of the engine's own takes its place, which is said once."""
         found, steps, reasons = dict[int, Function](), list(self.steps), dict[str, None]()
         for i, step in enumerate(self.steps):
-            if step.symbol == SYMBOL:
-                told = product(step.dims)
+            if step.symbol in LIBRARIES:
+                told = work(step.symbol, step.dims)
                 try:
-                    found[i] = self.device.product(told, aligned(step.args, [kind for kind, _ in told.operands()]))
+                    found[i] = self.device.by_library(told, aligned(step.args, [kind for kind, _ in told.operands()]))
                 except EngineError as e:
                     steps[i] = stands_in(step)
-                    reasons[f"they were timed with {SYMBOL} {spoken(told.version)}: {e}"] = None
+                    reasons[f"they were timed with {step.symbol} {spoken(told.version)}: {e}"] = None
         if reasons:
             log.warning("engine %r: %d of its %d steps run by kernels of its own instead of a library, %s; `pelton tune` times them anew", self.name,
                         sum(a is not b for a, b in zip(steps, self.steps)), len(steps), "; ".join(reasons))
@@ -80,11 +80,11 @@ class CudaEngine(Engine):
             self.sheet = Sheet(self.plain)
         return found
 
-    def _load(self, cubins: Mapping[str, Cubin], products: Mapping[int, Function]) -> list[Function | None]:
+    def _load(self, cubins: Mapping[str, Cubin], given: Mapping[int, Function]) -> list[Function | None]:
         """The function of each step; None for those of the CPU."""
         loaded: dict[str, tuple[Function, int]] = {}
         for i, step in enumerate(self.steps):
-            if i in products:
+            if i in given:
                 continue
             parameters = len(step.args) + len(step.dims) + TRAILING
             if step.symbol and step.symbol not in loaded:
@@ -94,7 +94,7 @@ class CudaEngine(Engine):
             if step.symbol and loaded[step.symbol][1] != parameters:
                 raise EngineError(f"step {step.name!r} gives kernel {step.symbol!r} {parameters} parameters, another step {loaded[step.symbol][1]}; "
                                   "the engine is damaged, build it again")
-        return [products[i] if i in products else loaded[s.symbol][0] if s.symbol else None for i, s in enumerate(self.steps)]
+        return [given[i] if i in given else loaded[s.symbol][0] if s.symbol else None for i, s in enumerate(self.steps)]
 
     def context(self, threads: int | None = None) -> Context:
         """A context of its own memory, for one run at a time; the weights are everybody's. InputError for a number of threads: there are none to choose."""
@@ -106,6 +106,6 @@ class CudaEngine(Engine):
 
 def stands_in(step: Step) -> Step:
     """A step by the first of its spares that is a kernel of the engine's own."""
-    spare = next(s for s in step.spares if s.symbol != SYMBOL)
+    spare = next(s for s in step.spares if s.symbol not in LIBRARIES)
     rest = (replace(step, outputs=(), spares=(), info={"tactic": step.info["tactic"]}), *(s for s in step.spares if s is not spare))
     return replace(spare, name=step.name, outputs=step.outputs, info={**step.info, "tactic": spare.info["tactic"]}, spares=rest)

@@ -16,7 +16,7 @@ from pelton.backends.cuda.device import ALIGN, TRAILING, Device, Function, Launc
 from pelton.backends.cuda.machine import chosen
 from pelton.engine import engine as plain_engine
 from pelton.engine.engine import Slice, Step
-from pelton.engine.library import SYMBOL, aligned, of_version, product
+from pelton.engine.library import LIBRARIES, aligned, of_version, work
 from pelton.engine.script import Script
 from pelton.errors import Cancelled, EngineError, InputError
 
@@ -62,8 +62,8 @@ def _tuned(engine: CudaEngine, deadline: float | None, progress: Callable[[str, 
     bench, found = _Bench(engine, deadline), dict[int, dict[str, int]]()
 
     def newest(step: Step) -> Step:
-        """With products by the library that is here, which then count as timed with it."""
-        return of_version(step, on.cublaslt) if on.cublaslt else step
+        """With what the libraries that are here compute, which then counts as timed with them."""
+        return of_version(step, on.libraries)
 
     def see(done: int, ready: CudaPrepared) -> None:
         """Before a step runs, all that it reads is there."""
@@ -107,7 +107,7 @@ class _Bench:
     def times(self, step: Step, ready: CudaPrepared) -> dict[str, int]:
         """Tactic → nanoseconds, of those that run."""
         self.device.synchronize(ready.stream)                    # the clock's stream does not wait for the context's
-        kernels = tuple(replace(s, name=step.name) for s in (step, *step.spares) if s.symbol != SYMBOL or self.device.cublaslt)
+        kernels = tuple(replace(s, name=step.name) for s in (step, *step.spares) if s.symbol not in LIBRARIES or s.symbol in self.device.libraries)
         copies = _Copies(self.device, ready, kernels, self.clock.stream.handle)
         ways, held = list[Way](), list[Memory]()
         for kernel in kernels:
@@ -126,9 +126,9 @@ class _Bench:
         return {way.name: ns for way, ns in zip(ways, found) if ns is not None}
 
     def _function(self, kernel: Step) -> Function:
-        if kernel.symbol == SYMBOL:
-            told = product(kernel.dims)
-            return self.device.product(told, aligned(kernel.args, [kind for kind, _ in told.operands()]))
+        if kernel.symbol in LIBRARIES:
+            told = work(kernel.symbol, kernel.dims)
+            return self.device.by_library(told, aligned(kernel.args, [kind for kind, _ in told.operands()]))
         return self.device.load(self.cubins[kernel.symbol], len(kernel.args) + len(kernel.dims) + TRAILING)
 
     def _launches(self, kernel: Step, function: Function, ready: CudaPrepared, copies: _Copies, scratch: int, turn: int) -> list[Launch]:

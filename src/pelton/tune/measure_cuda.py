@@ -12,7 +12,7 @@ from pelton.backends.cuda.bundle import Cubin
 from pelton.backends.cuda.clock import Clock, Way
 from pelton.backends.cuda.device import ALIGN, TRAILING, Device, Function, Launch, Memory, zeros
 from pelton.backends.cuda.machine import fitting
-from pelton.engine.library import ALIGNED, SYMBOL, product
+from pelton.engine.library import ALIGNED, LIBRARIES, work
 from pelton.errors import BuildError, EngineError
 from pelton.ir.graph import Value
 from pelton.kernels.template import Kernel, Packed
@@ -44,7 +44,7 @@ class GpuBench:
     @contextmanager
     def ready(self, sources: Mapping[str, str], told: Callable[[int], None]) -> Iterator[dict[str, Cubin]]:
         failed: dict[str, BuildError] = {}
-        made = self.compiler.cubins({symbol: source for symbol, source in sources.items() if symbol != SYMBOL}, told, failed, (self.arch,))
+        made = self.compiler.cubins({symbol: source for symbol, source in sources.items() if symbol not in LIBRARIES}, told, failed, (self.arch,))
         for symbol, why in failed.items():
             log.warning("%s is not timed: %s", symbol, why)
         yield {symbol: m.cubin for (symbol, _), m in made.items()}
@@ -54,7 +54,7 @@ class GpuBench:
              deadline: float | None = None) -> list[int | None]:
         layouts = {v: strides for t in tasks for v, strides in t.layouts.items()}
         constants = {v: a for t in tasks for v, a in t.region.body.constants.items()}
-        whole = [i for i, kernels in enumerate(programs) if all(k.symbol in loaded or k.symbol == SYMBOL for k in kernels)]
+        whole = [i for i, kernels in enumerate(programs) if all(k.symbol in loaded or k.symbol in LIBRARIES for k in kernels)]
         with self.device:
             found = _Operands(self, layouts, constants, [programs[i] for i in whole])
             ways, at = list[Way](), list[int]()
@@ -70,8 +70,8 @@ class GpuBench:
         return [times.get(i) for i in range(len(programs))]
 
     def _function(self, kernel: Kernel, loaded: Mapping[str, Cubin]) -> Function:
-        if kernel.symbol == SYMBOL:
-            return self.device.product(product(kernel.dims), [ALIGNED] * len(kernel.operands))
+        if kernel.symbol in LIBRARIES:
+            return self.device.by_library(work(kernel.symbol, kernel.dims), [ALIGNED] * len(kernel.operands))
         if kernel.symbol not in self._functions:
             self._functions[kernel.symbol] = self.device.load(loaded[kernel.symbol], len(kernel.operands) + len(kernel.dims) + TRAILING)
         return self._functions[kernel.symbol]

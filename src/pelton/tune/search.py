@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pelton import kernels
-from pelton.engine.library import SYMBOL
+from pelton.engine.library import LIBRARIES
 from pelton.errors import BuildError
 from pelton.ir.graph import Value
 from pelton.kernels.template import Kernel, Packed, Tactic, Target, Template, templates
@@ -53,9 +53,9 @@ class Choice:
     def without(self, failed: Mapping[str, BuildError]) -> Choice:
         """The same without the kernels that could not be compiled (symbol → why), a spare one in place of the chosen one. The error where none is left."""
         left = [(t, k) for t, k in ((self.tactic, self.kernel), *self.spares) if k.symbol not in failed]
-        if all(k.symbol == SYMBOL for _, k in left):
+        if all(k.symbol in LIBRARIES for _, k in left):
             raise next(why for symbol, why in failed.items() if symbol in {k.symbol for k in (self.kernel, *(k for _, k in self.spares))})
-        left.sort(key=lambda way: way[1].symbol == SYMBOL and way[1] is not self.kernel)             # a library's are no guess
+        left.sort(key=lambda way: way[1].symbol in LIBRARIES and way[1] is not self.kernel)             # a library's are no guess
         if left[0][1] is not self.kernel:
             log.warning("%s instead of %s: %s", left[0][0].name, self.tactic.name, failed[self.kernel.symbol])
         return replace(self, tactic=left[0][0], kernel=left[0][1], spares=tuple(left[1:]))
@@ -119,7 +119,7 @@ def _alike(task: Task, kernel: Kernel, ways: Found, target: Target) -> Iterator[
 
     def constants(kernel: Kernel) -> set[Hashable]:
         return {(x.sources, x.form) if isinstance(x, Packed) else x for x in kernel.operands if isinstance(x, Packed) or x in held}
-    there = constants(kernel) | (set(held) if kernel.symbol == SYMBOL else set())
+    there = constants(kernel) | (set(held) if kernel.symbol in LIBRARIES else set())
     for template, tactic in ways:
         other = template.emit(task.region, task.layouts, tactic, target)
         if constants(other) <= there:
@@ -226,7 +226,7 @@ class Timing:
     def measure(self, tasks: Mapping[str, Task], wanted: Mapping[str, Found], stage: str, alone: bool = False) -> None:
         kernels: dict[str, list[tuple[str, Kernel]]] = {}
         for d, found in wanted.items():
-            missing = [(t, c) for t, c in found if c.name not in self.cache.get(d) and (self.target.cublaslt or not t.timed_only)]
+            missing = [(t, c) for t, c in found if c.name not in self.cache.get(d) and (not t.timed_only or self.target.version(t.name))]
             if missing and (alone or len(found) > 1):
                 task = tasks[d]
                 kernels[d] = [(c.name, t.emit(task.region, task.layouts, c, self.target)) for t, c in missing]

@@ -5,7 +5,6 @@ The numbers are those of cublasLt.h, the same from CUDA 11.4 to 13. The library 
 from __future__ import annotations
 
 import ctypes
-import logging
 import struct
 import threading
 import weakref
@@ -19,7 +18,7 @@ import numpy as np
 from pelton.engine.library import CHOICES, KINDS, Product, spoken
 from pelton.errors import EngineError
 
-log = logging.getLogger("pelton.runtime")
+from .wheels import located
 
 WORKSPACE = 32 << 20                           # bytes that an algorithm may want: what the library's makers suggest for GPUs of sm_90
 _TYPES = {"f32": 0, "f16": 2, "bf16": 14}      # CUDA_R_32F, …
@@ -52,18 +51,7 @@ _PARAMETERS: dict[str, tuple[Any, ...]] = {
 @lru_cache(maxsize=1)
 def loaded() -> ctypes.CDLL:
     """The library. EngineError where there is none."""
-    missing = "cuBLASLt is not installed: pip install nvidia-cublas"
-    try:
-        from cuda.pathfinder import DynamicLibNotFoundError, load_nvidia_dynamic_lib  # comes with cuda-bindings from 12.9 on
-    except ImportError:
-        raise EngineError("cuBLASLt is looked for by the package cuda-pathfinder, which is not installed: pip install cuda-pathfinder nvidia-cublas") from None
-    try:
-        path = load_nvidia_dynamic_lib("cublasLt").abs_path
-    except DynamicLibNotFoundError:
-        raise EngineError(missing) from None
-    if path is None:
-        raise EngineError("cuBLASLt is here, but not where; install it by pip install nvidia-cublas")
-    return bound(path)
+    return bound(located("cublasLt", "cuBLASLt", "nvidia-cublas"))
 
 
 def bound(path: str) -> ctypes.CDLL:
@@ -80,12 +68,8 @@ def bound(path: str) -> ctypes.CDLL:
 
 @lru_cache(maxsize=1)
 def version() -> int:
-    """Of the library here, as 130100; 0 where there is none, which is logged."""
-    try:
-        return int(loaded().cublasLtGetVersion())
-    except EngineError as e:
-        log.info("%s", e)
-        return 0
+    """Of the library here, as 130100. EngineError where there is none."""
+    return int(loaded().cublasLtGetVersion())
 
 
 class Library:

@@ -1,7 +1,7 @@
 """What the runtime asks of a GPU, and the plain data between: memory, functions, launches, graphs."""
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import TracebackType
@@ -9,10 +9,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from pelton.engine.library import SYMBOL, Product
+from pelton.engine.library import Convolution, Product
 
 from .bundle import Cubin
-from .cublaslt import Planned
 
 ALIGN = 256                                    # bytes, of every piece of device memory that we cut ourselves
 TRAILING = 2                                   # pointers behind the parameters of every kernel: global scratch, and the profiler's
@@ -37,9 +36,9 @@ class Function:
     call: Callable[[np.ndarray, int], None] | None = None
 
 
-def of_library(planned: Planned, arch: int) -> Function:
-    """A product by a library as what steps launch."""
-    return Function(planned, Cubin(SYMBOL, arch, b"", 0, 1, scratch=planned.workspace, align=ALIGN), planned)
+def of_library(planned: Any, symbol: str, arch: int) -> Function:
+    """What a library does, ready to be done, as what steps launch."""
+    return Function(planned, Cubin(symbol, arch, b"", 0, 1, scratch=planned.workspace, align=ALIGN), planned)
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,8 +80,8 @@ class Device(Protocol):
     cuda: str                                  # the newest CUDA that the driver knows, as 13.0
 
     @property
-    def cublaslt(self) -> int:
-        """The version of cuBLASLt here, as 130100; 0 where it is not installed."""
+    def libraries(self) -> Mapping[str, int]:
+        """The versions of the libraries here that compute steps, as 130100, by name."""
 
     def __enter__(self) -> Device: ...
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
@@ -97,8 +96,8 @@ class Device(Protocol):
 
     def load(self, cubin: Cubin, parameters: int) -> Function:
         """A kernel that takes so many parameters of 64 bits, the trailing pointers included."""
-    def product(self, product: Product, aligned: Sequence[int]) -> Function:
-        """A product by cuBLASLt, whose operands begin at multiples of these. EngineError where it is not here, of another version, or cannot compute that."""
+    def by_library(self, work: Product | Convolution, aligned: Sequence[int]) -> Function:
+        """What a library does, whose operands begin at multiples of these. EngineError where it is not here, of another version, or cannot compute that."""
     def launch(self, launch: Launch, stream: Any) -> None: ...
 
     def stream(self) -> Any:

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from ctypes import c_uint8
 from functools import cached_property, lru_cache
@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from pelton.engine.library import Product
+from pelton.engine.library import Convolution, Product
 from pelton.errors import EngineError, InputError
 
 from .bundle import Cubin
-from .cublaslt import Library, loaded, version
 from .device import Function, Launch, Memory, of_library
+from .libraries import Library, opened, versions
 
 STATIC_SHARED = 48 << 10                       # bytes of shared memory per block that a kernel gets without asking
 _LOST = ("ILLEGAL_ADDRESS", "LAUNCH_FAILED", "LAUNCH_TIMEOUT", "ASSERT", "HARDWARE_STACK_ERROR", "ILLEGAL_INSTRUCTION", "MISALIGNED_ADDRESS",
@@ -209,15 +209,17 @@ class Gpu:
                                   "build the engine again")
 
     @property
-    def cublaslt(self) -> int:
-        return version()
+    def libraries(self) -> Mapping[str, int]:
+        return versions()
 
     @cached_property
-    def _library(self) -> Library:
-        return Library(loaded())
+    def _opened(self) -> dict[str, Library]:
+        return {}
 
-    def product(self, product: Product, aligned: Sequence[int]) -> Function:
-        return of_library(self._library.planned(product, aligned), self.arch)
+    def by_library(self, work: Product | Convolution, aligned: Sequence[int]) -> Function:
+        if work.symbol not in self._opened:
+            self._opened[work.symbol] = opened(work.symbol)
+        return of_library(self._opened[work.symbol].planned(work, aligned), work.symbol, self.arch)
 
     def launch(self, launch: Launch, stream: int) -> None:
         if launch.function.call is not None:

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from pelton.engine.library import Product
+from pelton.engine.library import Convolution, Product
 from pelton.errors import EngineError
 
 from .bundle import Cubin
-from .cublaslt import Library
 from .device import ALIGN, TRAILING, Function, Launch, Memory, of_library
+from .libraries import Library
 from .machine import usual
 
 Kernel = Callable[[int, np.ndarray], None]     # what a kernel does, given its programs and its parameters without the trailing pointers
@@ -45,15 +45,16 @@ class Thing:
 
 class NullDevice:
     """See `device.Device`. `kernels`: functions of Python that stand for kernels, by symbol; others do nothing. `lasts`: nanoseconds that a launch is said to
-    take; it may raise. `library`: a cuBLASLt that computes in memory of the CPU. What happens is in `happenings`, in order; `free`: bytes of memory that are
-    left. It does everything at once, so that streams have nothing to wait for."""
+    take; it may raise. `libraries`: some that compute in memory of the CPU, by name. What happens is in `happenings`, in order; `free`: bytes of
+    memory that are left. It does everything at once, so that streams have nothing to wait for."""
 
     def __init__(self, arch: int = 90, kernels: Mapping[str, Kernel] | None = None, memory: int = 1 << 30, ordinal: int = 0,
-                 lasts: Callable[[Launch], float] = lambda launch: 1.0, library: Library | None = None):
+                 lasts: Callable[[Launch], float] = lambda launch: 1.0, libraries: Mapping[str, Library] | None = None):
         self.ordinal, self.name, self.arch, self.memory = ordinal, "no GPU", arch, memory
         self.multiprocessors, self.l1, self.l2, self.cuda = usual(arch).multiprocessors, usual(arch).l1, usual(arch).l2, "13.0"
         self.free, self.kernels, self.lasts, self.now = memory, dict(kernels or {}), lasts, 0.0
-        self.library, self.cublaslt = library, library.version if library else 0
+        self.opened = dict(libraries or {})
+        self.libraries = {symbol: library.version for symbol, library in self.opened.items()}
         self.happenings: list[Happening] = []
         self.inside = 0                        # blocks `with device:` that have begun
         self._spans: dict[int, int] = {}       # address → bytes of its memory
@@ -133,11 +134,11 @@ class NullDevice:
         self._note("load", cubin=cubin, parameters=parameters)
         return Function(self._thing("function"), cubin)
 
-    def product(self, product: Product, aligned: Sequence[int]) -> Function:
-        self._note("product", product=product, aligned=tuple(aligned))
-        if self.library is None:
-            raise EngineError("cuBLASLt is not installed")
-        return of_library(self.library.planned(product, aligned), self.arch)
+    def by_library(self, work: Product | Convolution, aligned: Sequence[int]) -> Function:
+        self._note("by_library", work=work, aligned=tuple(aligned))
+        if work.symbol not in self.opened:
+            raise EngineError(f"{work.symbol} is not installed")
+        return of_library(self.opened[work.symbol].planned(work, aligned), work.symbol, self.arch)
 
     def launch(self, launch: Launch, stream: int) -> None:
         self._run(launch, launch.words, stream)

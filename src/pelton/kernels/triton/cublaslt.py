@@ -5,7 +5,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pelton.engine.library import CHOICES, ENDS, KINDS, SYMBOL, Product, name
+from pelton.engine.library import CHOICES, ENDS, KINDS, Product, name
 from pelton.ir.dims import Size, is_known
 from pelton.ir.graph import Value
 from pelton.kernels.emit import Grid, scalar_constant
@@ -32,7 +32,7 @@ class CublasLt(Plain):
     """The region has to be one that the library computes whole: scaled, a bias along the columns, another matrix, then ReLU or GELU, as far as there are such.
     Its GELU is that by tanh; the exact one is no case for it."""
 
-    name = SYMBOL
+    name = Product.symbol
     dynamic = False
     timed_only = True
 
@@ -43,7 +43,7 @@ class CublasLt(Plain):
     def tactics(self, region: Region, layouts: Layouts, target: Target):
         if described(region, layouts) is not None:
             for choice in range(CHOICES):
-                yield Tactic(self.name, target.isa, (("CHOICE", choice), ("VERSION", target.cublaslt)))
+                yield Tactic(self.name, target.isa, (("CHOICE", choice), ("VERSION", target.version(self.name))))
 
     def form(self, tactic: Tactic) -> tuple[int, ...]:
         return ()
@@ -57,7 +57,7 @@ class CublasLt(Plain):
             raise AssertionError(f"{self.name} does not take {region.title()}")
         what = Product(tactic["VERSION"], tactic["CHOICE"], **found)
         operands = (p.a, p.b, *(v for v in (end.bias, end.added) if v is not None), region.output)
-        return Kernel(f'"""{region.title()} by {name(what, tactic.isa)}."""\n', SYMBOL, operands, 1, what.dims())
+        return Kernel(f'"""{region.title()} by {name(what, tactic.isa)}."""\n', self.name, operands, 1, what.dims())
 
 
 def ending(region: Region) -> End | str:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pelton.engine.library import SYMBOL
+from pelton.engine.library import LIBRARIES
 from pelton.ir.dims import Dim, Size, bounds
 from pelton.ir.graph import Node, Value
 from pelton.ir.types import BOOL, STRING, DType
@@ -269,7 +269,7 @@ def named(kernel: Kernel) -> Kernel:
 def lying(kernel: Kernel, aligned: Sequence[bool]) -> Kernel:
     """The kernel for operands of which some do not begin at a multiple of `ALIGNED` bytes, such as slices: of these it loads one element after the other,
     and describes none to the units that fetch boxes of memory."""
-    if all(aligned) or kernel.symbol == SYMBOL:
+    if all(aligned) or kernel.symbol in LIBRARIES:
         return kernel
     whole = (*aligned, *(d // ALIGNED * ALIGNED == d for d in kernel.dims))
     source = re.sub(r"^MULTIPLES = .*$", f"MULTIPLES = {whole}", kernel.source.replace(kernel.symbol, "KERNEL"), count=1, flags=re.M)

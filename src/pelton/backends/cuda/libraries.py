@@ -1,0 +1,44 @@
+"""The libraries that compute some steps of engines, where they are here: by the name that such steps have as their symbol."""
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Protocol
+
+from pelton.engine.library import LIBRARIES
+from pelton.errors import EngineError
+
+from . import cublaslt, cudnn
+
+log = logging.getLogger("pelton.runtime")
+
+_MODULES: dict[str, Any] = {"cublaslt": cublaslt, "cudnn": cudnn}
+assert _MODULES.keys() == set(LIBRARIES)
+
+
+class Library(Protocol):
+    """A library on a GPU."""
+
+    version: int
+
+    def planned(self, work: Any, aligned: Sequence[int]) -> Any: ...
+
+
+@lru_cache(maxsize=1)
+def versions() -> Mapping[str, int]:
+    """Of those that are here; that others are not is logged."""
+    found = {}
+    for symbol, module in _MODULES.items():
+        try:
+            found[symbol] = module.version()
+        except EngineError as e:
+            log.info("%s", e)
+    return found
+
+
+def opened(symbol: str) -> Library:
+    """One for the GPU whose context is this thread's. EngineError where it is not here."""
+    library: Library = _MODULES[symbol].Library(_MODULES[symbol].loaded())
+    return library
+

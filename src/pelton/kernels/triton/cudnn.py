@@ -1,0 +1,121 @@
+"""Convolutions by cuDNN, where it is installed and the clock prefers it: no Triton, but a tactic like any other."""
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pelton.engine.library import CHOICES, ENDS, KINDS, name
+from pelton.engine.library import Convolution as Told
+from pelton.ir.dims import is_known
+from pelton.ir.graph import Value
+from pelton.ir.types import F32
+from pelton.kernels.conv import window
+from pelton.kernels.grid import constant
+from pelton.kernels.template import Kernel, Layouts, Tactic, Target, gpu_template
+from pelton.plan.region import Region
+
+from .conv import Convolution, Filters
+
+DEEP = 8                                       # what channels of a group are a multiple of where the library's kernels read them sixteen bytes at a time
+
+
+class End(NamedTuple):
+    """What the library adds to the sums, and does with them as it stores them."""
+
+    bias: Value | None
+    added: Value | None
+    end: str
+
+
+@gpu_template
+class CuDnn(Convolution):
+    """The region has to be one that the library has a kernel for: what is added to the sums, then ReLU. Products of single pixels are left to cuBLASLt.
+    Not in f32, of which its kernels for a GPU of today read no more than TF32."""
+
+    name = Told.symbol
+    dynamic = False
+    timed_only = True
+
+    def refuses_sizes(self, region: Region) -> str | None:
+        node = region.anchor
+        x, w, _ = node.inputs
+        if node.op.name != "convolution":
+            return "a transposed convolution"
+        if x.type.rank != 4 or x.type.dtype is F32:
+            return "not two spatial axes in f16 or bf16"
+        if not constant(region, w) or w.type.shape[1] % DEEP:
+            return f"not constant filters of {DEEP}, {2 * DEEP}, … channels"
+        s = window(region)
+        if is_known(s.kh, s.kw) and (s.kh, s.kw, s.sh, s.sw, node.attrs["group"]) == (1, 1, 1, 1, 1) and not any(node.attrs["pads"]):
+            return "a product"
+        reason = ending(region)
+        return reason if isinstance(reason, str) else super().refuses_sizes(region)
+
+    def tactics(self, region: Region, layouts: Layouts, target: Target):
+        if described(region, layouts) is not None:
+            for choice in range(CHOICES):
+                yield Tactic(self.name, target.isa, (("CHOICE", choice), ("VERSION", target.version(self.name))))
+
+    def form(self, tactic: Tactic) -> tuple[int, ...]:
+        return ()
+
+    def exact(self, tactic: Tactic) -> bool:
+        return True
+
+    def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
+        found, end, x = described(region, layouts), ending(region), region.anchor.inputs[0]
+        if found is None or isinstance(end, str):
+            raise AssertionError(f"{self.name} does not take {region.title()}")
+        what = Told(tactic["VERSION"], tactic["CHOICE"], **found)
+        operands = (x, filters(region, layouts).operand, *(v for v in (end.bias, end.added) if v is not None), region.output)
+        return Kernel(f'"""{region.title()} by {name(what, tactic.isa)}."""\n', self.name, operands, 1, what.dims())
+
+
+def filters(region: Region, layouts: Layouts) -> Filters:
+    """The filters as our own kernels have them, so that one can stand in for the other."""
+    return Filters(region, layouts, Tactic(Convolution.name, "", (("BK", DEEP), ("PICTURES", 0))))
+
+
+def ending(region: Region) -> End | str:
+    """What comes after the sums; why a library could not do that. It has no kernel for more than the sums that adds no bias: then one of zeros is as good."""
+    if region.pieces or len(region.body.outputs) != 1:
+        return "several outputs"
+    x, _, bias = region.anchor.inputs
+    at, added, end = region.anchor.output, None, ""
+    for node in region.tail:
+        others = [v for v in node.inputs if v is not at]
+        if at not in node.inputs or end or node.op.name not in ("add", "relu"):
+            return f"{node.op.name} is none of the ends that it knows"
+        if node.op.name == "relu":
+            end = "relu"
+        elif added is None and len(others) == 1 and others[0].type.shape == at.type.shape:
+            added = others[0]
+        else:
+            return "what is added is no picture"
+        at = node.output
+    if at is not region.output:
+        return "its output is not the last of its values"
+    if {v.type.dtype for v in (added, at) if v is not None} != {x.type.dtype}:
+        return "its operands are of several types"
+    none = bias in region.body.constants and not region.body.constants[bias].any() and added is None and not end
+    return End(None if none else bias, added, end)
+
+
+def described(region: Region, layouts: Layouts) -> dict[str, int] | None:
+    """What the library has to be told, version and choice aside; None where an operand does not lie as it wants."""
+    node, s, end = region.anchor, window(region), ending(region)
+    if isinstance(end, str) or not is_known(s.n, s.c, s.h, s.w, s.oh, s.ow):
+        return None
+    x, y, z = (None if v is None else layouts[v] for v in (node.inputs[0], region.output, end.added))
+    if any(strides is not None and (strides[1] != 1 or not is_known(*strides)) for strides in (x, y, z)):
+        return None
+    if end.bias is not None and layouts[end.bias] != (1,):
+        return None
+    top, left, bottom, right = node.attrs["pads"]
+    told = dict(kind=KINDS.index(node.inputs[0].type.dtype.value), end=ENDS.index(end.end), bias=int(end.bias is not None), added=int(end.added is not None),
+                n=s.n, c=s.c, h=s.h, w=s.w, out=s.oc, group=node.attrs["group"], kernel_h=s.kh, kernel_w=s.kw, stride_h=s.sh, stride_w=s.sw,
+                dilation_h=s.dh, dilation_w=s.dw, top=top, left=left, bottom=bottom, right=right, w_step=filters(region, layouts).step)
+    for of, strides in (("x", x), ("y", y), ("z", z or (0, 1, 0, 0))):
+        assert strides is not None
+        told |= {f"{of}_n": strides[0], f"{of}_h": strides[2], f"{of}_w": strides[3]}
+    found = {what: int(size) for what, size in told.items()}
+    return found if Told(0, 0, **found).wrong() is None else None
