@@ -34,10 +34,12 @@ test: $(STAMP)
 test-all: $(STAMP)
 	$(BIN)/python -m pytest -n auto -m ""
 
+GPU_TESTS = $(wildcard tests/test_cuda_*.py tests/test_triton_*.py tests/test_compare_engines.py tests/test_benchmarks_gpu.py tests/test_launches.py)
+
 test-gpu:
 	test -x build/gpu/bin/python || $(PYTHON) -m venv build/gpu
 	build/gpu/bin/python -m pip install --quiet --disable-pip-version-check -e ".[build,test,cuda]"
-	build/gpu/bin/python -m pytest -n auto $(wildcard tests/test_cuda_*.py tests/test_triton_*.py tests/test_compare_engines.py tests/test_benchmarks_gpu.py tests/test_launches.py)
+	build/gpu/bin/python -m pytest -n auto $(GPU_TESTS)
 
 test-runtime: $(STAMP)
 	rm -rf build/runtime && mkdir -p build/runtime
