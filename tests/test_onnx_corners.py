@@ -291,3 +291,10 @@ def test_windows_of_open_sizes_that_pads_make_fit(kernel, stride, mode):
     for n in (1, 2, 5, 9, 40):
         x = RNG.standard_normal((1, 2, n)).astype(np.float32)
         assert_close(engine(x), ReferenceEvaluator(m).run(None, {"x": x})[0])
+
+
+@pytest.mark.parametrize("reduction", ["none", "add", "max"])
+def test_an_index_of_no_numbers_is_of_all_of_the_data(reduction):
+    same(f"""f (float[5,3] x, float[2,5,3] u) => (float[5,3] y) <int64[2] s = {{2, 0}}>
+         {{ i = ConstantOfShape <value: tensor = int64[1] {{0}}> (s)  y = ScatterND <reduction: string = "{reduction}"> (x, i, u) }}""",
+         x=RNG.standard_normal((5, 3)).astype(np.float32), u=RNG.standard_normal((2, 5, 3)).astype(np.float32))

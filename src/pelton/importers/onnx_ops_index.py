@@ -72,7 +72,13 @@ def scatter_elements(n: Reading) -> Thing:
 
 @reads("ScatterND")
 def scatter_nd(n: Reading) -> Thing:
-    return n.emit("scatter_nd", *n.inputs, reduction=n.attr("reduction", "none"))
+    """An index of no numbers is of all of the data: as 0 of one such."""
+    x, indices, updates = n.inputs
+    all_of_it = indices.type.rank > 0 and indices.type.shape[-1] == 0 and is_known(*indices.type.shape)
+    if all_of_it:
+        x, indices = n.reshape(x, (1, *x.type.shape)), n.constant(np.zeros((*indices.type.shape[:-1], 1), np.int64))
+    y = n.emit("scatter_nd", x, indices, updates, reduction=n.attr("reduction", "none"))
+    return n.reshape(y, y.type.shape[1:]) if all_of_it else y
 
 
 @reads("OneHot")
