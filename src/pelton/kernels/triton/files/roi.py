@@ -103,7 +103,7 @@ def KERNEL(a):
         y0, y1, by, on_row = between(y_first, y_step, zero + k, H)
         for m in range(z_low, z_high):
             z0, z1, bz, on_column = between(z_first, z_step, zero + m, W)
-            on = on_row & on_column & (N > 0) & (H > 0) & (W > 0)             # there is a picture
+            on = on_row & on_column & (zero < N) & (zero < H) & (zero < W)    # there is a picture
             one = tl.load(x + (y0 * XH + z0 * XW), mask=cols & on, other=0).to(tl.float32)
             if TOUCHED:
                 v = tl.where(met > 0, maximum(v, one), one)
