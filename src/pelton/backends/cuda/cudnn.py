@@ -22,7 +22,7 @@ from . import cublaslt
 from .wheels import located
 
 MAJOR = 9                                      # of the library whose numbers these are
-WORKSPACE = 256 << 20                          # bytes that an engine may want
+WORKSPACE = 64 << 20                           # bytes that an engine may want
 PROPOSED = 8                                   # engines that are looked at, the most promising first
 _TYPES = {"f32": 0, "f16": 2, "bf16": 9}       # CUDNN_DATA_FLOAT, …
 _POINTWISE, _CONVOLUTION, _ENGINE, _CONFIG, _HEURISTICS, _PLAN, _FORWARD, _APPLY, _GRAPH, _POINTERS, _TENSOR, _DEVICE = (

@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from ctypes import c_uint8
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -108,6 +108,7 @@ class Gpu:
         self.l1, self.l2 = attribute("MAX_SHARED_MEMORY_PER_MULTIPROCESSOR"), attribute("L2_CACHE_SIZE")
         self.memory, self.cuda = call("cuDeviceTotalMem", handle), _version(driver)
         self._context = call("cuDevicePrimaryCtxRetain", handle)
+        self._opened = dict[str, Library]()
 
     def __enter__(self) -> Gpu:
         """Its context is this thread's, whichever that had, until the end of the block."""
@@ -211,10 +212,6 @@ class Gpu:
     @property
     def libraries(self) -> Mapping[str, int]:
         return versions()
-
-    @cached_property
-    def _opened(self) -> dict[str, Library]:
-        return {}
 
     def by_library(self, work: Product | Convolution, aligned: Sequence[int]) -> Function:
         if work.symbol not in self._opened:
