@@ -38,7 +38,7 @@ def _normalised(x, axes: tuple[int, ...], epsilon: float):
 
 
 def _normalise(x: np.ndarray, axes: tuple[int, ...], epsilon: float) -> np.ndarray:
-    return (x - x.mean(axes, keepdims=True)) / np.sqrt(x.var(axes, keepdims=True) + epsilon)
+    return (x - x.mean(axes, keepdims=True)) / np.sqrt(x.var(axes, keepdims=True) + epsilon) if x.size else x
 
 
 @structured("Softmax", examples=(("f32[5, 13]", dict(axis=1)), ("f32[2, 3, 7, 5]", dict(axis=1)), ("f32[3, 1009]", dict(axis=1)), ("f32[7]", dict(axis=0))))
@@ -147,7 +147,7 @@ class rms_norm:
         return mul(div(x, sqrt(add(power, epsilon))), scale)
 
     def reference(x, scale, *, axis, epsilon=1e-5):
-        return x / np.sqrt((x * x).mean(tuple(range(axis, x.ndim)), keepdims=True) + epsilon) * scale
+        return x / np.sqrt((x * x).mean(tuple(range(axis, x.ndim)), keepdims=True) + epsilon) * scale if x.size else x
 
     def flops(x: TensorType, scale: TensorType, **attrs) -> int:
         return 4 * x.size
