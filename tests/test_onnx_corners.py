@@ -111,12 +111,15 @@ def test_lengths_with_what_nothing_computes_are_refused():
 
 
 def test_axes_that_may_be_one_are_not_squeezed_by_chance():
-    _, engine = built("f (float[n,3,1] x) => (float[] y) { y = Squeeze (x) }")
-    for n, shape in ((1, (3,)), (2, (2, 3))):
-        try:
-            assert engine(np.ones((n, 3, 1), np.float32)).shape == shape
-        except pelton.InputError:                            # an engine has one rank or the other: the usual size decides
-            assert n != 1
+    text = "f (float[n,3,1] x) => (float[] y) { y = Squeeze (x) }"
+    _, engine = built(text, shapes={"x": ("1..2..8", 3, 1)})
+    for n, shape in ((1, (3,)), (2, (2, 3)), (3, (3, 3))):
+        x = RNG.standard_normal((n, 3, 1)).astype(np.float32)
+        assert np.array_equal(engine(x), x.reshape(shape))
+    _, engine = built(text)                                  # nobody gave the size: it is 1, which is said
+    assert engine(np.ones((1, 3, 1), np.float32)).shape == (3,)
+    with pytest.raises(pelton.InputError, match="axis 0 has 2 instead of 1"):
+        engine(np.ones((2, 3, 1), np.float32))
 
 
 def test_rows_before_keys_that_follow_no_past():
