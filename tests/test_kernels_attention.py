@@ -31,10 +31,12 @@ FEW = [
     attention("few-narrow", (3, 3, 1), (3, 5, 1), (3, 5, 1), (5,), causal=True),
     attention("few-causal", (1, 2, 4, 33), (1, 2, 3, 33), (1, 2, 3, 21), NONE, HEADS, causal=True),
     attention("few-shared-keys", (2, 4, 3, 8), (2, 1, 6, 8), (2, 1, 6, 8), (2, 1, 1, 6), HEADS, RESIDUAL, more=dict(z=(2, 4, 3, 8))),
+    attention("few-nothing", (2, 4, 20), (2, 40, 20), (2, 40, 9), (4, 40), arrays=dict(mask=hidden(4, 40, lambda i: (0, 0 if i % 2 else 37)))),
     attention("few-hidden", (3, 20), (40, 20), (40, 9), (3, 40), arrays=dict(mask=hidden(3, 40, lambda i: (17 + i, 18 + i)))),
 ]
 BLOCKED = [
     attention("bert", (1, 2, 61, 64), (1, 2, 61, 64), (1, 2, 61, 64), (1, 1, 1, 61), HEADS),
+    attention("nothing", (2, 23, 8), (2, 600, 8), (2, 600, 5), (23, 600), arrays=dict(mask=hidden(23, 600, lambda i: (i, i + 530 * (i % 3))))),
     attention("unmasked", (2, 2, 50, 32), (2, 2, 50, 32), (2, 2, 50, 32), NONE, HEADS),
     attention("awkward", (1, 3, 23, 19), (1, 3, 71, 19), (1, 3, 71, 21), (23, 71), HEADS, RESIDUAL, more=dict(z=(1, 3, 23, 21))),
     attention("mask-per-query", (2, 13, 8), (2, 17, 8), (2, 17, 3), (1, 13, 1)),

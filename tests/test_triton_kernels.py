@@ -194,6 +194,7 @@ CASES: dict[str, list[Case]] = {
         attention("large-scores", "f32", (9, 8), (40, 8), (40, 8), (9, 40), scale=40.),
         Case("keys-turned", program(("y", "attention", "q k v m", dict(scale=.2)), q="f16[2, 33, 24]", k="f16[2, 20, 24]", v="f16[2, 20, 24]", m="f16[20]"),
              {"k": (0, 2, 1)}),
+        attention("nothing", "f32", (40, 8), (90, 8), (90, 17), hidden=few_seen(40, 90) | (np.arange(40)[:, None] % 3 == 1)),
     ],
     "scan": [
         *(one(f"{op}-{t}-{exclusive}-{reverse}", ("y", op, "x", dict(axis=1, exclusive=exclusive, reverse=reverse)), ("z", "relu", "y"), x=f"{t}[3, 37]")

@@ -278,11 +278,12 @@ def _model(graph: onnx.GraphProto, opset: int) -> onnx.ModelProto:
 
 
 def by_importer(node: onnx.NodeProto) -> bool:
-    """Whether a node means what the importer says: where the onnx package has no reference, takes no notice of attributes, sums up the wrong channels, or
-    takes the pads of one axis for those of another."""
+    """Whether a node means what the importer says: where the onnx package has no reference, takes no notice of attributes, sums up the wrong channels, takes
+    the pads of one axis for those of another, or a pixel's neighbour for the pixel that a place falls on but for rounding."""
     attrs = {a.name: a.ints for a in node.attribute}
     swaps = node.op_type == "MaxPool" and len(pads := attrs.get("pads", ())) == 4 and pads[1] != pads[2] and set(attrs.get("strides", ())) <= {1}
-    return node.domain == MICROSOFT or node.op_type in RECURRENT and len(attrs) > 1 or node.op_type == "LRN" or swaps
+    return node.domain == MICROSOFT or node.op_type in RECURRENT and len(attrs) > 1 or node.op_type == "LRN" or swaps or (
+        any(a.s == b"half_pixel_symmetric" for a in node.attribute))
 
 
 def slow(node: onnx.NodeProto) -> bool:

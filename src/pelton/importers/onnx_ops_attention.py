@@ -37,17 +37,12 @@ def attention(n: Reading) -> Thing | tuple[Thing, ...]:
     scores = (batch, heads, rows, k.type.shape[2])
     if mask is not None and not _fits(mask.type.shape, scores):
         return n.program.body(n)
-    seen = None
     if mask is None:
         mask = n.like(q, 0)
     elif mask.type.dtype is BOOL:
-        seen = n.emit("logical_and", mask, causal(n, rows, scores[3])) if n.flag("is_causal") else mask
-        seen = n.emit("reduce_max", seen, axes=(seen.type.rank - 1,), keepdims=True) if seen.type.rank else seen
         mask = n.emit("where", mask, n.like(q, 0), n.like(q, -np.inf))
     scale = n.attr("scale")
     y = n.emit("attention", q, k, v, n.cast(mask, q.type.dtype), scale=1 / math.sqrt(depth) if scale is None else scale, causal=n.flag("is_causal"))
-    if seen is not None:                                   # a row that may look nowhere is 0
-        y = n.emit("where", seen, y, n.like(y, 0))
     return n.cast(heads_together(n, y) if flat else y, dtype)
 
 

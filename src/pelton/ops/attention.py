@@ -9,9 +9,10 @@ from pelton.ir.dims import Size, is_known
 from pelton.ir.types import TensorType, broadcast_shapes
 
 from .linear import matmul
-from .math import add, greater, mul, sub, where
+from .math import add, equal, greater, mul, sub, where
 from .norm import softmax
 from .op import composite, expect, expect_equal
+from .reduce import reduce_max
 from .shape import concat, reshape, slice_, transpose
 from .sizes import iota
 
@@ -32,7 +33,8 @@ def _looks_ahead(rows: Size, columns: Size):
     ("f32[7, 3]", "f32[11, 3]", "f32[11, 5]", "f32[1, 11]", dict(scale=0.577)),
     ("f32[2, 4, 5, 8]", "f32[2, 1, 6, 8]", "f32[2, 1, 6, 8]", "f32[2, 1, 1, 6]", dict(scale=1.0))))
 class attention:
-    """Y = softmax(scale · Q·Kᵀ + mask) · V over the last two axes; `causal` lets row i read columns 0 to i."""
+    """Y = softmax(scale · Q·Kᵀ + mask) · V over the last two axes; `causal` lets row i read columns 0 to i. A row that reads nothing, as all of its mask is
+    -∞, is 0 (as in ONNX since opset 23 and in PyTorch)."""
 
     def infer(q: TensorType, k: TensorType, v: TensorType, mask: TensorType, *, scale: float, causal: bool = False) -> TensorType:
         expect(q.dtype.is_float and q.dtype is k.dtype is v.dtype is mask.dtype, "needs operands of one floating-point type")
@@ -51,14 +53,19 @@ class attention:
             rows, columns = q.type.shape[-2], k.type.shape[-2]
             known = is_known(rows, columns)
             scores = add(scores, _causal(rows, columns)) if known else where(_looks_ahead(rows, columns), -np.inf, scores)
-        return matmul(softmax(add(scores, mask), axis=rank - 1), v)
+        scores = add(scores, mask)
+        nothing = equal(reduce_max(scores, axes=(rank - 1,), keepdims=True), -np.inf)
+        y = matmul(softmax(where(nothing, 0.0, scores), axis=rank - 1), v)
+        return where(nothing, 0.0, y)
 
     def reference(q, k, v, mask, *, scale, causal=False):
         scores = scale * (q @ k.swapaxes(-1, -2)) + mask
         if causal:
             scores = scores + _causal(*scores.shape[-2:]).astype(scores.dtype)
-        e = np.exp(scores - scores.max(-1, keepdims=True, initial=-np.inf))
-        return e / e.sum(-1, keepdims=True) @ v
+        top = scores.max(-1, keepdims=True, initial=-np.inf)
+        e = np.exp(scores - np.where(top == -np.inf, 0, top))
+        total = e.sum(-1, keepdims=True)
+        return e / np.where(total == 0, 1, total) @ v
 
     def flops(q: TensorType, k: TensorType, v: TensorType, mask: TensorType, *, scale: float, causal: bool = False) -> int:
         out = attention.infer(q, k, v, mask, scale=scale, causal=causal)

@@ -112,7 +112,7 @@ void KERNEL(const args *table, long begin, long end, void *scratch) {
                 const float before = r->top, added = exponentials(s + (r - rows) * ROW, (kn + NR - 1) / NR * NV, &r->top);
                 if (RUNNING) r->fade = f32_exp(bc_f32(before - r->top))[0];
                 r->sum = r->sum * r->fade + added;
-                if (last) r->sum = SK ? 1 / r->sum : 0;
+                if (last) r->sum = r->sum == 0 ? 0 : 1 / r->sum;             // of no keys
             }
             for (long c = 0; c < DV; c += NR) {
                 if (DV % NR == 0 || c + NR <= DV) weights(false, a, &T, s, values + c * SK + k0 * NR, part + c * MB, rows, kn, first, last, b, m0, m1, c);

@@ -74,7 +74,7 @@ void KERNEL(const args *table, long begin, long end, void *scratch) {
             st_f32(s + c, c + VL <= n ? x : hide(x, c, n));
         }
         float top = -__FLT_MAX__;
-        const float sum = exponentials(s, (n + VL - 1) / VL, &top), scale = SK ? 1 / sum : 0;
+        const float sum = exponentials(s, (n + VL - 1) / VL, &top), scale = sum == 0 ? 0 : 1 / sum;
         long c = 0;
         for (; c + NR <= DV; c += NR) weigh(NR, a, &T, s, v + c, scale, n, b, r, c);
         if (DV % NR) weigh(DV % NR, a, &T, s, v + c, scale, n, b, r, c);

@@ -92,4 +92,4 @@ def KERNEL(a):
         top, total, acc = attend(q, start, b, r, top, total, acc, a, False)
     for start in range(whole, end, BN):
         top, total, acc = attend(q, start, b, r, top, total, acc, a, True)
-    finish(acc / tl.where(SK > 0, total, 1.0), b, r, e, r < SQ, e < DV, a)        # of no keys the sum is 0
+    finish(acc / tl.where(total == 0, 1.0, total), b, r, e, r < SQ, e < DV, a)        # of no keys the sum is 0
