@@ -30,8 +30,8 @@ SHAKES = 2
 MORE = 6                                                     # for integers, which are the same however floats are rounded, or near a tie
 # relative changes of every value, to learn how much rounding may matter
 STEPS = {"float64": 2.0 ** -46, "float32": 2.0 ** -20, "float16": 2.0 ** -9, "bfloat16": 2.0 ** -6}
-# x · (1 + what is -1 for small x) / 2: far out, what is left is rounding; states of which gates leave little; cubic curves
-CANCELS = {"Gelu", "BiasGelu", "FastGelu", "LSTM", "GRU", "RNN", "Resize"}
+# x · (1 + what is -1 for small x) / 2: far out, what is left is rounding; states of which gates leave little; cubic curves; logarithms near 0
+CANCELS = {"Gelu", "BiasGelu", "FastGelu", "LSTM", "GRU", "RNN", "Resize", "LogSoftmax"}
 # what cancels out in one place leaves the rounding of products as large as the sums of other places
 SUMS = {"MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum", "FusedMatMul", "DynamicQuantizeMatMul", "MatMulIntegerToFloat", "QGemm"}
 _SHAPES = ((3,), (4,), (2, 3), (3, 4), (1, 5), (2, 3, 4), (1, 3, 4), (2, 1, 3), (1, 4, 6, 6), (2, 3, 5, 4), (1, 1, 1), (1, 8, 4, 4), ())
