@@ -305,3 +305,14 @@ def test_rows_whose_mask_hides_all_keys_are_zero(opset, causal, kind):
     same(text, opset, q=q, k=k, v=v, m=mask if kind == "float" else mask == 0)
     v[0, 0, 0, 1] = np.nan                                   # which stays, even under weights of 0
     same(text, opset, q=q, k=k, v=v, m=mask if kind == "float" else mask == 0)
+
+
+def test_what_is_assumed_of_a_size_for_one_node_is_not_what_others_find():
+    """To pick by a number that is also a size, the first program assumes that there is nothing to pick from."""
+    same("""f (int32[2,3] x, int64 at, int32[5] other) => (int32[p] least, int64[] picked, int64[q] steps)
+         <int64 zero = {0}, int64 two = {2}, int64 three = {3}, bool on = {1}> {
+           u, first = Unique <sorted: int = 1> (x)
+           kept = Loop (three, on, at)
+             <body: graph = body (int64 i, bool go, int64 s) => (bool again, int64 same) { again = Identity (go)  same = Identity (s) }>
+           picked = Gather <axis: int = 0> (first, kept)  none = BitwiseXor (u, u)  least = Min (none, other, u)  steps = Range (zero, at, two) }""",
+         x=np.int32([[3, -1, 2], [-4, 0, -4]]), at=np.int64(3), other=np.int32([2, 2, -4, -1, 4]))

@@ -209,7 +209,7 @@ class Program:
         wide, sign = a.astype(np.float64), self.rng.choice((-1.0, 1.0), a.shape)
         if away is not None:
             moved = wide - away.astype(np.float64)
-            sign = np.where(moved == 0, sign, np.sign(moved))
+            sign = np.where(moved == 0, sign, np.sign(moved) * (1 - .3 * (.618 * np.arange(a.size) % 1).reshape(a.shape)))       # equals come apart
         return np.asarray(wide + (np.abs(wide) + lost) * step * sign).astype(a.dtype)
 
     def again(self, name: str, free: bool) -> np.ndarray:

@@ -185,7 +185,8 @@ class Segment:
     def out(self, d: Size) -> Size | None:
         """A size of this segment as it is known outside; None where what is assumed has a part in it."""
         if not isinstance(d, Dim):
-            return None if any(isinstance(s.size, int) for s in self.settled.values()) else d        # a size may have become this number
+            one = any(isinstance(s.size, int) or isinstance(s.size, Range) and s.size.least == s.size.most for s in self.settled.values())
+            return None if one else d                      # a size may have become this number
         if self.settled:
             return None
         try:
