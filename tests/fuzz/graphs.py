@@ -32,6 +32,7 @@ MORE = 6                                                     # for integers, whi
 STEPS = {"float64": 2.0 ** -46, "float32": 2.0 ** -20, "float16": 2.0 ** -9, "bfloat16": 2.0 ** -6}
 # x · (1 + what is -1 for small x) / 2: far out, what is left is rounding; states of which gates leave little; cubic curves; logarithms near 0
 CANCELS = {"Gelu", "BiasGelu", "FastGelu", "LSTM", "GRU", "RNN", "Resize", "LogSoftmax"}
+LESS_ONE = {"Elu", "Celu", "Selu"}                       # powers of e, of which 1 is taken
 # what cancels out in one place leaves the rounding of products as large as the sums of other places
 SUMS = {"MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum", "FusedMatMul", "DynamicQuantizeMatMul", "MatMulIntegerToFloat", "QGemm"}
 _SHAPES = ((3,), (4,), (2, 3), (3, 4), (1, 5), (2, 3, 4), (1, 3, 4), (2, 1, 3), (1, 4, 6, 6), (2, 3, 5, 4), (1, 1, 1), (1, 8, 4, 4), ())
@@ -194,14 +195,14 @@ class Program:
             wide = run({n: self.arrays[n].astype(np.float32) if self.arrays[n].dtype == np.float16 else self.arrays[n] for n in reads})
             if wide is not None and any(w.shape == a.shape and a.dtype == np.float16 and not near(w, a) for w, a in zip(wide, results)):
                 return False
-        lost = sum(np.abs(self.arrays[n].astype(np.float64)).max(initial=0) for n in reads) if node.op_type in CANCELS else 0.0
+        lost = sum(np.abs(self.arrays[n].astype(np.float64)).max(initial=0) for n in reads) if node.op_type in CANCELS else float(node.op_type in LESS_ONE)
         for i, (name, a) in enumerate(zip(node.output, results)):
             spread = np.abs(a.astype(np.float64)).max(initial=0) if node.op_type in SUMS else 0.0
             self.hold(name, a, [self.shake(m[i], lost + spread, a) for m in moved])
         self.nodes.append(node)
         return True
 
-    def shake(self, a: np.ndarray, lost: float = 0.0, away: np.ndarray | None = None) -> np.ndarray:
+    def shake(self, a: np.ndarray, lost: float | np.ndarray = 0.0, away: np.ndarray | None = None) -> np.ndarray:
         """The same, rounded otherwise. lost: the largest of what is added up and cancels out in it. away: what has been moved to here, and is moved further."""
         step = STEPS.get(a.dtype.name)
         if step is None:
@@ -214,8 +215,11 @@ class Program:
 
     def again(self, name: str, free: bool) -> np.ndarray:
         """A value rounded otherwise once more, if it may be. free: constants, too, for an operator whose arithmetic nobody has written down step by step."""
-        a = self.arrays[name]
-        return a if not (free and name in self.constants) and all(np.array_equal(a, s) for s in self.shaken[name]) else self.shake(a)
+        a, moved = self.arrays[name], self.shaken[name]
+        if not (free and name in self.constants) and all(np.array_equal(a, s) for s in moved):
+            return a
+        far = sum(np.abs(s.astype(np.float64) - a.astype(np.float64)) for s in moved) / len(moved) if a.dtype.name in STEPS else 0.0
+        return self.shake(a, far / STEPS.get(a.dtype.name, 1.0))             # as far as it is known to move, but in any direction
 
     # --- as a model
 
