@@ -1,19 +1,20 @@
-"""Matrix products by cuBLASLt, where it is installed and the clock prefers it: no Triton, but a tactic like any other."""
+"""Matrix products by cuBLASLt."""
 from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pelton.engine.library import CHOICES, ENDS, KINDS, Product, name
+from pelton.engine.library import ENDS, KINDS, Product
 from pelton.ir.dims import Size, is_known
 from pelton.ir.graph import Value
 from pelton.kernels.emit import Grid, scalar_constant
 from pelton.kernels.product import Product as Read
-from pelton.kernels.template import Kernel, Layouts, Tactic, Target, gpu_template
+from pelton.kernels.template import Layouts, Packed, gpu_template
 from pelton.plan.layout import Strides, broadcast, dense
 from pelton.plan.region import Region
 
+from .by_library import ByLibrary
 from .product import Plain, product
 
 
@@ -28,36 +29,21 @@ class End:
 
 
 @gpu_template
-class CublasLt(Plain):
+class CublasLt(ByLibrary, Plain):
     """The region has to be one that the library computes whole: scaled, a bias along the columns, another matrix, then ReLU or GELU, as far as there are such.
     Its GELU is that by tanh; the exact one is no case for it."""
 
     name = Product.symbol
-    dynamic = False
-    timed_only = True
 
     def refuses_sizes(self, region: Region) -> str | None:
         reason = super().refuses_sizes(region) or ending(region)
         return reason if isinstance(reason, str) else None
 
-    def tactics(self, region: Region, layouts: Layouts, target: Target):
-        if described(region, layouts) is not None:
-            for choice in range(CHOICES):
-                yield Tactic(self.name, target.isa, (("CHOICE", choice), ("VERSION", target.version(self.name))))
-
-    def form(self, tactic: Tactic) -> tuple[int, ...]:
-        return ()
-
-    def exact(self, tactic: Tactic) -> bool:
-        return True
-
-    def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
+    def told(self, region: Region, layouts: Layouts) -> tuple[dict[str, int], tuple[Value | Packed, ...]] | None:
         found, end, p = described(region, layouts), ending(region), product(region, layouts)[0]
-        if not isinstance(found, dict) or isinstance(end, str):
-            raise AssertionError(f"{self.name} does not take {region.title()}")
-        what = Product(tactic["VERSION"], tactic["CHOICE"], **found)
-        operands = (p.a, p.b, *(v for v in (end.bias, end.added) if v is not None), region.output)
-        return Kernel(f'"""{region.title()} by {name(what, tactic.isa)}."""\n', self.name, operands, 1, what.dims())
+        if found is None or isinstance(end, str):
+            return None
+        return found, (p.a, p.b, *(v for v in (end.bias, end.added) if v is not None), region.output)
 
 
 def ending(region: Region) -> End | str:

@@ -1,18 +1,19 @@
-"""Convolutions by cuDNN, where it is installed and the clock prefers it: no Triton, but a tactic like any other."""
+"""Convolutions by cuDNN."""
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from pelton.engine.library import CHOICES, ENDS, KINDS, name
+from pelton.engine.library import ENDS, KINDS
 from pelton.engine.library import Convolution as Told
 from pelton.ir.dims import is_known
 from pelton.ir.graph import Value
 from pelton.ir.types import F32
 from pelton.kernels.conv import window
 from pelton.kernels.grid import constant
-from pelton.kernels.template import Kernel, Layouts, Tactic, Target, gpu_template
+from pelton.kernels.template import Layouts, Packed, Tactic, gpu_template
 from pelton.plan.region import Region
 
+from .by_library import ByLibrary
 from .conv import Convolution, Filters
 
 DEEP = 8                                       # what channels of a group are a multiple of where the library's kernels read them sixteen bytes at a time
@@ -27,13 +28,11 @@ class End(NamedTuple):
 
 
 @gpu_template
-class CuDnn(Convolution):
+class CuDnn(ByLibrary, Convolution):
     """The region has to be one that the library has a kernel for: what is added to the sums, then ReLU. Products of single pixels are left to cuBLASLt.
     Not in f32, of which its kernels for a GPU of today read no more than TF32."""
 
     name = Told.symbol
-    dynamic = False
-    timed_only = True
 
     def refuses_sizes(self, region: Region) -> str | None:
         node = region.anchor
@@ -50,24 +49,12 @@ class CuDnn(Convolution):
         reason = ending(region)
         return reason if isinstance(reason, str) else super().refuses_sizes(region)
 
-    def tactics(self, region: Region, layouts: Layouts, target: Target):
-        if described(region, layouts) is not None:
-            for choice in range(CHOICES):
-                yield Tactic(self.name, target.isa, (("CHOICE", choice), ("VERSION", target.version(self.name))))
-
-    def form(self, tactic: Tactic) -> tuple[int, ...]:
-        return ()
-
-    def exact(self, tactic: Tactic) -> bool:
-        return True
-
-    def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
-        found, end, x = described(region, layouts), ending(region), region.anchor.inputs[0]
+    def told(self, region: Region, layouts: Layouts) -> tuple[dict[str, int], tuple[Value | Packed, ...]] | None:
+        found, end = described(region, layouts), ending(region)
         if found is None or isinstance(end, str):
-            raise AssertionError(f"{self.name} does not take {region.title()}")
-        what = Told(tactic["VERSION"], tactic["CHOICE"], **found)
-        operands = (x, filters(region, layouts).operand, *(v for v in (end.bias, end.added) if v is not None), region.output)
-        return Kernel(f'"""{region.title()} by {name(what, tactic.isa)}."""\n', self.name, operands, 1, what.dims())
+            return None
+        operands = filters(region, layouts).operand, *(v for v in (end.bias, end.added) if v is not None), region.output
+        return found, (region.anchor.inputs[0], *operands)
 
 
 def filters(region: Region, layouts: Layouts) -> Filters:

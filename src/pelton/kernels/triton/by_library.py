@@ -1,0 +1,36 @@
+"""What templates share that a library computes: where it is installed and the clock prefers it; no Triton, but a tactic like any other."""
+from __future__ import annotations
+
+from pelton.engine.library import CHOICES, WORK, name
+from pelton.ir.graph import Value
+from pelton.kernels.template import Kernel, Layouts, Packed, Tactic, Target, Template
+from pelton.plan.region import Region
+
+
+class ByLibrary(Template):
+    """A template that goes by the library's name. One tactic for each algorithm that is timed; none is a guess."""
+
+    dynamic = False
+    timed_only = True
+
+    def told(self, region: Region, layouts: Layouts) -> tuple[dict[str, int], tuple[Value | Packed, ...]] | None:
+        """What the library has to be told, version and choice aside, and the operands; None where one does not lie as it wants."""
+        raise NotImplementedError
+
+    def tactics(self, region: Region, layouts: Layouts, target: Target):
+        if self.told(region, layouts) is not None:
+            for choice in range(CHOICES):
+                yield Tactic(self.name, target.isa, (("CHOICE", choice), ("VERSION", target.version(self.name))))
+
+    def form(self, tactic: Tactic) -> tuple[int, ...]:
+        return ()
+
+    def exact(self, tactic: Tactic) -> bool:
+        return True
+
+    def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
+        found = self.told(region, layouts)
+        if found is None:
+            raise AssertionError(f"{self.name} does not take {region.title()}")
+        what = WORK[self.name](tactic["VERSION"], tactic["CHOICE"], **found[0])
+        return Kernel(f'"""{region.title()} by {name(what, tactic.isa)}."""\n', self.name, found[1], 1, what.dims())
