@@ -42,6 +42,7 @@ from pelton.ir.evaluate import evaluate  # noqa: E402
 from pelton.ir.types import F16  # noqa: E402
 from pelton.kernels.template import GPU_TEMPLATES  # noqa: E402
 from pelton.options import Options  # noqa: E402
+from pelton.runtime import cuda_tune  # noqa: E402
 from pelton.runtime.cuda import CudaEngine  # noqa: E402
 from pelton.tune import launches  # noqa: E402
 from pelton.tune.candidates import refusal  # noqa: E402
@@ -137,6 +138,12 @@ def test_the_checks_on_a_gpu_know_it(blas, monkeypatch):
 
 # ---- engines ----
 
+@pytest.fixture
+def idle(monkeypatch):
+    """Kernels in Triton do nothing on these devices: what they leave is not held against what the library writes."""
+    monkeypatch.setattr(cuda_tune, "groups", lambda results, types: [[i for i, _ in enumerate(results)]])
+
+
 def fast(launch) -> float:
     return 1000.0 if launch.function.cubin.symbol == SYMBOL else 5000.0
 
@@ -155,7 +162,7 @@ def runs(engine, on: NullDevice) -> list[str]:
     return launched
 
 
-def test_the_clock_decides_and_a_kernel_stands_in_where_the_library_is_not(built_on, blas, caplog, monkeypatch, tmp_path, capsys):  # noqa: F811
+def test_the_clock_decides_and_a_kernel_stands_in_where_the_library_is_not(built_on, blas, idle, caplog, monkeypatch, tmp_path, capsys):  # noqa: F811
     engine = built_on(device(fast, libraries={SYMBOL: blas}))
     (step,), = [engine.steps]
     assert step.symbol == SYMBOL and step.info["tactic"] == "cublaslt:CHOICE=0,VERSION=130100@sm_90" and step.spares[0].symbol != SYMBOL
@@ -179,7 +186,7 @@ def test_the_clock_decides_and_a_kernel_stands_in_where_the_library_is_not(built
     assert "cublaslt 13.1.0 for 1 of 1 step" in capsys.readouterr().out
 
 
-def test_a_library_is_no_guess(built_on, blas, tmp_path):  # noqa: F811
+def test_a_library_is_no_guess(built_on, blas, idle, tmp_path):  # noqa: F811
     guessed = built_on(None, level=3, timing_cache=None)
     (step,), = [guessed.steps]
     assert step.symbol != SYMBOL and [s.info["tactic"] for s in step.spares if s.symbol == SYMBOL] == [f"cublaslt:CHOICE={i},VERSION=0@sm_90" for i in range(3)]
@@ -194,13 +201,21 @@ def test_a_library_is_no_guess(built_on, blas, tmp_path):  # noqa: F811
     assert again.steps[0].symbol != SYMBOL and SYMBOL in {s.symbol for s in again.steps[0].spares}
 
 
+def test_a_library_that_stands_alone_is_left_out(built_on, blas, caplog):  # noqa: F811
+    """Kernels in Triton do nothing on this device, so that the library gives something else."""
+    with caplog.at_level(logging.WARNING, "pelton.build"):
+        (step,), = [built_on(device(fast, libraries={SYMBOL: blas}), timing_cache=None).steps]
+    assert SYMBOL not in {s.symbol for s in (step, *step.spares)}
+    assert "step 'product+relu': cublaslt:CHOICE=0" in caplog.text and "gives something else on no GPU than gemm:" in caplog.text
+
+
 @pytest.fixture
 def apart_from_others(monkeypatch):
     """No step becomes part of a chain, where libraries have none."""
     monkeypatch.setattr(launches, "found", lambda *given: [])
 
 
-def test_a_convolution_without_a_bias_has_a_kernel_to_stand_in(built_on, blas, monkeypatch, apart_from_others):  # noqa: F811
+def test_a_convolution_without_a_bias_has_a_kernel_to_stand_in(built_on, blas, idle, monkeypatch, apart_from_others):  # noqa: F811
     nodes = [helper.make_node("Conv", ["x", "w"], ["y"], "conv")]
     filters = {"w": np.random.default_rng(0).standard_normal((8, 16, 1, 1)).astype(np.float32)}
     monkeypatch.setattr(test_cuda_tuning, "product", lambda: model(nodes, {"x": "f32[1, 16, 3, 5]"}, ["y"], filters))

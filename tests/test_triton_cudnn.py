@@ -17,6 +17,7 @@ from kernel_harness import laid, program, region_of  # noqa: E402
 from onnx import helper  # noqa: E402
 from onnx_models import model  # noqa: E402
 from test_cuda_tuning import built_on, cubins, device  # noqa: E402, F401  (fixtures)
+from test_triton_cublaslt import idle  # noqa: E402, F401  (a fixture)
 from test_triton_kernels import constant, conv, one  # noqa: E402
 from triton_harness import TARGET, Case, check  # noqa: E402
 
@@ -130,7 +131,7 @@ def told_by(engine) -> list[str]:
     return [s.info["tactic"] for s in engine.steps if s.symbol == SYMBOL]
 
 
-def test_the_clock_decides_and_a_kernel_stands_in_where_the_library_is_not(built_on, small, dnn, caplog, tmp_path):  # noqa: F811
+def test_the_clock_decides_and_a_kernel_stands_in_where_the_library_is_not(built_on, small, dnn, idle, caplog, tmp_path):  # noqa: F811
     engine = built_on(device(fast, libraries={SYMBOL: dnn}), precision="fp16", timing_cache=None)
     step, = (s for s in engine.steps if s.symbol == SYMBOL)
     assert told_by(engine) == [f"cudnn:CHOICE=0,VERSION={VERSION}@sm_90"] and step.spares[0].symbol != SYMBOL

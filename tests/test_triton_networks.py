@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -19,10 +20,12 @@ import triton_interpreter  # noqa: E402
 from pelton.backends.cuda.null import NullDevice  # noqa: E402
 from pelton.build import built  # noqa: E402
 from pelton.engine import file  # noqa: E402
+from pelton.engine.library import LIBRARIES  # noqa: E402
 from pelton.errors import InputError  # noqa: E402
 from pelton.importers import onnx as importer  # noqa: E402
 from pelton.ir.evaluate import evaluate  # noqa: E402
 from pelton.options import Options  # noqa: E402
+from pelton.runtime import cuda_tune  # noqa: E402
 from pelton.runtime.cuda import CudaEngine  # noqa: E402
 
 TOLERANCE = {"fp32": 2e-3, "fp16": 2e-2, "bf16": 6e-2}          # of the largest output
@@ -101,15 +104,32 @@ NETWORKS = {"a CNN": small_cnn, "inverted residuals": lambda: inverted_residuals
 HOSTED = {"steps of the CPU": partly_hosted}
 
 
+def on_none(sources: Mapping[str, str]) -> NullDevice:
+    """A device that interprets these kernels."""
+    def kernel(symbol: str) -> Any:
+        return lambda programs, words: triton_interpreter.launch(sources[symbol], symbol, words.tolist(), triton_interpreter.TYPES, programs)
+    return NullDevice(kernels={s: kernel(s) for s in sources})
+
+
 def interpreted(data: bytes, sources: Mapping[str, str], feeds: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], int]:
     """In a process where all of Triton is interpreted: what the engine gives, and how many kernels it launched."""
-    def kernel(symbol: str) -> Any:
-        def run(programs: int, words: np.ndarray) -> None:
-            triton_interpreter.launch(sources[symbol], symbol, words.tolist(), triton_interpreter.TYPES, programs)
-        return run
-    device = NullDevice(kernels={s: kernel(s) for s in sources})
+    device = on_none(sources)
     results = CudaEngine(file.read(data)).start(device).run(feeds)
     return results, len(device.happened("launch"))
+
+
+def compared(data: bytes, sources: Mapping[str, str], wrong: str = "") -> tuple[bytes, int, list[str]]:
+    """In such a process: the engine without kernels that disagree, how many were launched, and what was said. `wrong`: one that does nothing."""
+    said: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: said.append(record.getMessage())             # type: ignore[method-assign]
+    cuda_tune.log.addHandler(handler)
+    device = on_none(sources)
+    if wrong:
+        device.kernels[wrong] = lambda programs, words: None
+    engine = cuda_tune.agreed(file.read(data), device)
+    cuda_tune.log.removeHandler(handler)
+    return file.to_bytes(engine), len(device.happened("launch")), said
 
 
 @pytest.fixture(scope="module")
@@ -136,6 +156,23 @@ def test_networks_are_right(name, precision, apart, tmp_path, caplog):
         assert results[port].dtype == want.dtype
         off = np.abs(results[port].astype(np.float64) - want).max() / np.abs(want).max()
         assert off < TOLERANCE[precision], f"{port} is off by {off:.1e}"
+
+
+@pytest.mark.parametrize("name, precision", list(zip(NETWORKS, ["fp32", "bf16", "fp16", "fp16", "fp32"])))
+def test_kernels_of_a_step_agree(name, precision, apart, tmp_path):
+    """All that an engine carries gives the same in all of these networks; where one gives something else, it is found, in place or not."""
+    made = built(NETWORKS[name](), Options(target="cuda:sm_90", precision=precision, level=4, cache_dir=tmp_path))
+    kernels = [k for c in made.chosen if c.kernel is not None for k in (c.kernel, *(k for _, k in c.spares))]
+    sources, data = {k.symbol: k.source for k in kernels if k.symbol not in LIBRARIES}, made.engine.tobytes()
+    steps = [s for s in made.engine.steps if sum(k.symbol not in LIBRARIES for k in s.spares) > 1]
+    assert steps
+    same, launched, said = apart.submit(compared, data, sources).result()
+    assert same == data and launched > len(made.engine.steps) and not said
+    symbol = steps[0].symbol
+    other, _, said = apart.submit(compared, data, sources, symbol).result()
+    concerned = {s.name for s in made.engine.steps if sum(k.symbol not in LIBRARIES for k in s.spares) > 1 and s.symbol == symbol}
+    assert symbol not in {k.symbol for s in file.read(other).steps if s.name in concerned for k in (s, *s.spares)}
+    assert said and all("gives something else on no GPU" in line for line in said)
 
 
 def test_targets_and_precisions_are_checked(tmp_path):

@@ -125,7 +125,7 @@ def compiled(imported: Imported, options: Options) -> Built:
     plain = lower.lower(placed, chosen, code, name=imported.graph.name, target=back.runs_on, meta=meta,
                         output_names=[v.name for v in imported.graph.outputs])
     demand.check_engine(plain, options.memory)
-    engine = Engine(plain)
+    engine = Engine(back.agreed(plain))
     if options.check:
         checked += check(engine, placed, chosen)
     progress("done", 1, 1)

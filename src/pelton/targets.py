@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pelton.backends import cpu
 from pelton.backends.cpu.machine import target as runs_on_cpu
+from pelton.engine.engine import Engine
 from pelton.engine.library import LIBRARIES
 from pelton.errors import BuildError, Cancelled, EngineError, InputError
 from pelton.ir.graph import Graph, Value
@@ -52,6 +53,9 @@ class BackEnd(Protocol):
 
     def code(self, placed: Placed, choices: Choices) -> tuple[Choices, bytes]:
         """The code of all kernels, and the choices that it has kernels for."""
+
+    def agreed(self, plain: Engine) -> Engine:
+        """The engine without kernels that were seen to give something else than those which stand in for them."""
 
 
 @contextmanager
@@ -136,6 +140,9 @@ class ForCpu:
         self._tell("link", 0, 1)
         return choices, self._compiler.link(self._compiler.objects({c.kernel.symbol: c.kernel.source for c in choices.values()}))
 
+    def agreed(self, plain: Engine) -> Engine:
+        return plain                                              # it has no others
+
 
 @contextmanager
 def _cpu(options: Options, weights: int) -> Iterator[BackEnd]:
@@ -186,6 +193,7 @@ class ForGpu:
         self.runs_on: Mapping[str, Any] = runs_on(archs)
         self.meta: Mapping[str, Any] = {"multiprocessors": target.threads, "gpu": device.name if device and clock else None}
         self._archs, self._compiler, self._tell = archs, compiler, teller(options)
+        self._device = device if clock else None
         self._level, self._strict = options.level, options.strict
 
     def together(self, placed: Placed, choices: Choices) -> tuple[Placed, Choices, Sequence[str]]:
@@ -210,6 +218,17 @@ class ForGpu:
         failed: dict[str, BuildError] = {}
         made = self._compiler.cubins(sources, lambda done: self._tell("compile", done, len(sources) * len(self._archs)), failed)
         return {i: c.without(failed) for i, c in choices.items()}, pack(m.cubin for m in made.values() if m.cubin.symbol not in failed)
+
+    def agreed(self, plain: Engine) -> Engine:
+        from pelton.runtime.cuda_tune import agreed  # only engines for GPUs need it
+
+        if self._device is None or not any(s.spares for s in plain.steps):
+            return plain
+        try:
+            return agreed(plain, self._device, self._tell)
+        except EngineError as e:
+            log.warning("what kernels give was not compared: %s", e)
+            return plain
 
 
 def _lying(placed: Placed, kernel: Kernel) -> Kernel:

@@ -3,8 +3,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from pelton.backends.cuda.bundle import Cubin, unpack
 from pelton.backends.cuda.device import TRAILING, Device, Function, Memory
@@ -107,5 +108,10 @@ class CudaEngine(Engine):
 def stands_in(step: Step) -> Step:
     """A step by the first of its spares that is a kernel of the engine's own."""
     spare = next(s for s in step.spares if s.symbol not in LIBRARIES)
-    rest = (replace(step, outputs=(), spares=(), info={"tactic": step.info["tactic"]}), *(s for s in step.spares if s is not spare))
-    return replace(spare, name=step.name, outputs=step.outputs, info={**step.info, "tactic": spare.info["tactic"]}, spares=rest)
+    return by(spare, step, [step, *(s for s in step.spares if s is not spare)])
+
+
+def by(kernel: Step, step: Step, rest: Sequence[Step], **info: Any) -> Step:
+    """A step by one of its kernels, with the rest beside it."""
+    spares = tuple(replace(s, info={"tactic": s.info["tactic"]}, outputs=(), spares=()) for s in rest)
+    return replace(kernel, name=step.name, info={**step.info, "tactic": kernel.info["tactic"], **info}, outputs=step.outputs, spares=spares)

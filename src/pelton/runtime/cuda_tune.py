@@ -1,11 +1,11 @@
-"""Times the kernels that an engine carries for each of its steps on the GPU that is here, and puts the fastest in place."""
+"""Times the kernels that an engine carries for each of its steps on the GPU that is here, and puts the fastest of those that agree in place."""
 from __future__ import annotations
 
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -21,23 +21,34 @@ from pelton.engine.script import Script
 from pelton.errors import Cancelled, EngineError, InputError
 
 from .arrays import drawn
-from .cuda import CudaEngine
+from .cuda import CudaEngine, by
+from .cuda_agree import Trial, groups
 from .cuda_prepared import CudaPrepared, up
 from .engine import Engine, load
 from .script import ScriptEngine
 
 log = logging.getLogger("pelton.build")
 
-Known = dict[tuple[Any, ...], dict[str, int]]  # kernels with their sizes → tactic → nanoseconds
-
 ROUNDS = 9                                     # replays of each kernel
 MARGIN = 0.98                                  # another kernel must take this part of the time of the one in place
 COPIES = 4                                     # of the L2 cache: bytes of copies of a step's constants
 
 
+@dataclass(frozen=True)
+class Found:
+    """What was seen of a step's kernels, by tactic: nanoseconds, and which of them write something else than most do."""
+
+    times: Mapping[str, int] = field(default_factory=dict)
+    odd: Collection[str] = ()
+
+
+Known = dict[tuple[Any, ...], Found]           # kernels with their sizes
+
+
 def tune(engine: Engine | str | os.PathLike[str], device: int | Device = 0, *, budget: float | None = None,
          progress: Callable[[str, int, int], Any] | None = None) -> Engine:
     """The engine with the fastest of the kernels that it carries for each step, timed at its usual sizes on a GPU. The model and a compiler are not needed.
+    What a step's kernels write is compared; those that differ from the others are left out, which is logged as a warning.
 
     engine: one for GPUs, or its file. device: the number of the GPU. budget: seconds; steps past that stay as they are. Raises EngineError where there is no
     such GPU or the engine has no code for it, InputError for engines of CPUs. The engine given is left as it was.
@@ -56,74 +67,119 @@ def tune(engine: Engine | str | os.PathLike[str], device: int | Device = 0, *, b
     return Engine(_tuned(parts[0], deadline, progress, known))
 
 
+def agreed(plain: plain_engine.Engine, device: Device, progress: Callable[[str, int, int], Any] | None = None) -> plain_engine.Engine:
+    """A plain engine without the kernels of its steps that write something else on this GPU than the others do, which is logged. Nothing is timed. EngineError
+    where it does not run there."""
+    bench = _Bench(CudaEngine(plain, device), None, rounds=0)
+    found = _seen(bench, progress, "check", {})
+    return replace(plain, steps=tuple(_settled(step, found[i]) if found[i].odd else step for i, step in enumerate(plain.steps)))
+
+
 def _tuned(engine: CudaEngine, deadline: float | None, progress: Callable[[str, int, int], Any] | None,
            known: Known) -> plain_engine.Engine:
     on, plain = engine.device, engine.plain
-    bench, found = _Bench(engine, deadline), dict[int, dict[str, int]]()
+    found = _seen(_Bench(engine, deadline, ROUNDS), progress, "tune", known)
+    steps = tuple(_settled(_newest(step, on), found[i]) if found[i] != Found() else step for i, step in enumerate(plain.steps))
+    return replace(plain, steps=steps, meta={**plain.meta, "gpu": on.name, "multiprocessors": on.multiprocessors})
 
-    def newest(step: Step) -> Step:
-        """With what the libraries that are here compute, which then counts as timed with them."""
-        return of_version(step, on.libraries)
+
+def _seen(bench: _Bench, progress: Callable[[str, int, int], Any] | None, stage: str, known: Known) -> dict[int, Found]:
+    """What is found of each step's kernels, in one run of the engine; of equal kernels once."""
+    engine, found = bench.engine, dict[int, Found]()
+    count = len(engine.plain.steps)
 
     def see(done: int, ready: CudaPrepared) -> None:
         """Before a step runs, all that it reads is there."""
-        if done == len(plain.steps):
+        if done == count:
             return
-        if progress is not None and progress("tune", done, len(plain.steps)) is False:
-            raise Cancelled(f"timing was cancelled at step {done} of {len(plain.steps)}")
-        step = newest(ready.plain.steps[done])
+        if progress is not None and progress(stage, done, count) is False:
+            raise Cancelled(f"cancelled in stage {stage!r} at step {done} of {count}")
+        step = _newest(ready.plain.steps[done], engine.device)
         kernels = tuple((s.symbol, s.tiles, s.dims) for s in (step, *step.spares))
-        if step.spares and step.tiles and kernels not in known and (deadline is None or time.monotonic() < deadline):
-            known[kernels] = bench.times(step, ready)
-        found[done] = known.get(kernels, {})
+        if step.spares and step.tiles and kernels not in known and not bench.late():
+            known[kernels] = bench.look(step, ready)
+        found[done] = known.get(kernels, Found())
     context = engine.context()
     shapes = engine.shapes()
     context.watch(drawn([replace(p, shape=shapes[p.name]) for p in engine.inputs]), see)       # type: ignore[arg-type]
     if progress is not None:
-        progress("tune", len(plain.steps), len(plain.steps))
-    steps = tuple(_fastest(newest(step) if found[i] else step, found[i]) for i, step in enumerate(plain.steps))
-    return replace(plain, steps=steps, meta={**plain.meta, "gpu": on.name, "multiprocessors": on.multiprocessors})
+        progress(stage, count, count)
+    return found
 
 
-def _fastest(step: Step, times: Mapping[str, int]) -> Step:
-    """The step by the kernel that takes the least time, those that it carried beside it."""
-    best = step
-    for other in (step, *step.spares) if times else ():
-        ns, least = times.get(other.info["tactic"]), times.get(best.info["tactic"])
+def _newest(step: Step, device: Device) -> Step:
+    """With what the libraries that are here compute, which then counts as timed with them."""
+    return of_version(step, device.libraries)
+
+
+def _settled(step: Step, found: Found) -> Step:
+    """The step by the fastest of its kernels, or the first where none is timed, the others that it carried beside it; none that is odd."""
+    kernels = [s for s in (step, *step.spares) if s.info["tactic"] not in found.odd]
+    best = kernels[0]
+    for other in kernels[1:]:
+        ns, least = found.times.get(other.info["tactic"]), found.times.get(best.info["tactic"])
         if ns is not None and (least is None or ns < least * MARGIN):
             best = other
-    rest = [replace(s, info={"tactic": s.info["tactic"]}, outputs=(), spares=()) for s in (step, *step.spares) if s is not best]
-    return replace(best, info={**step.info, "tactic": best.info["tactic"], "times_ns": dict(sorted(times.items()))} if times else step.info,
-                   outputs=step.outputs, spares=tuple(rest))
+    return by(best, step, [s for s in kernels if s is not best], **({"times_ns": dict(sorted(found.times.items()))} if found.times else {}))
 
 
 class _Bench:
-    """Runs the kernels of a step in the memory of a context, between those before it and itself."""
+    """Runs the kernels of a step in the memory of a context, between those before it and itself. Nothing is timed in no rounds."""
 
-    def __init__(self, engine: CudaEngine, deadline: float | None):
-        self.engine, self.device, self.deadline, self.clock = engine, engine.device, deadline, Clock(engine.device)
+    def __init__(self, engine: CudaEngine, deadline: float | None, rounds: int):
+        self.engine, self.device, self.deadline, self.rounds = engine, engine.device, deadline, rounds
+        self.clock = Clock(engine.device) if rounds else None
         self.cubins = chosen(engine.name, engine.bundle, self.device.arch, self.device.name)
 
-    def times(self, step: Step, ready: CudaPrepared) -> dict[str, int]:
-        """Tactic → nanoseconds, of those that run."""
-        self.device.synchronize(ready.stream)                    # the clock's stream does not wait for the context's
+    def late(self) -> bool:
+        return self.deadline is not None and time.monotonic() >= self.deadline
+
+    def look(self, step: Step, ready: CudaPrepared) -> Found:
+        """Of those that run."""
         kernels = tuple(replace(s, name=step.name) for s in (step, *step.spares) if s.symbol not in LIBRARIES or s.symbol in self.device.libraries)
-        copies = _Copies(self.device, ready, kernels, self.clock.stream.handle)
-        ways, held = list[Way](), list[Memory]()
+        copies = _Copies(self.device, ready, kernels, MOST_TURNS if self.clock else 1)
+        ways, held, own = list[Way](), list[Memory](), set[str]()
         for kernel in kernels:
             tactic = kernel.info["tactic"]
             try:
                 function = self._function(kernel)
             except (EngineError, KeyError) as e:
-                log.warning("%s of step %r is not timed: %s", tactic, step.name, e if isinstance(e, EngineError) else "the engine has no such kernel")
+                log.warning("%s of step %r is left out: %s", tactic, step.name, e if isinstance(e, EngineError) else "the engine has no such kernel")
                 continue
             scratch, cubin = 0, function.cubin
             if cubin.scratch:
                 held.append(self.device.allocate(cubin.scratch * cubin.clusters * int(kernel.tiles), "timing kernels"))
                 scratch = held[-1].address
             ways.append(Way(tactic, partial(self._launches, kernel, function, ready, copies, scratch), copies.turns))
-        found = self.clock.race(ways, ROUNDS, self.deadline)
-        return {way.name: ns for way, ns in zip(ways, found) if ns is not None}
+            own |= {tactic} if kernel.symbol not in LIBRARIES else set()
+        with Trial(self.device, ready, step) as trial:
+            odd = self._odd(step, trial, ways, own)
+            ways = [way for way in ways if way.name not in odd]
+            times = self.clock.race(ways, self.rounds, self.deadline) if self.clock else [None] * len(ways)
+        return Found({way.name: ns for way, ns in zip(ways, times) if ns is not None}, odd)
+
+    def _odd(self, step: Step, trial: Trial, ways: Sequence[Way], own: Set[str]) -> set[str]:
+        """Those that do not write what most do, or where as many write other things, what the first writes. What libraries alone write counts for nothing: the
+        engine has to run without them, too."""
+        named: list[str] = []
+
+        def results() -> Iterator[list[np.ndarray]]:
+            for way in ways:
+                try:
+                    result = trial.results(way.launches(0))
+                except EngineError as e:
+                    self.device.synchronize(trial.ready.stream)              # fails, too, where the GPU can do nothing any more
+                    log.warning("%s of step %r is left out: %s", way.name, step.name, e)
+                    continue
+                named.append(way.name)
+                yield result
+        alike = [[named[i] for i in group] for group in groups(results(), [t.dtype for t in step.outputs])]
+        right = next((group for group in alike if not own.isdisjoint(group)), alike[0] if alike else [])
+        odd = {tactic for group in alike if group is not right for tactic in group}
+        if odd:
+            log.warning("step %r: %s gives something else on %s than %s and is left out; this is a fault of Pelton or of the GPU's software: please report it; "
+                        "`pelton compare` says whether the engine is right", step.name, " and ".join(sorted(odd)), self.device.name, " and ".join(right))
+        return odd
 
     def _function(self, kernel: Step) -> Function:
         if kernel.symbol in LIBRARIES:
@@ -139,18 +195,18 @@ class _Bench:
 class _Copies:
     """The constants that kernels read, as often as it takes to find them cold."""
 
-    def __init__(self, device: Device, ready: CudaPrepared, kernels: Sequence[Step], stream: int):
+    def __init__(self, device: Device, ready: CudaPrepared, kernels: Sequence[Step], most: int):
         buffers, self.ready = ready.plain.buffers, ready
         self.at: dict[int, int] = {}           # buffer → where it lies in a copy
         self.each = 0
         for i in sorted({a.buffer for k in kernels for a in k.args if buffers[a.buffer].kind in ("constant", "table")}):
             self.at[i], self.each = self.each, self.each + up(int(buffers[i].size), ALIGN)
-        self.turns = max(1, min(MOST_TURNS, COPIES * device.l2 // self.each)) if self.each else MOST_TURNS
+        self.turns = max(1, min(most, COPIES * device.l2 // self.each)) if self.each else most
         self.memory = device.allocate(self.each * self.turns, "timing kernels") if self.each and self.turns > 1 else None
         if self.memory is not None:
             for turn in range(self.turns):
                 for i, at in self.at.items():
-                    device.copy(self.memory.address + turn * self.each + at, int(ready.starts[i]), int(buffers[i].size), stream)
+                    device.copy(self.memory.address + turn * self.each + at, int(ready.starts[i]), int(buffers[i].size), ready.stream)
 
     def start(self, of: Slice, turn: int) -> int:
         """Where a buffer begins in some turn."""

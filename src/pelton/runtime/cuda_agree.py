@@ -1,0 +1,95 @@
+"""Whether the kernels that a step could be run by write the same on the GPU that is here: on one with a fault, or by a library's, one may not."""
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from pelton.backends.cuda.device import Device, Launch, Memory
+from pelton.engine.engine import Step, Tensor
+
+from .cuda_prepared import CudaPrepared
+from .host import view
+
+# Of the largest value, more than orders of sums and roundings to the type in between explain; a wrong kernel is near one, however large the type's steps.
+TOLERANCE, STEPS = 1e-3, 8
+EPSILON = {"f16": 2.0 ** -10, "bf16": 2.0 ** -7, "f64": 2.0 ** -52}            # the type's step at one; 2^-23 of all others
+LEAST = 16                                     # steps at one: a largest value below that is what sums leave that cancel out
+PIECE = 4 << 20                                # elements of the beginning and of the end
+
+
+class Trial:
+    """A step that is about to run, tried in the memory of its context: all that it writes is as before when the trial is left. Nothing else runs meanwhile."""
+
+    def __init__(self, device: Device, ready: CudaPrepared, step: Step):
+        self.device, self.ready, self.step = device, ready, step
+        written = Counter(t.slice.buffer for t in step.outputs)
+        named = [Counter(a.buffer for a in k.args) for k in (step, *step.spares)]
+        spans = {b: (int(ready.starts[b]), int(ready.filled.bytes[b])) for b in set(written).union(*named)}
+        read = [spans[b] for names in named for b, count in names.items() if count > written[b]]
+        self.writes = [spans[b] for b in sorted(written)]
+        self.poisoned = [(at, n) for at, n in self.writes if not any(at < other + m and other < at + n for other, m in read)]       # not what it reads as well
+        self.kept: list[tuple[int, int, Memory]] = []
+
+    def __enter__(self) -> Trial:
+        zeros = self.ready.zeros
+        for at, nbytes in (*self.writes, *([(zeros.address, zeros.nbytes)] if zeros is not None else [])):
+            if nbytes:
+                self.kept.append((at, nbytes, self.device.allocate(nbytes, "comparing kernels")))
+                self.device.copy(self.kept[-1][2].address, at, nbytes, self.ready.stream)
+        self.poison = np.full(max((n for _, n in self.poisoned), default=0), 0xFF, np.uint8)
+        self.device.synchronize(self.ready.stream)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._put_back()
+        self.device.synchronize(self.ready.stream)
+
+    def _put_back(self) -> None:
+        for at, nbytes, copy in self.kept:
+            self.device.copy(at, copy.address, nbytes, self.ready.stream)
+
+    def results(self, launches: Sequence[Launch]) -> list[np.ndarray]:
+        """What the step's outputs are after these launches; every byte that they leave out is 255."""
+        self._put_back()
+        for at, nbytes in self.poisoned:
+            self.device.upload(at, self.poison.__array_interface__["data"][0], nbytes, self.ready.stream)
+        for launch in launches:
+            self.device.launch(launch, self.ready.stream)
+        self.device.synchronize(self.ready.stream)               # what is timed next is on another stream
+        return [_numbers(t, self.ready) for t in self.step.outputs]
+
+
+def _numbers(t: Tensor, ready: CudaPrepared) -> np.ndarray:
+    """A copy of a tensor as it lies in memory now; of bf16, which numpy has not, as f32."""
+    raw = np.array(view(replace(t, dtype="u16") if t.dtype == "bf16" else t, ready.memory(t.slice.buffer)))
+    return (raw.astype(np.uint32) << 16).view(np.float32) if t.dtype == "bf16" else raw
+
+
+def groups(results: Iterable[Sequence[np.ndarray]], types: Sequence[str]) -> list[list[int]]:
+    """The numbers of those that agree, together; each agrees with the first of its group. The largest group first, of equal ones that of the lower number."""
+    found: list[tuple[Sequence[np.ndarray], list[int]]] = []
+    for i, result in enumerate(results):
+        group = next((g for first, g in found if all(agree(a, b, dtype) for a, b, dtype in zip(first, result, types))), None)
+        if group is None:
+            found.append((result, group := []))
+        group.append(i)
+    return sorted((group for _, group in found), key=len, reverse=True)
+
+
+def agree(a: np.ndarray, b: np.ndarray, dtype: str) -> bool:
+    """Whether they differ by no more than two right kernels may; of long ones the beginning and the end are looked at."""
+    a, b = a.reshape(-1), b.reshape(-1)
+    if a.size > 2 * PIECE:
+        a, b = (np.concatenate([x[:PIECE], x[-PIECE:]]) for x in (a, b))
+    if a.dtype.kind not in "fc":
+        return bool(np.count_nonzero(a != b) <= TOLERANCE * a.size)             # what is a number rounded may lie on either side
+    finite = np.isfinite(a)
+    if not np.array_equal(finite, np.isfinite(b)) or not np.array_equal(a[~finite], b[~finite], equal_nan=True):
+        return False
+    a, b = (x[finite].astype(np.complex128 if x.dtype.kind == "c" else np.float64) for x in (a, b))
+    step = EPSILON.get(dtype, 2.0 ** -23)
+    most = max(np.abs(a).max(initial=0.0), LEAST * step)
+    return bool(np.abs(a - b).max(initial=0.0) <= max(TOLERANCE, STEPS * step) * most)
