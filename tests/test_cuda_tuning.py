@@ -115,6 +115,9 @@ def test_options_without_an_effect_are_refused_or_said(monkeypatch, caplog, tmp_
         Options(target="cuda", strict=True, precision="fp16")
     pytest.importorskip("triton", reason="Triton is not installed (make test-gpu)")
     monkeypatch.setattr(targets, "gpu_here", lambda: None)
+    with pytest.raises(InputError, match="there are no GPUs sm_70, sm_99; kernels are made for sm_75, sm_80, "), \
+            targets.back_end(Options(target="cuda:sm_90,sm_99,sm_70", cache_dir=tmp_path), 0):
+        pass
     with caplog.at_level(logging.WARNING, "pelton.build"), targets.back_end(Options(target="cuda", budget=3.0, cache_dir=tmp_path), 0) as back:
         assert back.clock is None and back.target.isa == "sm_80,sm_90" and back.meta == {"multiprocessors": 108, "gpu": None}
     assert "budget has no effect: nothing is timed without a GPU" in caplog.text

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -262,11 +262,18 @@ def _gpu(options: Options) -> Iterator[BackEnd]:
 
 def _gpus(options: Options) -> tuple[tuple[int, ...], Device | None]:
     """The architectures to build for, and the GPU here where it is of one of them."""
-    from pelton.backends.cuda.machine import fitting
+    from pelton.backends.cuda.machine import ARCHITECTURES, fitting
 
     device = gpu_here()
+    unknown = set(options.architectures or ()).difference(ARCHITECTURES, (device.arch,) if device else ())
+    if unknown:
+        raise InputError(f"target {options.target!r}: there are no GPUs {_spelled(unknown)}; kernels are made for {_spelled(ARCHITECTURES)}")
     archs = options.architectures or ((device.arch,) if device else COMMON)
     return archs, device if device and fitting(archs, device.arch) is not None else None
+
+
+def _spelled(archs: Iterable[int]) -> str:
+    return ", ".join(f"sm_{a}" for a in sorted(archs))
 
 
 def gpu_here() -> Device | None:

@@ -28,6 +28,9 @@ class Usual:
 USUAL = {80: Usual("A100", 108, 164 << 10, 163 << 10, 40 << 20), 86: Usual("RTX 3090", 82, 100 << 10, 99 << 10, 6 << 20),
          89: Usual("RTX 4090", 128, 100 << 10, 99 << 10, 72 << 20), 90: Usual("H100 SXM5", 132, 228 << 10, 227 << 10, 50 << 20)}
 
+# Compute capabilities of the CUDA C++ Programming Guide that drivers of CUDA 13 run.
+ARCHITECTURES = (75, 80, 86, 87, 88, 89, 90, 100, 101, 103, 110, 120, 121)
+
 
 def usual(arch: int) -> Usual:
     """What stands for an architecture: of those known, the newest that is no newer."""

@@ -10,6 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from queue import SimpleQueue
+from threading import Event
 from typing import Any
 
 from pelton.errors import BuildError
@@ -21,7 +22,13 @@ def pool(count: int, work: Callable[..., Any]) -> Iterator[Callable[..., Future]
     started: list[subprocess.Popen] = []
     free: SimpleQueue[subprocess.Popen] = SimpleQueue()
     paths = os.pathsep.join(p for p in sys.path if p)
+    over = Event()
     command = [sys.executable, "-m", "pelton.kernels.triton.workers", work.__module__, work.__name__]
+
+    def start() -> subprocess.Popen:
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": paths})
+        started.append(process)
+        return process
 
     def ask(*arguments: Any) -> Any:
         process = free.get()
@@ -30,7 +37,10 @@ def pool(count: int, work: Callable[..., Any]) -> Iterator[Callable[..., Future]
             process.stdin.flush()
             found = pickle.load(process.stdout)
         except (OSError, EOFError, pickle.UnpicklingError):
-            raise BuildError(f"a process that compiles kernels ended (status {process.wait()}) while it had {arguments[0]}") from None
+            status = process.wait()
+            if not over.is_set():
+                process = start()                                # what is left to do is not lost with this
+            raise BuildError(f"a process that compiles kernels ended (status {status}) while it had {arguments[0]}") from None
         finally:
             free.put(process)
         if isinstance(found, BuildError):
@@ -40,11 +50,11 @@ def pool(count: int, work: Callable[..., Any]) -> Iterator[Callable[..., Future]
     threads = ThreadPoolExecutor(count)
     try:
         for _ in range(count):
-            started.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": paths}))
-            free.put(started[-1])
+            free.put(start())
         yield lambda *arguments: threads.submit(ask, *arguments)
     finally:
-        for process in started:
+        over.set()
+        for process in tuple(started):
             process.kill()
         threads.shutdown(cancel_futures=True)
         for process in started:
