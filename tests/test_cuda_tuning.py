@@ -100,7 +100,7 @@ def test_every_turn_reads_other_constants():
 
 
 def test_what_is_known_of_architectures():
-    assert usual(90) is USUAL[90] and usual(87) is USUAL[86] and usual(100) is USUAL[90] and usual(70) is USUAL[80]
+    assert usual(90) is USUAL[90] and usual(87) is USUAL[86] and usual(100) is USUAL[90] and usual(70) is USUAL[75] and usual(121) is USUAL[120]
     here = device()
     here.multiprocessors, here.l2 = 114, 1 << 20
     found = targets.gpu_target((90,), here)

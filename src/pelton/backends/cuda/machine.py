@@ -22,11 +22,13 @@ class Usual:
     l2: int
 
 
-# What is built for where no such GPU is there to be asked. Multiprocessors and L2 are of NVIDIA's white papers ("A100 Tensor Core GPU Architecture", 2020;
-# "Ampere GA102 GPU Architecture", 2020, RTX 3090; "Ada GPU Architecture", 2022, RTX 4090; "H100 Tensor Core GPU Architecture", 2022, SXM5), shared memory of
-# the CUDA C++ Programming Guide, "Technical Specifications per Compute Capability".
-USUAL = {80: Usual("A100", 108, 164 << 10, 163 << 10, 40 << 20), 86: Usual("RTX 3090", 82, 100 << 10, 99 << 10, 6 << 20),
-         89: Usual("RTX 4090", 128, 100 << 10, 99 << 10, 72 << 20), 90: Usual("H100 SXM5", 132, 228 << 10, 227 << 10, 50 << 20)}
+# What is built for where no such GPU is there to be asked. Multiprocessors and L2 are of NVIDIA's white papers ("Turing GPU Architecture", 2018, T4;
+# "A100 Tensor Core GPU Architecture", 2020; "Ampere GA102 GPU Architecture", 2020, RTX 3090; "Ada GPU Architecture", 2022, RTX 4090; "H100 Tensor Core GPU
+# Architecture", 2022, SXM5; "RTX Blackwell GPU Architecture", 2025, RTX 5090), shared memory of the CUDA C++ Programming Guide, "Technical Specifications per
+# Compute Capability".
+USUAL = {75: Usual("T4", 40, 64 << 10, 64 << 10, 4 << 20), 80: Usual("A100", 108, 164 << 10, 163 << 10, 40 << 20),
+         86: Usual("RTX 3090", 82, 100 << 10, 99 << 10, 6 << 20), 89: Usual("RTX 4090", 128, 100 << 10, 99 << 10, 72 << 20),
+         90: Usual("H100 SXM5", 132, 228 << 10, 227 << 10, 50 << 20), 120: Usual("RTX 5090", 170, 100 << 10, 99 << 10, 96 << 20)}
 
 # Compute capabilities of the CUDA C++ Programming Guide that drivers of CUDA 13 run.
 ARCHITECTURES = (75, 80, 86, 87, 88, 89, 90, 100, 101, 103, 110, 120, 121)
