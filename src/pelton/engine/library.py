@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import astuple, fields, replace
+from dataclasses import fields, replace
 from typing import Any, ClassVar
 
 from pelton.errors import EngineError
@@ -23,6 +23,11 @@ _SAID = {"version": (0, 1 << 40), "choice": (0, CHOICES - 1), "kind": (0, len(KI
 def _reach(counts: Sequence[int], steps: Sequence[int]) -> int:
     """Elements from the first to past the last of those that lie so far from each other."""
     return 1 + sum((n - 1) * step for n, step in zip(counts, steps))
+
+
+def _values(work: Product | Convolution) -> tuple[int, ...]:
+    """All of them in order; `astuple` would look for records inside of each."""
+    return tuple(getattr(work, f.name) for f in fields(work))
 
 
 def _outside(work: Product | Convolution, limits: Mapping[str, tuple[int, int]]) -> str | None:
@@ -70,7 +75,7 @@ class Product:
     d_step: int
 
     def dims(self) -> tuple[int, ...]:
-        return astuple(self)
+        return _values(self)
 
     def operands(self) -> list[tuple[str, int]]:
         """Of each operand its element type, and the elements from its first to past its last."""
@@ -148,7 +153,7 @@ class Convolution:
     z_w: int
 
     def dims(self) -> tuple[int, ...]:
-        return astuple(self)
+        return _values(self)
 
     @property
     def space(self) -> tuple[int, int]:
