@@ -12,6 +12,7 @@ from test_cuda_runtime import F32, KERNELS, N, scale
 from test_cuda_tuning import device, spare
 
 import pelton
+from pelton import cli
 from pelton.backends.cuda import Cubin, pack, target
 from pelton.backends.cuda.null import NullDevice, seen
 from pelton.engine.engine import Engine, Slice, Tensor
@@ -92,6 +93,16 @@ def test_what_is_wrong_does_not_win(caplog):
     tuned = pelton.tune(pelton.Engine(carrying()), null)
     assert symbols(tuned.plain) == [["scale_b", "scale", "scale_d"], ["add"], ["scale_b", "scale", "scale_d"]]
     assert tuned.steps[0].info["times_ns"] == {"scale": 3000, "scale_b": 2000, "scale_d": 2990} and "scale_c gives something else" in caplog.text
+
+
+def test_the_command_line_says_so(tmp_path, monkeypatch, capsys):
+    path = tmp_path / "e.pelton"
+    pelton.Engine(carrying()).save(path)
+    monkeypatch.setattr("pelton.runtime.cuda.gpu", lambda ordinal: on(scale_c=off))
+    assert cli.main(["tune", str(path)]) == 0
+    said = capsys.readouterr().err
+    assert "scale_c gives something else on no GPU than scale and scale_b and scale_d and is left out" in said
+    assert "scale_c" not in {k.symbol for s in pelton.load(path, device=None).steps for k in (s, *s.spares)}
 
 
 @pytest.mark.parametrize("tuned", [False, True])
