@@ -89,7 +89,7 @@ def convolved(tile, first, until, program, one, last, lying, filters, a):
     for start in range(first, until, BK):
         place = start + k                       # u taps down and v across; each division is by itself, so that Triton sees which places lie together
         if WHOLE:                               # a step stays within one tap
-            u, v, c = start // DEEP // RIGHT, start // DEEP % RIGHT, start % DEEP
+            u, v, c = start // DEEP // RIGHT, start // DEEP % RIGHT, tl.multiple_of(start % DEEP, BK)      # which Triton 3.6 does not see
         elif PLANES:
             u, v, c = place // RIGHT % DOWN, place % RIGHT, place // (RIGHT * DOWN)
         else:
