@@ -1,6 +1,7 @@
 """GPU kernels become cubins for sm_80 and sm_90 without a GPU: what they take of it, and which instructions they are made of."""
 from __future__ import annotations
 
+import re
 from itertools import islice
 
 import pytest
@@ -101,6 +102,23 @@ def test_few_channels_are_fetched_in_the_widest_pieces_that_lie_together(case):
     (about, kernel), = kernels("conv", case)
     loop = compiled(kernel.symbol, kernel.source, 90).asm["ttgir"].partition("scf.for")[2].partition("scf.yield")[0]
     assert loop.count("ttg.async_copy_global_to_local") == 2 and "tt.load" not in loop, about
+
+
+@pytest.mark.parametrize("arch", [80, 90])
+@pytest.mark.parametrize("name, case", [
+    ("gemm", one("few-rows", ("y", "matmul", "a b"), a="f16[100, 768]", b="f16[768, 3072]")), ("conv", conv("f16", (1, 256, 14, 14), 256, (3, 3), pads=1)),
+    ("conv", conv("f16", (1, 128, 28, 28), 256, (3, 3), strides=2, pads=1)), ("conv", conv("f16", (1, 40, 28, 28), 64, (3, 3), pads=1)),
+    ("conv", conv("bf16", (4, 96, 27, 27), 256, (5, 5), pads=2, group=2)), ("attention", large_attention("f16"))], ids=lambda v: v.name if isinstance(v, Case) else str(v))
+def test_operands_of_the_tensor_cores_are_copied_ahead_sixteen_bytes_at_a_time(name, case, arch):
+    """Those of the first tactic, and of the first that shares steps; not by loads, which nothing is done beside, nor element by element."""
+    found = kernels(name, case, Target(isa=f"sm_{arch}", lanes=32, threads=132), most=1000)
+    shared = [k for k in found if "STREAM=" in k[0] and "STREAM=0@" not in k[0] and "DESCRIBED=1" not in k[0]]
+    for about, kernel in (found[0], *shared[:1]):
+        for loop in re.findall(r"scf\.for .*?scf\.yield", compiled(kernel.symbol, kernel.source, arch).asm["ttgir"], re.S):
+            steps = loop.rpartition("scf.for")[2]                # the innermost one
+            if "dot" in steps:
+                copies = re.findall(r"async_copy_global_to_local .*?(?:contiguity = (\d+)|\n)", steps)
+                assert len(copies) == 2 and set(copies) == {"8"} and not re.search(r"tt\.load .*tensor<\d\d+x\d+x!tt", steps), about
 
 
 def test_operands_are_read_in_pieces_of_sixteen_bytes():

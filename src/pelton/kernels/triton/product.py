@@ -68,7 +68,7 @@ def likely(found: list[tuple[float, Tactic]]) -> list[tuple[float, Tactic]]:
 def streams(count: int, steps: int, target: Target) -> list[int]:
     """Numbers of programs that may share the steps of so many tiles, each of two and more: parts of the tiles, all alike, or as many as there is room for."""
     most = min(2 * target.threads, count * steps // 2)
-    numbers = {*(parts * count for parts in PARTS), target.threads, 2 * target.threads} if count < MANY * target.threads else ()
+    numbers = {*(parts * count for parts in PARTS), target.threads, 2 * target.threads} if count < MANY * target.threads and steps > 1 else ()
     return sorted(n for n in numbers if n <= most and n != count and count * steps * n < 1 << 30)
 
 

@@ -54,9 +54,11 @@ def attend(q, start, b, r, top, total, acc, a, EDGE: tl.constexpr):
     if EDGE:
         keys, values = keys & (n[None, :] < SK), values & (n[:, None] < SK)
     k = tl.load(a[1] + k_at(b, n[None, :], d, a), mask=keys, other=0)
+    if MASKED:                                                               # on its way while the product is made
+        mask = mask_at(b, r, n[None, :], r < SQ, n[None, :] < SK, a)
     s = tl.dot(q, k, input_precision=MODE) * SCALE
     if MASKED:
-        s += mask_at(b, r, n[None, :], r < SQ, n[None, :] < SK, a)
+        s += mask
     if EDGE:
         seen = n[None, :] < SK
         if CAUSAL:
