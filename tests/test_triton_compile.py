@@ -121,6 +121,12 @@ def test_operands_of_the_tensor_cores_are_copied_ahead_sixteen_bytes_at_a_time(n
                 assert len(copies) == 2 and set(copies) == {"8"} and not re.search(r"tt\.load .*tensor<\d\d+x\d+x!tt", steps), about
 
 
+def test_pixels_stay_in_the_threads_that_read_them():
+    """Where a depthwise convolution has filters elsewhere, every tap waits for a barrier."""
+    for about, kernel in kernels("window", conv("f16", (1, 384, 14, 14), 384, (3, 3), pads=1, group=384), most=12):
+        assert compiled(kernel.symbol, kernel.source, 90).asm["ptx"].count("bar.sync") < 4, about
+
+
 def test_operands_are_read_in_pieces_of_sixteen_bytes():
     for name, case in (("pointwise", one("wide", ("y", "relu", "a"), a="f16[4096]")),
                        ("rows", one("wide", ("y", "softmax", "a", dict(axis=1)), a="f16[64, 2048]"))):

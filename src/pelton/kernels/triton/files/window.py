@@ -39,7 +39,8 @@ def with_tap(u, v, acc, count, x, top, left, c, inside, a):
     there = inside & (y >= 0) & (y < H) & (z >= 0) & (z < W)
     here = tl.load(x + (u * DH * XH + v * DW * XW), mask=there, other=NEUTRAL).to(KIND)
     if FILTERED:
-        here = here * tl.load(a[1] + ((u * KW + v) * W_STEP + c), mask=c < CHANNELS, other=0).to(KIND)
+        taps = tl.broadcast_to(a[1] + ((u * KW + v) * W_STEP + c), here.shape)          # one for each pixel: threads have eight channels of both, or Triton
+        here = here * tl.load(taps, mask=c < CHANNELS, other=0).to(KIND)               # moves pixels to where it has put filters, behind a barrier for each tap
     if MEANS:
         count += ((y >= FIRST_ROW) & (y < END_ROW) & (z >= FIRST_COLUMN) & (z < END_COLUMN)).to(tl.int32)
     return join(acc, here), count
