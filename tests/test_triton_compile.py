@@ -108,7 +108,8 @@ def test_few_channels_are_fetched_in_the_widest_pieces_that_lie_together(case):
 @pytest.mark.parametrize("name, case", [
     ("gemm", one("few-rows", ("y", "matmul", "a b"), a="f16[100, 768]", b="f16[768, 3072]")), ("conv", conv("f16", (1, 256, 14, 14), 256, (3, 3), pads=1)),
     ("conv", conv("f16", (1, 128, 28, 28), 256, (3, 3), strides=2, pads=1)), ("conv", conv("f16", (1, 40, 28, 28), 64, (3, 3), pads=1)),
-    ("conv", conv("bf16", (4, 96, 27, 27), 256, (5, 5), pads=2, group=2)), ("attention", large_attention("f16"))], ids=lambda v: v.name if isinstance(v, Case) else str(v))
+    ("conv", conv("bf16", (4, 96, 27, 27), 256, (5, 5), pads=2, group=2)), ("attention", large_attention("f16"))],
+    ids=lambda v: v.name if isinstance(v, Case) else str(v))
 def test_operands_of_the_tensor_cores_are_copied_ahead_sixteen_bytes_at_a_time(name, case, arch):
     """Those of the first tactic, and of the first that shares steps; not by loads, which nothing is done beside, nor element by element."""
     found = kernels(name, case, Target(isa=f"sm_{arch}", lanes=32, threads=132), most=1000)
