@@ -311,21 +311,26 @@ def light(name: str, path: Path, batch: int) -> None:
 
 
 def settle(model: onnx.ModelProto) -> None:
-    """Gives each batch norm of a graph, in order, the statistics of what reaches it for one random input."""
+    """Gives each batch norm of a graph, in order, the statistics of what reaches it for one random input. Nodes run one by one: the graph as a whole would
+    have to be read anew for each norm."""
     import onnxruntime
 
     stored = {w.name: w for w in model.graph.initializer}
+    known = {name: numpy_helper.to_array(w) for name, w in stored.items()}
     x = model.graph.input[0]
-    feeds = {x.name: np.random.default_rng(1).standard_normal([d.dim_value for d in x.type.tensor_type.shape.dim]).astype(np.float32)}
-    norms = [n for n in model.graph.node if n.op_type == "BatchNormalization"]
-    for n in norms:
-        probe = onnx.ModelProto()
-        probe.CopyFrom(model)
-        del probe.graph.output[:]
-        probe.graph.output.append(onnx.helper.make_empty_tensor_value_info(n.input[0]))
-        (found,) = onnxruntime.InferenceSession(probe.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, feeds)
-        for name, value in zip(n.input[3:5], (found.mean((0, 2, 3)), np.maximum(found.var((0, 2, 3)), 1e-2))):
-            stored[name].CopyFrom(numpy_helper.from_array(value.astype(np.float32), name))
+    known[x.name] = np.random.default_rng(1).standard_normal([d.dim_value for d in x.type.tensor_type.shape.dim]).astype(np.float32)
+    for n in model.graph.node:
+        if n.op_type == "BatchNormalization":
+            found = known[n.input[0]]
+            for name, value in zip(n.input[3:5], (found.mean((0, 2, 3)), np.maximum(found.var((0, 2, 3)), 1e-2))):
+                known[name] = value.astype(np.float32)
+                stored[name].CopyFrom(numpy_helper.from_array(known[name], name))
+        given = {i: known[i] for i in n.input if i}
+        ports = [onnx.helper.make_tensor_value_info(i, onnx.helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for i, a in given.items()]
+        one = onnx.helper.make_graph([n], n.op_type, ports, [onnx.helper.make_empty_tensor_value_info(o) for o in n.output if o])
+        alone = onnx.helper.make_model(one, ir_version=model.ir_version, opset_imports=model.opset_import)
+        session = onnxruntime.InferenceSession(alone.SerializeToString(), providers=["CPUExecutionProvider"])
+        known.update(zip((o for o in n.output if o), session.run(None, given)))
 
 
 def change(path: Path) -> float:

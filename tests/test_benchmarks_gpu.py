@@ -260,7 +260,7 @@ def test_templates_that_fail_do_not_lose_the_others(no_gpu, run, monkeypatch):
     parts.templates(run, found := {})
     assert found["cases"] == 3 and set(found["wrong"].values()) == {"the GPU's context is lost"}
     run.end = 0.0
-    with pytest.raises(child.Failed, match="seconds are over"):
+    with pytest.raises(child.Failed, match="its time is over"):
         parts.templates(run, {})
 
 
@@ -282,7 +282,7 @@ def test_the_sanitizer_may_be_absent_and_is_read(no_gpu, run, monkeypatch):
         return {"launched": 1} if name == "check" else plain(self, name, seconds, **given)
     monkeypatch.setattr(Here, "ask", ask)
     parts.sanitizer(run, found := {})
-    assert found["cases"] == parts.SANITIZED and found["memcheck"] == "0 errors" and list(found["wrong"]) == ["racecheck"]
+    assert found["cases"] == parts.SANITIZED and found["memcheck"] == "0 errors in 2 cases" and list(found["wrong"]) == ["racecheck"]
 
 
 # ---- results

@@ -100,7 +100,8 @@ class Networks:
         try:
             engine = pelton.build(self.path, target="cuda", precision=precision, cache_dir=self.cache, level=0)
             built = time.monotonic() - start
-            return {"off": suite.off(self.run(engine), self.want), "build_s": built, "steps": len(engine.steps), "host_steps": engine.meta["host_steps"]}
+            return {"off": suite.finite(suite.off(self.run(engine), self.want)), "build_s": built, "steps": len(engine.steps),
+                    "host_steps": engine.meta["host_steps"]}
         except (AssertionError, Error) as e:
             return {"wrong": str(e)}
 

@@ -8,15 +8,19 @@ import importlib
 import json
 import os
 import selectors
+import signal
 import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
+ANSWER = b'{"gave": '
 
 
 class Failed(Exception):
@@ -24,13 +28,16 @@ class Failed(Exception):
 
 
 class Child:
-    """The object at the other end. `before`: words in front of the command, for a program that watches over it."""
+    """The object at the other end. `before`: words in front of the command, for a program that watches over it. `said`: the file that gets what the process
+    says besides answers, behind what is there."""
 
-    def __init__(self, module: str, kind: str, arguments: Mapping[str, Any], *, before: Sequence[str] = (), environment: Mapping[str, str] | None = None):
-        self._said = tempfile.TemporaryFile("w+", errors="replace")
+    def __init__(self, module: str, kind: str, arguments: Mapping[str, Any], *, before: Sequence[str] = (), environment: Mapping[str, str] | None = None,
+                 said: Path | None = None):
+        self._said = tempfile.TemporaryFile("w+", errors="replace") if said is None else said.open("a+", errors="replace")
+        self._begun = self._said.seek(0, os.SEEK_END)
         paths = [str(ROOT), str(ROOT / "src"), *(p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p)]
         self._process = subprocess.Popen([*before, sys.executable, "-m", "benchmarks.gpu.child", module, kind, json.dumps(dict(arguments))], cwd=ROOT,
-                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._said,
+                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._said, preexec_fn=os.setpgrp,
                                          env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), **(environment or {})})
         self._left = b""
 
@@ -48,24 +55,31 @@ class Child:
         return json.loads(said)["gave"]
 
     def _line(self, end: float) -> bytes:
-        """The next line; nothing where there is none any more."""
+        """The next answer; nothing where there is none any more. What watches over the process may say something between them."""
         assert self._process.stdout is not None
+        line = b""
         with selectors.DefaultSelector() as ready:
             ready.register(self._process.stdout, selectors.EVENT_READ)
-            while b"\n" not in self._left:
-                if not ready.select(max(0.0, end - time.monotonic())):
-                    self._process.kill()
-                    raise Failed(f"no answer in time; {self.last_words()}")
-                piece = os.read(self._process.stdout.fileno(), 1 << 16)
-                if not piece:
-                    return b""
-                self._left += piece
-        line, _, self._left = self._left.partition(b"\n")
+            while not line.startswith(ANSWER):
+                while b"\n" not in self._left:
+                    if not ready.select(max(0.0, end - time.monotonic())):
+                        self._kill()
+                        raise Failed(f"no answer in time; {self.last_words()}")
+                    piece = os.read(self._process.stdout.fileno(), 1 << 16)
+                    if not piece:
+                        return b""
+                    self._left += piece
+                line, _, self._left = self._left.partition(b"\n")
         return line
+
+    def _kill(self) -> None:
+        """With all processes that it started and that are still there: they would take time from what is measured next."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
 
     def last_words(self) -> str:
         status = self._process.wait()
-        self._said.seek(0)
+        self._said.seek(self._begun)
         lines = [line.strip() for line in self._said.read().splitlines() if line.strip()]
         return lines[-1][:400] if lines else f"it ended with status {status}"
 
@@ -82,6 +96,7 @@ class Child:
             self._process.kill()
             self._process.wait()
             status = None
+        self._kill()
         self._process.stdout.close()
         self._said.close()
         return status
@@ -96,10 +111,14 @@ class Child:
 def main(module: str, kind: str, arguments: str) -> None:
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)                                 # what libraries print by themselves is no answer
-    thing: Any = getattr(importlib.import_module(module), kind)(**json.loads(arguments))
-    for line in sys.stdin:
-        asked = json.loads(line)
-        print(json.dumps({"gave": getattr(thing, asked["call"])(**asked["with"])}), file=out, flush=True)
+    try:
+        thing: Any = getattr(importlib.import_module(module), kind)(**json.loads(arguments))
+        for line in sys.stdin:
+            asked = json.loads(line)
+            print(json.dumps({"gave": getattr(thing, asked["call"])(**asked["with"])}), file=out, flush=True)
+    except Exception as e:
+        traceback.print_exc()
+        sys.exit(" ".join(f"{type(e).__name__}: {e}".split()))     # in one line, the last: some end with advice
 
 
 if __name__ == "__main__":

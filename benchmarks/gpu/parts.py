@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from pelton.engine.library import LIBRARIES
+
 from . import suite
 from .child import Child, Failed
 
@@ -22,7 +24,8 @@ PASSES, ROUNDS, TRAIN = 2, 5, 0.4              # all is timed twice, in so many 
 FOR_TIMING = 90                                # seconds of a part that are left for it, whatever a runtime takes to get ready
 ALONE = 200                                    # runs that are waited for one by one
 CHUNK = 40                                     # cases whose kernels are compiled together
-SANITIZED = 2                                  # cases of each template that run under the sanitizer
+SANITIZED = 2                                  # cases of each template of Pelton's own that run under the sanitizer
+ENDING = 60                                    # seconds that it may take to sum up
 TOOLS = {"memcheck": ("--report-api-errors", "no"), "racecheck": ()}      # the driver is asked for a parameter too many on purpose
 SANITIZERS = ("/usr/local/cuda/bin/compute-sanitizer", "/opt/nvidia/compute-sanitizer/compute-sanitizer")
 BUDGET = 120.0                                 # seconds that Pelton may time tactics for
@@ -33,13 +36,15 @@ ENVIRONMENT = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "PYTHONUNBUFFERED": "1"
 
 @dataclass
 class Run:
-    """What parts share: where files go, the seed of this run, the level of builds, when the part at work has to be done. `told` hears what is being done."""
+    """What parts share: where files go, the seed of this run, the level of builds, the part at work and when it has to be done. `told` hears what is being
+    done."""
 
     room: Path
     seed: int
     told: Callable[[str], None] = print
     end: float = math.inf
     level: int = 3
+    part: str = "part"
 
     @property
     def models(self) -> Path:
@@ -53,12 +58,14 @@ class Run:
         """Seconds of this part, without those that are kept for what comes later; Failed where there are none."""
         left = self.end - kept - time.monotonic()
         if left <= 0:
-            raise Failed(f"its {MOST_SECONDS} seconds are over")
+            raise Failed("its time is over")
         return left
 
     def child(self, module: str, kind: str, arguments: Mapping[str, Any], before: tuple[str, ...] = ()) -> Child:
         own = {"TORCHINDUCTOR_CACHE_DIR": str(self.room / "inductor"), "TRITON_CACHE_DIR": str(self.room / "triton")}
-        return Child(f"benchmarks.gpu.{module}", kind, arguments, before=before, environment={**ENVIRONMENT, **own})
+        said = self.room / "said" / f"{self.part}-{kind}.txt"
+        said.parent.mkdir(parents=True, exist_ok=True)
+        return Child(f"benchmarks.gpu.{module}", kind, arguments, before=before, environment={**ENVIRONMENT, **own}, said=said)
 
 
 # ---- checks
@@ -108,25 +115,33 @@ def sanitizer(run: Run, found: dict[str, Any]) -> None:
     with templates_child(run) as child:                            # compiles, so that nothing but kernels runs under the tool
         names = child.ask("names", run.left())
         of: dict[str, list[int]] = {}
-        for i, name in enumerate(names):
-            of.setdefault(name.split()[0], []).append(i)
+        for i, template in enumerate(name.split()[0] for name in names):
+            if template not in LIBRARIES:
+                of.setdefault(template, []).append(i)
         cases = [i for numbers in of.values() for i in numbers[:SANITIZED]]
         child.ask("compile", run.left(), cases=cases)
     found |= {"tool": tool, "cases": len(cases), "wrong": {}}
-    for kind, more in TOOLS.items():
+    for left, (kind, more) in zip(range(len(TOOLS), 0, -1), TOOLS.items()):
         run.told(f"sanitizer: {kind}, {len(cases)} cases")
         log = run.room / f"{kind}.txt"
         log.unlink(missing_ok=True)
+        begun, seconds, done = time.monotonic(), run.left() / left - ENDING, 0
         with templates_child(run, (tool, "--tool", kind, *more, "--log-file", str(log), "--target-processes", "application-only")) as child:
-            child.ask("compile", run.left(), cases=cases)
-            for i in cases:
-                said = child.ask("check", run.left(), i=i)
-                if "wrong" in said:
-                    found["wrong"][f"{kind}: {names[i]}"] = said["wrong"][:400]
-            child.end(60)
+            try:
+                child.ask("compile", seconds, cases=cases)
+                for i in cases:
+                    said = child.ask("check", run.left(), i=i)
+                    done += 1
+                    if "wrong" in said:
+                        found["wrong"][f"{kind}: {names[i]}"] = said["wrong"][:400]
+                    if said.get("lost") or time.monotonic() > begun + seconds:
+                        break
+            except Failed as e:
+                found["wrong"][f"{kind} after {done} cases"] = str(e)
+            child.end(ENDING)
         text = log.read_text(errors="replace").strip() if log.exists() else "it wrote no log"
-        summary = re.findall(r"(?:ERROR|RACECHECK) SUMMARY: (.*)", text) or [f"no summary: {text.splitlines()[-1]}"]
-        found[kind] = summary[-1]
+        summary = re.findall(r"(?:ERROR|RACECHECK) SUMMARY: (.*)", text) or [f"no summary: {text[-400:].splitlines()[-1] if text else ''}"]
+        found[kind] = f"{summary[-1]} in {done} cases"
         if not re.match(r"0 (?:errors|hazards)", found[kind]):
             found["wrong"][kind] = found[kind]
 
@@ -140,7 +155,7 @@ def network(model: str, run: Run, found: dict[str, Any]) -> None:
             said = child.ask("check", run.left(), precision=precision)
             found[precision] = said
             if "wrong" in said or not said["off"] <= tolerance:
-                found["wrong"][f"{model} {precision}"] = said.get("wrong", f"off by {said.get('off'):.1e} of the largest output, {tolerance:g} is allowed")
+                found["wrong"][f"{model} {precision}"] = said.get("wrong") or f"off by {said['off']:.1e} of the largest output, {tolerance:g} is allowed"
             run.told(f"{model} {precision}: {found['wrong'].get(f'{model} {precision}', 'right')}")
 
 
@@ -191,7 +206,7 @@ def model(name: str, run: Run, found: dict[str, Any]) -> None:
                 told.update(ready)
                 asked(name, "save", file=str(outputs / f"{name}.npz"))
                 if name in children:
-                    told["off"] = finite(suite.off(loaded(outputs / f"{name}.npz"), want))
+                    told["off"] = suite.finite(suite.off(loaded(outputs / f"{name}.npz"), want))
                     if name == "pelton" and not told["off"] <= suite.TOLERANCE["fp16"]:
                         found["wrong"][f"{entry.name}: fp16"] = f"off by {told['off']:.1e} of the largest output"
         run.told(f"{entry.name}: timing {', '.join(children)}")
@@ -222,11 +237,6 @@ def summary(rounds: list[dict[str, float]]) -> dict[str, float]:
 def loaded(file: Path) -> dict[str, np.ndarray]:
     with np.load(file) as found:
         return dict(found)
-
-
-def finite(number: float) -> float:
-    """JSON has no infinity."""
-    return number if math.isfinite(number) else 1e30
 
 
 Part = Callable[[Run, dict[str, Any]], None]                      # fills in what it finds, so that what it had found is there when it fails

@@ -68,10 +68,10 @@ class Gate:
 
 
 def ms(part: Mapping[str, Any] | None, runtime: str = "pelton") -> float:
-    """The median of a run; not a number where there is none."""
+    """The median of a run; not a number where there is none that counts."""
     told = (part or {}).get("runtimes", {}).get(runtime, {})
     times = [p["ms"] for p in told.get("passes", ())]
-    return sum(times) / len(times) if times and "failed" not in told else math.nan
+    return sum(times) / len(times) if times and counts(told) else math.nan
 
 
 def counts(told: Mapping[str, Any]) -> bool:
@@ -81,7 +81,7 @@ def counts(told: Mapping[str, Any]) -> bool:
 
 def lead(part: Mapping[str, Any] | None) -> float:
     """The time of the best other runtime by Pelton's."""
-    others = [ms(part, name) for name, told in (part or {}).get("runtimes", {}).items() if name != "pelton" and counts(told)]
+    others = [ms(part, name) for name in (part or {}).get("runtimes", {}) if name != "pelton"]
     return min((t for t in others if not math.isnan(t)), default=math.nan) / ms(part)
 
 

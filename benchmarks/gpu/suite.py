@@ -87,3 +87,8 @@ def off(got: Mapping[str, np.ndarray], want: Mapping[str, np.ndarray]) -> float:
             return math.inf
         worst = max(worst, float(np.abs(found.astype(np.float64) - wanted).max() / np.abs(wanted).max()))
     return worst
+
+
+def finite(number: float) -> float:
+    """JSON has no infinity."""
+    return number if math.isfinite(number) else 1e30
