@@ -24,6 +24,8 @@ PASSES, ROUNDS, TRAIN = 2, 5, 0.4              # all is timed twice, in so many 
 FOR_TIMING = 90                                # seconds of a part that are left for it, whatever a runtime takes to get ready
 ALONE = 200                                    # runs that are waited for one by one
 CHUNK = 40                                     # cases whose kernels are compiled together
+CASE = 40                                      # seconds of a case, for some kernel may wait for ever
+MOST_LOST = 15                                 # processes that may be lost with a case; then it is no fault of cases any more
 SANITIZED = 2                                  # cases of each template of Pelton's own that run under the sanitizer
 ENDING = 60                                    # seconds that it may take to sum up
 TOOLS = {"memcheck": ("--report-api-errors", "no"), "racecheck": ()}      # the driver is asked for a parameter too many on purpose
@@ -74,7 +76,7 @@ class Run:
 def templates(run: Run, found: dict[str, Any]) -> None:
     """Every case of every template on the GPU. A case that ends its process, or loses it the GPU, is wrong; the next begins in a new one."""
     found |= {"seed": run.seed, "cases": 0, "kernels": 0, "compiled": 0, "compile_s": 0.0, "wrong": {}}
-    child = templates_child(run)
+    child, lost = templates_child(run), 0
     try:
         names = child.ask("names", run.left())
         for start in range(0, len(names), CHUNK):
@@ -87,7 +89,7 @@ def templates(run: Run, found: dict[str, Any]) -> None:
             for i in chunk:
                 seconds = run.left()
                 try:
-                    said = child.ask("check", seconds, i=i)
+                    said = child.ask("check", min(CASE, seconds), i=i)
                 except Failed as e:
                     said = {"launched": 0, "wrong": str(e), "lost": True}
                 found["cases"] += 1
@@ -95,6 +97,9 @@ def templates(run: Run, found: dict[str, Any]) -> None:
                 if "wrong" in said:
                     found["wrong"][names[i]] = said["wrong"][:400]
                 if said.get("lost"):
+                    lost += 1
+                    if lost == MOST_LOST:
+                        raise Failed(f"{lost} cases ended their processes or lost them the GPU, the last: {said['wrong']}")
                     child.end()
                     child = templates_child(run)
                     child.ask("compile", run.left(), cases=chunk)
@@ -125,12 +130,12 @@ def sanitizer(run: Run, found: dict[str, Any]) -> None:
         run.told(f"sanitizer: {kind}, {len(cases)} cases")
         log = run.room / f"{kind}.txt"
         log.unlink(missing_ok=True)
-        begun, seconds, done = time.monotonic(), run.left() / left - ENDING, 0
+        begun, seconds, done = time.monotonic(), run.left(ENDING * left) / left, 0
         with templates_child(run, (tool, "--tool", kind, *more, "--log-file", str(log), "--target-processes", "application-only")) as child:
             try:
                 child.ask("compile", seconds, cases=cases)
                 for i in cases:
-                    said = child.ask("check", run.left(), i=i)
+                    said = child.ask("check", begun + seconds + ENDING - time.monotonic(), i=i)
                     done += 1
                     if "wrong" in said:
                         found["wrong"][f"{kind}: {names[i]}"] = said["wrong"][:400]
