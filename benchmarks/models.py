@@ -5,8 +5,8 @@
 
 Without names, those that Pelton was not tuned for; with names, also those of the suite that it was. Seven are graphs that come with the `onnx` package, with
 their constant weights made random; the others are exported from torch and torchvision, or written here. The statistics of batch norms are those of a random
-batch, so that values neither die out nor explode on their way, and two inputs must give different outputs. Needs onnx, onnxruntime and torch; some of those
-that are not of the suite need torchvision.
+batch, and products without such a norm are scaled, so that values neither die out nor explode on their way, and two inputs must give different outputs. Needs
+onnx, onnxruntime and torch; some of those that are not of the suite need torchvision.
 """
 from __future__ import annotations
 
@@ -25,6 +25,9 @@ OPSET = 17
 SUITE = ("resnet50", "googlenet", "mobilenet_v2", "yolov2", "bert_base", "lstm")
 LIGHT = {"alexnet": "bvlc_alexnet", "densenet121": "densenet121", "googlenet": "inception_v1", "inception_v2": "inception_v2", "resnet50": "resnet50",
          "shufflenet": "shufflenet", "squeezenet": "squeezenet"}
+# The shifts of batch norms. ReLUs that cut off half of everything make of a rounding error a multiple of it, layer by layer, which trained networks do not: in
+# half precision nobody would be right.
+SHIFT = 1.5
 LEAST = 0.01                                      # by how much two inputs must change the output, in parts of the largest
 
 
@@ -267,7 +270,7 @@ def exported(name: str, path: Path, batch: int) -> None:
     for m in norms:
         m.momentum = 1.0
         nn.init.uniform_(m.weight, 0.8, 1.2)
-        nn.init.normal_(m.bias, 0, 0.05)
+        nn.init.normal_(m.bias, SHIFT, 0.05)
     with torch.no_grad():
         if norms:
             module.train()(*feed(4).values())
@@ -282,12 +285,13 @@ def light(name: str, path: Path, batch: int) -> None:
     known = {w.name: numpy_helper.to_array(w) for w in graph.initializer}
     shapes = {n.output[0]: known[n.input[0]].tolist() for n in graph.node if n.op_type == "ConstantOfShape"}
     nodes = [n for n in graph.node if n.op_type != "ConstantOfShape"]
-    products = {w for n in nodes if n.op_type in ("Conv", "Gemm") for w in n.input[1:2]}
+    shaped = {n.output[0]: n.input[0] for n in nodes if n.op_type == "Reshape"}
+    products = {shaped.get(w, w) for n in nodes if n.op_type in ("Conv", "Gemm") for w in n.input[1:2]}
     centred = {w for n in nodes if n.op_type in ("Conv", "Gemm") for w in n.input[2:]}
-    centred |= {w for n in nodes if n.op_type == "BatchNormalization" for w in n.input[2:4]}
+    shifts = {w for n in nodes if n.op_type == "BatchNormalization" for w in n.input[2:3]}
     for key, shape in shapes.items():
         value = (rng.normal(0, np.sqrt(2 / np.prod(shape[1:])), shape) if key in products else rng.normal(0, 0.05, shape) if key in centred
-                 else rng.uniform(0.8, 1.2, shape))
+                 else rng.normal(SHIFT, 0.05, shape) if key in shifts else rng.uniform(0.8, 1.2, shape))
         graph.initializer.append(numpy_helper.from_array(value.astype(np.float32), key))
     used = {x for n in nodes for x in n.input}
     weights = [w for w in graph.initializer if w.name in used]
@@ -311,26 +315,46 @@ def light(name: str, path: Path, batch: int) -> None:
 
 
 def settle(model: onnx.ModelProto) -> None:
-    """Gives each batch norm of a graph, in order, the statistics of what reaches it for one random input. Nodes run one by one: the graph as a whole would
-    have to be read anew for each norm."""
+    """Gives each batch norm of a graph, in order, the statistics of what reaches it for one random input, and weights and biases of each product without one
+    what makes such of its results for that input. Nodes run one by one: the graph as a whole would have to be read anew for each of them."""
     import onnxruntime
 
     stored = {w.name: w for w in model.graph.initializer}
     known = {name: numpy_helper.to_array(w) for name, w in stored.items()}
-    x = model.graph.input[0]
-    known[x.name] = np.random.default_rng(1).standard_normal([d.dim_value for d in x.type.tensor_type.shape.dim]).astype(np.float32)
-    for n in model.graph.node:
-        if n.op_type == "BatchNormalization":
-            found = known[n.input[0]]
-            for name, value in zip(n.input[3:5], (found.mean((0, 2, 3)), np.maximum(found.var((0, 2, 3)), 1e-2))):
-                known[name] = value.astype(np.float32)
-                stored[name].CopyFrom(numpy_helper.from_array(known[name], name))
+    shaped: dict[str, str] = {}                          # what a reshape makes of a weight
+
+    def change_to(name: str, value: np.ndarray) -> None:
+        known[name] = value.astype(np.float32)
+        stored[name].CopyFrom(numpy_helper.from_array(known[name], name))
+
+    def ran(n: onnx.NodeProto) -> list[np.ndarray]:
         given = {i: known[i] for i in n.input if i}
         ports = [onnx.helper.make_tensor_value_info(i, onnx.helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for i, a in given.items()]
         one = onnx.helper.make_graph([n], n.op_type, ports, [onnx.helper.make_empty_tensor_value_info(o) for o in n.output if o])
         alone = onnx.helper.make_model(one, ir_version=model.ir_version, opset_imports=model.opset_import)
-        session = onnxruntime.InferenceSession(alone.SerializeToString(), providers=["CPUExecutionProvider"])
-        known.update(zip((o for o in n.output if o), session.run(None, given)))
+        return onnxruntime.InferenceSession(alone.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, given)
+    x = model.graph.input[0]
+    known[x.name] = np.random.default_rng(1).standard_normal([d.dim_value for d in x.type.tensor_type.shape.dim]).astype(np.float32)
+    normed = {n.input[0] for n in model.graph.node if n.op_type == "BatchNormalization"}
+    for n in model.graph.node:
+        if n.op_type == "BatchNormalization":
+            found = known[n.input[0]]
+            change_to(n.input[3], found.mean((0, 2, 3)))
+            change_to(n.input[4], np.maximum(found.var((0, 2, 3)), 1e-2))
+        results = ran(n)
+        if n.op_type in ("Conv", "Gemm") and n.output[0] not in normed:
+            found, (weight, *bias) = results[0], (shaped.get(i, i) for i in n.input[1:])
+            wide = found[0, 0].size > 1                  # each channel has statistics
+            mean, spread = (found.mean((0, 2, 3)), np.maximum(found.std((0, 2, 3)), 0.1)) if wide else (np.float32(0), found.std())
+            change_to(weight, known[weight] / (spread[:, None, None, None] if wide else spread))
+            for name in bias:
+                change_to(name, (known[name] - mean) / spread + SHIFT * wide)
+            for name, of in shaped.items():
+                known[name] = known[of].reshape(known[name].shape)
+            results = ran(n)
+        if n.op_type == "Reshape" and n.input[0] in stored:
+            shaped[n.output[0]] = n.input[0]
+        known.update(zip((o for o in n.output if o), results))
 
 
 def change(path: Path) -> float:
