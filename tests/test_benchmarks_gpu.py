@@ -5,6 +5,7 @@ import ctypes
 import importlib
 import json
 import math
+import subprocess
 import sys
 import time
 from collections.abc import Mapping
@@ -23,6 +24,7 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.gpu import child, page, parts, results, suite  # noqa: E402
 from benchmarks.gpu.runtimes import Runtime  # noqa: E402
 
+from pelton.errors import BuildError  # noqa: E402
 from pelton.importers import onnx as importer  # noqa: E402
 from pelton.ir.evaluate import evaluate  # noqa: E402
 
@@ -123,6 +125,13 @@ class Answers:
     def sleep(self) -> None:
         time.sleep(60)
 
+    def spread(self) -> int:
+        """The number of a process that it starts and forgets."""
+        return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL).pid
+
+    def advise(self) -> None:
+        raise ValueError("it cannot be done\n\nSet THIS=1 for more")
+
 
 def test_processes_answer_fail_and_take_too_long(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
@@ -134,8 +143,29 @@ def test_processes_answer_fail_and_take_too_long(monkeypatch):
         assert asked.ask("add", 60, number=1) == 4
         with pytest.raises(child.Failed, match="no answer in time"):
             asked.ask("sleep", 0.2)
+    with child.Child("test_benchmarks_gpu", "Answers", {"base": 3}) as asked, pytest.raises(child.Failed, match="ValueError: it cannot be done Set THIS"):
+        asked.ask("advise", 60)
     with child.Child("test_benchmarks_gpu", "Absent", {}) as asked, pytest.raises(child.Failed, match="Absent"):
         asked.ask("add", 60, number=1)
+
+
+def test_what_processes_say_and_start(monkeypatch, tmp_path):
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    script, said = tmp_path / "watch", tmp_path / "said.txt"
+    script.write_text('#!/bin/sh\necho "========= WATCHED"\necho "========= and told" >&2\nexec "$@"\n')
+    script.chmod(0o755)
+    said.write_text("before\n")
+    with child.Child("test_benchmarks_gpu", "Answers", {"base": 3}, before=(str(script),), said=said) as asked:
+        assert asked.ask("add", 60, number=1) == 4                 # what watches over it may say something, too
+        other = asked.ask("spread", 60)
+    for _ in range(100):
+        state = Path(f"/proc/{other}/stat")
+        if not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z":
+            break
+        time.sleep(0.05)
+    else:
+        pytest.fail("a process goes on that the one that ended had started")
+    assert said.read_text() == "before\n========= and told\nwhat libraries say is no answer\n"
 
 
 class Sleeper(Runtime):
@@ -259,9 +289,29 @@ def test_templates_that_fail_do_not_lose_the_others(no_gpu, run, monkeypatch):
     monkeypatch.setattr(no_gpu, "launch", lost)
     parts.templates(run, found := {})
     assert found["cases"] == 3 and set(found["wrong"].values()) == {"the GPU's context is lost"}
+    monkeypatch.setattr(parts, "MOST_LOST", 2)
+    with pytest.raises(child.Failed, match="2 cases ended their processes"):
+        parts.templates(run, found := {})
+    assert found["cases"] == 2
     run.end = 0.0
     with pytest.raises(child.Failed, match="its time is over"):
         parts.templates(run, {})
+
+
+def test_networks_that_cannot_run_or_write_nothing_are_wrong(no_gpu, run, monkeypatch):
+    from benchmarks.gpu import checks
+
+    path = run.models / "lstm.onnx"
+    path.parent.mkdir()
+    path.write_bytes(small_cnn(size=12).SerializeToString())
+    parts.network("lstm", run, found := {})
+    assert list(found["wrong"]) == [f"lstm {p}" for p in suite.TOLERANCE] and found["fp16"]["off"] == 1e30 and "1.0e+30" in found["wrong"]["lstm fp16"]
+
+    def refused(*_: Any, **__: Any) -> None:
+        raise BuildError("there is no kernel")
+    monkeypatch.setattr(checks.pelton, "build", refused)
+    parts.network("lstm", run, found := {})
+    assert found["fp32"] == {"wrong": "there is no kernel"} and set(found["wrong"].values()) == {"there is no kernel"}
 
 
 def test_the_sanitizer_may_be_absent_and_is_read(no_gpu, run, monkeypatch):
@@ -308,6 +358,7 @@ def some() -> dict[str, Any]:
 def test_gates_hold_as_they_should():
     found = some()
     assert all(g.holds for g in results.gates(found)) and results.lead(found["parts"]["lstm"]) == pytest.approx(1.2)      # what is wrong does not count
+    assert math.isnan(results.ms({"runtimes": {"pelton": told(0.1, off=0.5)}}))                                          # nor does it where it is Pelton's
     found["parts"]["googlenet"]["runtimes"]["torch"] = told(0.8)
     found["parts"]["networks-lstm"]["fp32"]["off"] = 3e-3
     del found["parts"]["resnet50_b128"], found["parts"]["ceilings"]
@@ -345,6 +396,15 @@ def test_results_come_together_part_by_part(tmp_path, monkeypatch):
     assert "networks-lstm: the GPU is lost" in text and "| resnet50_b128 | 4.000 / 4.000 (±1%)" in text and "off 5e-01" in text
     assert run("--only", "networks-lstm") == 1 and len(calls) == 2                        # what failed is tried again
     assert run("--only", "ceilings") == 0
+
+    def strange(run: parts.Run, found: dict[str, Any]) -> None:
+        calls.append(0)
+        raise KeyError("strange")
+    monkeypatch.setitem(parts.PARTS, "sanitizer", strange)
+    assert run("--only", "networks-lstm", "--only", "sanitizer") == 1 and calls[2] == 0 and len(calls) == 4   # the new one first
+    found = json.loads((tmp_path / "h200.json").read_text())["parts"]
+    assert found["sanitizer"]["error"] == "KeyError: 'strange'" and found["networks-lstm"]["error"]
+    assert run("--only", "networks-lstm", "--seconds", "1") == 1 and len(calls) == 4      # no part begins that has no time left
     with pytest.raises(SystemExit):
         run("--only", "everything")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["h200.json", "h200.md", "room"]
