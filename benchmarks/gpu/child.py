@@ -37,7 +37,7 @@ class Child:
         self._begun = self._said.seek(0, os.SEEK_END)
         paths = [str(ROOT), str(ROOT / "src"), *(p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p)]
         self._process = subprocess.Popen([*before, sys.executable, "-m", "benchmarks.gpu.child", module, kind, json.dumps(dict(arguments))], cwd=ROOT,
-                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._said, preexec_fn=os.setpgrp,
+                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._said, start_new_session=True,
                                          env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), **(environment or {})})
         self._left = b""
 
