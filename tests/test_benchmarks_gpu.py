@@ -335,6 +335,20 @@ def test_the_sanitizer_may_be_absent_and_is_read(no_gpu, run, monkeypatch):
     assert found["cases"] == parts.SANITIZED and found["memcheck"] == "0 errors in 2 cases" and list(found["wrong"]) == ["racecheck"]
 
 
+def test_models_that_cannot_be_written_leave_nothing(monkeypatch, tmp_path):
+    generator = tmp_path / "generator.py"
+    monkeypatch.setattr(suite, "GENERATOR", generator)
+    entry, room = suite.ENTRIES["resnet50_b8"], tmp_path / "room"
+    generator.write_text("import sys; open(f'{sys.argv[1]}/resnet50_b8.onnx', 'w').write('half'); sys.exit('no more room')")
+    with pytest.raises(child.Failed, match="resnet50_b8 cannot be generated: no more room"):
+        suite.generated(entry, room)
+    assert not list(room.iterdir())
+    generator.write_text("import sys; assert sys.argv[2:] == ['resnet50', '--batch', '8']; open(f'{sys.argv[1]}/resnet50_b8.onnx', 'w').write('whole')")
+    assert suite.generated(entry, room).read_text() == "whole" and [p.name for p in room.iterdir()] == ["resnet50_b8.onnx"]
+    generator.unlink()
+    assert suite.generated(entry, room).read_text() == "whole"
+
+
 # ---- results
 
 

@@ -2,8 +2,10 @@
 from __future__ import annotations
 
 import math
+import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,10 +50,11 @@ def generated(entry: Entry, folder: Path) -> Path:
     path = entry.path(folder)
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        done = subprocess.run([sys.executable, str(GENERATOR), str(folder), entry.model, "--batch", str(entry.batch)], capture_output=True, text=True)
-        if done.returncode:
-            path.unlink(missing_ok=True)       # what is half written
-            raise Failed(f"{entry.name} cannot be generated: {(done.stderr or done.stdout).strip().splitlines()[-1]}")
+        with tempfile.TemporaryDirectory(dir=folder) as half:      # so that nobody takes a file that is half written for the model
+            done = subprocess.run([sys.executable, str(GENERATOR), half, entry.model, "--batch", str(entry.batch)], capture_output=True, text=True)
+            if done.returncode:
+                raise Failed(f"{entry.name} cannot be generated: {(done.stderr or done.stdout).strip().splitlines()[-1]}")
+            os.replace(entry.path(Path(half)), path)
     return path
 
 
