@@ -295,6 +295,11 @@ CASES: dict[str, list[Case]] = {
           for op, axes, keep in (("reduce_sum", (3,), True), ("reduce_mean", (2, 3), False), ("reduce_max", (1,), True), ("reduce_min", (0, 2), False),
                                  ("reduce_prod", (3,), False), ("reduce_mean", (0, 1, 2, 3), True))),
         one("mean-half", ("y", "reduce_mean", "x", dict(axes=(2, 3))), ("z", "relu", "y"), x="f16[2, 21, 7, 7]", orders={"x": (0, 2, 3, 1)}),
+        one("mean-wide", ("y", "reduce_mean", "x", dict(axes=(2, 3), keepdims=True)), ("z", "sigmoid", "y"), x="f16[1, 24, 61, 61]",
+            orders={"x": (0, 2, 3, 1)}),
+        one("mean-pictures", ("y", "reduce_mean", "x", dict(axes=(2, 3))), x="bf16[3, 72, 29, 31]", orders={"x": (0, 2, 3, 1)}),
+        *(one(f"{op}-long-{t}", ("y", op, "x", dict(axes=(1,))), x=f"{t}[2, 21011]")
+          for op, t in (("reduce_sum", "f32"), ("reduce_max", "f16"), ("reduce_min", "i64"), ("reduce_max", "bool"))),
         one("sum-whole", ("y", "reduce_sum", "x", dict(axes=(0,))), x="i32[5, 13]"),
         one("max-whole", ("y", "reduce_max", "x", dict(axes=(1,))), x="i64[5, 13]"),
         one("max-bool", ("y", "reduce_max", "x", dict(axes=(1,))), x="bool[5, 13]"),

@@ -4,9 +4,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from pelton.ir.dims import bounds, is_known
+from pelton.ir.dims import Size, bounds, is_known, usual
 from pelton.ir.graph import Value
-from pelton.ir.types import BOOL, DType
+from pelton.ir.types import BF16, BOOL, F16, F32, I32, U8, DType
 from pelton.kernels.emit import Grid
 from pelton.kernels.grid import divide, tail_refusal
 from pelton.kernels.norm import scaled
@@ -15,12 +15,18 @@ from pelton.kernels.sweep import lying
 from pelton.kernels.template import Kernel, Layouts, Tactic, Target, Template, gpu_template
 from pelton.plan.layout import Order
 from pelton.plan.region import Region
+from pelton.plan.workspace import Workspace
 
 from .emit import computable, computed, kernel, place, tail, unreadable
 from .pointwise import power_of_two
+from .roofline import AWAY, BYTES, NEAR, waves
 from .window import joining, number
 
 HELD = 4096                                    # elements of a row that registers hold; longer ones are read again
+SECTOR = 32                                    # bytes: less than that is not read at once
+LANES = 64                                     # elements that a multiprocessor joins in a cycle, with what else there is to do for each
+MOST = 8                                       # tactics of a reduction
+MOST_PARTS = 256                               # of a row
 REDUCES = (*KINDS, "arg_max", "arg_min")
 WHOLE = tuple(name for name in REDUCES if name != "reduce_mean")               # also of integers
 
@@ -83,12 +89,37 @@ class Rows(Template):
         there, _ = self.grids(region, layouts)
         rows, cols = (math.prod(there.shape[a] for a in axes) for axes in (there.r, there.c))
         across = bool(there.r) and cols != 1 and layouts[region.anchor.inputs[0]][there.c[-1]] != 1
+        if region.anchor.op.name in KINDS:
+            yield from self.reductions(rows, cols, across, region.anchor.inputs[0].type.dtype, target)
+            return
         for size, warps in ((1024, 4), (2048, 4), (4096, 8), (512, 2)):
             cb = power_of_two(cols, 1, 32 if across else max(size, HELD) if cols <= HELD else size)
             rb = power_of_two(rows, 1, max(1, size // cb))
             while rb > 1 and divide(rows, rb) < 2 * target.threads:
                 rb //= 2
-            yield Tactic(self.name, target.isa, (("RB", rb), ("CB", cb), ("WARPS", warps)))
+            yield Tactic(self.name, target.isa, (("RB", rb), ("CB", cb), ("PARTS", 0), ("WARPS", warps)))
+
+    def reductions(self, rows: Size, cols: Size, across: bool, dtype: DType, target: Target) -> list[Tactic]:
+        """Those that may take least, by a program for each block of rows, or by several where such blocks are few and long. `across`: neighbours in memory are
+        elements of different rows."""
+        found = dict[Tactic, float]()
+        m, n = usual(rows), usual(cols)
+        for size, warps in ((1024, 4), (2048, 4), (4096, 4), (4096, 8), (512, 2)):
+            high = power_of_two(m, 1, 64 if across else max(1, size // power_of_two(n)))
+            for rb in {high >> k for k in range(high.bit_length()) if not across or high >> k >= min(high, 8)}:
+                cb = power_of_two(n, 1, max(1, size // rb))
+                blocks, steps = divide(m, rb), divide(n, cb)
+                for parts in {0, *(min(divide(k * target.threads, blocks), steps // 2, MOST_PARTS) for k in (1, 2))}:
+                    if parts < 2 and parts != 0 or parts and (target.threads == 1 or not is_known(rows)):
+                        continue
+                    piece = (rb * cb if not across else max(rb, SECTOR // dtype.size) * cb) * dtype.size
+                    joins = 2 * AWAY + NEAR + parts * rb * 4 / BYTES if parts else 0
+                    took = waves(blocks * max(1, parts), divide(steps, max(1, parts)), rb * cb / LANES, piece, 0, 64 * 32 * warps, 1, 0, target) + joins
+                    found[Tactic(self.name, target.isa, (("RB", rb), ("CB", cb), ("PARTS", parts), ("WARPS", warps)))] = took
+        return sorted(found, key=lambda tactic: found[tactic])[:MOST]
+
+    def form(self, tactic: Tactic) -> tuple[int, ...]:
+        return (int(tactic["PARTS"] > 0),)
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node = region.anchor
@@ -106,4 +137,9 @@ class Rows(Template):
                  + place("x_at", there, layouts[x]) + joining(join))
         end = tail(whole, layouts, grid, (whole.anchor.output,), first=1)
         one = is_known(cols) and cols <= tactic["CB"]
-        return kernel("rows.py", region, tactic, dict(ROWS=rows, COLS=cols, ONE=one), block + end.text, (x, *end.operands), divide(rows, tactic["RB"]), layouts)
+        operands: tuple[Value | Workspace, ...] = (x, *end.operands)
+        sizes, parts, blocks = dict(ROWS=rows, COLS=cols, ONE=one, FOUND=len(operands), ARRIVED=len(operands) + 1), tactic["PARTS"], divide(rows, tactic["RB"])
+        if parts:
+            held = F32 if dtype in (F16, BF16) else U8 if dtype is BOOL else dtype
+            operands += Workspace((parts, rows), held), Workspace((blocks,), I32, zero=True)
+        return kernel("rows.py", region, tactic, sizes, block + end.text, operands, blocks * max(1, parts), layouts)

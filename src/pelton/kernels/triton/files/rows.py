@@ -6,6 +6,7 @@ from triton.language.extra.cuda import libdevice
 # <tactic>
 RB = tl.constexpr(4)
 CB = tl.constexpr(256)
+PARTS = tl.constexpr(0)
 # </tactic>
 INDEX = tl.constexpr(tl.int32)
 
@@ -15,6 +16,7 @@ from scalars import *
 ROWS, COLS, ONE = tl.constexpr(64), tl.constexpr(200), tl.constexpr(True)
 WHAT, EPSILON, NEUTRAL, KIND = tl.constexpr("softmax"), tl.constexpr(1e-5), tl.constexpr(float("-inf")), tl.constexpr(tl.float32)
 LEAST, LAST = tl.constexpr(False), tl.constexpr(False)                       # which extreme is looked for, and which of equals
+FOUND, ARRIVED = tl.constexpr(2), tl.constexpr(3)
 
 
 @triton.jit
@@ -55,16 +57,40 @@ def extreme(r, c, rows, a):
 
 
 @triton.jit
+def reduced(r, begin, end, rows, a):
+    """What some columns come to. Threads come to terms with each other once, behind the last of them."""
+    c, found = tl.arange(0, CB)[None, :].to(INDEX), tl.full((RB, CB), NEUTRAL, KIND)
+    for start in range(begin, end, CB):
+        found = join(found, load(r, start + c, rows, a))
+    return tl.reduce(found, 1, join, keep_dims=True)
+
+
+@triton.jit
+def written(found, r, rows, a):
+    if EPSILON != 0:
+        found = found / COLS
+    finish(found, 0, r, tl.zeros((1, 1), tl.int32), rows, tl.full((1, 1), 1, tl.int1), a)
+
+
+@triton.jit
 def KERNEL(a):
-    r = tl.program_id(0).to(INDEX) * RB + tl.arange(0, RB)[:, None]
+    program = tl.program_id(0).to(INDEX)
+    if PARTS:                                                                # of a reduction; whoever is the last to be done with one joins them all
+        part, program = program % PARTS, program // PARTS
+    r = program * RB + tl.arange(0, RB)[:, None]
     rows, c = r < ROWS, tl.arange(0, CB)[None, :].to(INDEX)
-    if WHAT == "reduce":
-        found = tl.full((RB, 1), NEUTRAL, KIND)
-        for start in range(0, COLS, CB):
-            found = join(found, tl.reduce(load(r, start + c, rows, a), 1, join, keep_dims=True))
-        if EPSILON != 0:
-            found = found / COLS
-        finish(found, 0, r, tl.zeros((1, 1), tl.int32), rows, tl.full((1, 1), 1, tl.int1), a)
+    if WHAT == "reduce" and PARTS:
+        each = tl.cdiv(tl.cdiv(COLS, CB), PARTS) * CB
+        tl.store(a[FOUND] + part * ROWS + r, reduced(r, part * each, tl.minimum((part + 1) * each, COLS), rows, a), mask=rows)
+        tl.debug_barrier()                                                   # all threads have stored theirs before one of them says so
+        if tl.atomic_add(a[ARRIVED] + program, 1, sem="acq_rel") == PARTS - 1:
+            tl.store(a[ARRIVED] + program, 0)
+            tl.debug_barrier()
+            parts = tl.arange(0, triton.next_power_of_2(PARTS))[None, :]
+            found = tl.load(a[FOUND] + parts * ROWS + r, mask=rows & (parts < PARTS), other=NEUTRAL, cache_modifier=".cg")
+            written(tl.reduce(found, 1, join, keep_dims=True), r, rows, a)
+    elif WHAT == "reduce":
+        written(reduced(r, 0, COLS, rows, a), r, rows, a)
     elif WHAT == "arg":
         top, strange, place = tl.full((RB, 1), NEUTRAL, KIND), tl.zeros((RB, 1), tl.int1), tl.zeros((RB, 1), INDEX)
         for start in range(0, COLS, CB):
