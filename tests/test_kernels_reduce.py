@@ -8,9 +8,13 @@ from pelton.ir.types import DType
 LAST = (0, 2, 3, 1)
 
 
-def reduction(op, type, axes, keepdims=True, order=None, tail=(), **more):
+def reduction(op, type, axes, keepdims=True, order=None, tail=(), array=None, **more):
     graph = program(("y", op, "x", dict(axes=axes, keepdims=keepdims)), *tail, x=type, **more)
-    return Case(named(op, type, axes, not keepdims and "dropped", order), graph, dict(x=order) if order else {})
+    return Case(named(op, type, axes, not keepdims and "dropped", order), graph, dict(x=order) if order else {}, {} if array is None else dict(x=array))
+
+
+# of random ones, some would be among every row's
+RARE = (np.arange(13) + 13 * np.arange(5)[:, None]) % 31 == 30
 
 
 declare(
@@ -34,9 +38,9 @@ declare(
     reduction("reduce_sum", "bf16[5, 13]", (0,)),
     reduction("reduce_max", "f32[5, 130]", (1,), tail=[("z", "sigmoid", "y")]),
     reduction("reduce_max", "i64[5, 13]", (0,)),
-    reduction("reduce_min", "u8[5, 130]", (1,)),
-    reduction("reduce_max", "bool[5, 13]", (1,)),
-    reduction("reduce_min", "bool[5, 13]", (0,)),
+    reduction("reduce_min", "u8[5, 130]", (1,), array=np.random.default_rng(1).integers(0, 256, (5, 130)) | np.arange(5)[:, None]),
+    reduction("reduce_max", "bool[5, 13]", (1,), array=RARE),
+    reduction("reduce_min", "bool[5, 13]", (0,), array=~RARE),
     reduction("reduce_min", "f32[4, 1, 9]", (0, 1, 2)),
     reduction("reduce_mean", "i32[5, 13]", (0,)),
     reduction("reduce_mean", "i64[5, 13]", (1,)),
