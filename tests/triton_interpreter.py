@@ -97,6 +97,15 @@ def prepare() -> None:
         return interpreter.TensorHandle(np.invert(np.zeros(1, interpreter._get_np_dtype(kind))), kind.scalar)
     interpreter.InterpreterBuilder.get_all_ones_value = ones
 
+    cast = interpreter.InterpreterBuilder.cast_impl
+
+    def by_f32(self, x, kind):                     # to and from others than f32, the interpreter takes the bits of bf16 for a number
+        ends = (x.dtype.scalar, kind.scalar)
+        if tl.bfloat16 in ends and tl.float32 not in ends and ends[0] != ends[1]:
+            x = cast(self, x, tl.float32)
+        return cast(self, x, kind)
+    interpreter.InterpreterBuilder.cast_impl = by_f32
+
     tl.constexpr.__rmod__ = lambda self, other: other % self.value          # indices of loops are Python's own numbers there
     tl.constexpr.__rfloordiv__ = lambda self, other: other // self.value
 

@@ -158,8 +158,11 @@ def there(where: str) -> str:
 
 
 def place(name: str, grid: Grid, strides: Strides) -> str:
-    """A device function that gives the offset in elements of (b, r, c)."""
-    return f"@triton.jit\ndef {name}(b, r, c, a):\n    return {address(grid, strides)}\n\n\n"
+    """A device function that gives the offset in elements of (b, r, c), of blocks a block: where all elements of these lie in one place, too."""
+    where = address(grid, strides)
+    if not there(where):
+        where += " + (r + c) * 0"
+    return f"@triton.jit\ndef {name}(b, r, c, a):\n    return {where}\n\n\n"
 
 
 def tail(region: Region, layouts: Layouts, grid: Grid, made: Sequence[Value], *, first: int, add: Value | None = None, flat: bool = False) -> Tail:
