@@ -53,7 +53,7 @@ def attend(q, start, b, r, top, total, acc, a, EDGE: tl.constexpr):
     keys, values = d < D, e < DV
     if EDGE:
         keys, values = keys & (n[None, :] < SK), values & (n[:, None] < SK)
-    k = tl.load(a[1] + k_at(b, n[None, :], d, a), mask=keys, other=0)
+    k = tl.broadcast_to(tl.load(a[1] + k_at(b, n[None, :], d, a), mask=keys, other=0), (WIDE, BN))       # all keys may lie in one place
     if MASKED:                                                               # on its way while the product is made
         mask = mask_at(b, r, n[None, :], r < SQ, n[None, :] < SK, a)
     s = tl.dot(q, k, input_precision=MODE) * SCALE
@@ -70,7 +70,7 @@ def attend(q, start, b, r, top, total, acc, a, EDGE: tl.constexpr):
         base = tl.where(higher == float("-inf"), 0.0, higher)
     p, fade = tl.exp(s - base), tl.exp(top - base)
     total = total * fade + tl.sum(p, 1, keep_dims=True)
-    v = tl.load(a[2] + v_at(b, n[:, None], e, a), mask=values, other=0)
+    v = tl.broadcast_to(tl.load(a[2] + v_at(b, n[:, None], e, a), mask=values, other=0), (BN, WIDE_V))
     p = p.to(v.dtype)
     return higher, total, tl.dot(p, v, acc * fade, input_precision=MODE)
 
