@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.complete
 NATIVE := $(wildcard src/pelton/backends/cpu/native/*.[ch])
 
-.PHONY: help demo test test-all test-gpu test-runtime fuzz lint operators conformance bench clean
+.PHONY: help demo test test-all gpu-venv test-gpu test-runtime fuzz fuzz-gpu lint operators conformance bench clean
 
 help:
 	@echo "make demo          build an engine of a small network and classify a picture"
@@ -12,6 +12,7 @@ help:
 	@echo "make test-all      every test"
 	@echo "make fuzz          20,000 damaged models, 2,000 random graphs, 5,000 damaged engines, new ones every time [ARGS='--runs 1000 --seed 7 --keep FOLDER']"
 	@echo "make test-gpu      what concerns GPUs, with Triton and cuda-bindings (200 MB) in a venv of its own; no GPU is needed"
+	@echo "make fuzz-gpu      500 random graphs as engines for GPUs, interpreted, and the kernels of 200 compiled [ARGS as above]"
 	@echo "make test-runtime  an engine in a venv that has numpy and the runtime alone"
 	@echo "make lint          ruff and mypy"
 	@echo "make operators     write docs/operators.md again, from the registries"
@@ -36,10 +37,15 @@ test-all: $(STAMP)
 
 GPU_TESTS = $(wildcard tests/test_cuda_*.py tests/test_triton_*.py tests/test_compare_engines.py tests/test_benchmarks_gpu.py tests/test_launches.py)
 
-test-gpu:
+gpu-venv:
 	test -x build/gpu/bin/python || $(PYTHON) -m venv build/gpu
 	build/gpu/bin/python -m pip install --quiet --disable-pip-version-check -e ".[build,test,cuda]"
+
+test-gpu: gpu-venv
 	build/gpu/bin/python -m pytest -n auto $(GPU_TESTS)
+
+fuzz-gpu: gpu-venv
+	cd tests && ../build/gpu/bin/python -m fuzz --small --kind cuda $(ARGS) && ../build/gpu/bin/python -m fuzz --small --kind cubin $(ARGS)
 
 test-runtime: $(STAMP)
 	rm -rf build/runtime && mkdir -p build/runtime

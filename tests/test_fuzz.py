@@ -55,7 +55,7 @@ def test_damaged_models(cache):
 
 
 def test_random_graphs(cache):
-    ended = assert_all_well("graph", cases.graph_case(cache), 20)
+    ended = assert_all_well("graph", cases.graph_case(cases.on_cpu(cache)), 20)
     assert ended == {"right": 20}
 
 

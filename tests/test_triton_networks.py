@@ -17,7 +17,6 @@ from onnx_models import draw, model
 pytest.importorskip("triton", reason="Triton is not installed (make test-gpu)")
 import triton_interpreter  # noqa: E402
 
-from pelton.backends.cuda.null import NullDevice  # noqa: E402
 from pelton.build import built  # noqa: E402
 from pelton.engine import file  # noqa: E402
 from pelton.engine.library import LIBRARIES  # noqa: E402
@@ -104,16 +103,9 @@ NETWORKS = {"a CNN": small_cnn, "inverted residuals": lambda: inverted_residuals
 HOSTED = {"steps of the CPU": partly_hosted}
 
 
-def on_none(sources: Mapping[str, str]) -> NullDevice:
-    """A device that interprets these kernels."""
-    def kernel(symbol: str) -> Any:
-        return lambda programs, words: triton_interpreter.launch(sources[symbol], symbol, words.tolist(), triton_interpreter.TYPES, programs)
-    return NullDevice(kernels={s: kernel(s) for s in sources})
-
-
 def interpreted(data: bytes, sources: Mapping[str, str], feeds: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], int]:
     """In a process where all of Triton is interpreted: what the engine gives, and how many kernels it launched."""
-    device = on_none(sources)
+    device = triton_interpreter.device(sources)
     results = CudaEngine(file.read(data)).start(device).run(feeds)
     return results, len(device.happened("launch"))
 
@@ -124,7 +116,7 @@ def compared(data: bytes, sources: Mapping[str, str], wrong: str = "") -> tuple[
     handler = logging.Handler()
     handler.emit = lambda record: said.append(record.getMessage())             # type: ignore[method-assign]
     cuda_tune.log.addHandler(handler)
-    device = on_none(sources)
+    device = triton_interpreter.device(sources)
     if wrong:
         device.kernels[wrong] = lambda programs, words: None
     engine = cuda_tune.agreed(file.read(data), device)

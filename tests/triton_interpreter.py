@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from pelton.backends.cuda.null import NullDevice
 from pelton.kernels.triton.compile import load
 
 LIBRARY = {"pow": np.power, "tanh": np.tanh, "tan": np.tan, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh,
@@ -123,6 +124,13 @@ def launch(source: str, symbol: str, words: Sequence[int], names: Mapping[str, s
     """Runs a kernel on memory that its parameters (addresses first, then sizes) lead to; in a process that is prepared. names: of element types in Triton."""
     signature = load(source, symbol)["SIGNATURE"]
     _call(source, symbol, [Tensor(_at(w, names[t[1:]]), names[t[1:]]) if t[0] == "*" else w for w, t in zip(words, signature, strict=True)], tiles)
+
+
+def device(sources: Mapping[str, str]) -> NullDevice:
+    """A device that interprets these kernels (symbol → source); in such a process, too."""
+    def kernel(symbol: str) -> Any:
+        return lambda programs, words: launch(sources[symbol], symbol, words.tolist(), TYPES, programs)
+    return NullDevice(kernels={s: kernel(s) for s in sources})
 
 
 def _at(address: int, name: str) -> np.ndarray:

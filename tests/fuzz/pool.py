@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection, wait
 
 from pelton.errors import Error
 
-SECONDS = 10.0                  # of CPU time that a case may take; of the clock's, on a busy machine, LATEST
+SECONDS = 10.0                  # of CPU time that a case may take unless more is given; of the clock's, on a busy machine, LATEST
 LATEST = 120.0
 ROOM = 192 << 20                # bytes that a case of models this small may take, its engine and the reference included
 ADDRESSES = 6 << 30             # bytes of addresses for all of a child: what asks for more is told that there is none
@@ -112,8 +112,8 @@ class _Child:
             fields = f.read().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / TICKS
 
-    def late(self) -> bool:
-        return time.monotonic() - self.began > LATEST or self.cpu() - self.used > SECONDS
+    def late(self, seconds: float) -> bool:
+        return time.monotonic() - self.began > LATEST / SECONDS * seconds or self.cpu() - self.used > seconds
 
     def end(self) -> int | None:
         self.process.kill()
@@ -122,8 +122,8 @@ class _Child:
         return self.process.exitcode
 
 
-def run(cases: dict[str, Case], asked: Iterable[tuple[str, int]], children: int = 2) -> Iterator[Ending]:
-    """Carries out (kind, seed) after (kind, seed), several at a time; endings come as they happen."""
+def run(cases: dict[str, Case], asked: Iterable[tuple[str, int]], children: int = 2, seconds: float = SECONDS) -> Iterator[Ending]:
+    """Carries out (kind, seed) after (kind, seed), several at a time; endings come as they happen. seconds: CPU time that each may take."""
     todo, free, busy = iter(asked), [], {}
     try:
         while True:
@@ -148,10 +148,10 @@ def run(cases: dict[str, Case], asked: Iterable[tuple[str, int]], children: int 
                 else:
                     child.end()
             for pipe, child in list(busy.items()):
-                if not pipe.poll() and child.process.is_alive() and child.late():
+                if not pipe.poll() and child.process.is_alive() and child.late(seconds):
                     del busy[pipe]
                     child.end()
-                    yield Ending(*child.case, "hang", f"not done after {SECONDS:.0f} s", SECONDS)
+                    yield Ending(*child.case, "hang", f"not done after {seconds:.0f} s", seconds)
     finally:
         for child in (*free, *busy.values()):
             child.end()

@@ -1,0 +1,59 @@
+"""Random graphs as engines for GPUs, without one: interpreted on the memory of a device that is none, or compiled for some architecture."""
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from functools import cache as once
+from pathlib import Path
+
+import numpy as np
+
+from pelton.build import built
+from pelton.engine import file
+from pelton.options import Options
+
+from .cases import Run
+
+OPTIONS = Options(target="cuda:sm_90", level=0, memory=1 << 31)
+ARCHITECTURES, PRECISIONS = ("sm_80", "sm_90"), ("fp32", "fp16", "bf16")
+SPILLED = 64                    # bytes per thread that a first guess may spill
+
+
+@once
+def _prepare() -> None:
+    """From now on, this process interprets all of Triton, and compiles nothing."""
+    import triton_interpreter
+
+    from pelton.kernels.triton.compile import Compiler, Cubin, Made
+
+    def cubins(self, sources, told=None, failed=None, archs=None):
+        return {(s, arch): Made(Cubin(symbol=s, arch=arch, image=b"none", shared=0, warps=4), None, 0) for s in sources for arch in archs or self.archs}
+    Compiler.cubins = cubins                                     # type: ignore[method-assign]
+    triton_interpreter.prepare()
+
+
+def interpreted() -> Run:
+    def run(data: bytes, feeds: Mapping[str, np.ndarray], seed: int) -> Mapping[str, np.ndarray]:
+        _prepare()
+        import triton_interpreter
+
+        from pelton.runtime.cuda import CudaEngine
+
+        made = built(data, OPTIONS.but(strict=True))
+        device = triton_interpreter.device({c.kernel.symbol: c.kernel.source for c in made.chosen if c.kernel is not None})
+        return CudaEngine(file.read(made.engine.tobytes())).start(device).run(feeds)
+    return run
+
+
+def compiled(cache: Path) -> Run:
+    """All kernels, for an architecture and in a precision that the seed draws."""
+    def run(data: bytes, feeds: Mapping[str, np.ndarray], seed: int) -> None:
+        from pelton.kernels.triton.compile import Compiler
+
+        rng = random.Random(seed)
+        arch, precision = rng.choice(ARCHITECTURES), rng.choice(PRECISIONS)
+        made = built(data, OPTIONS.but(target=f"cuda:{arch}", precision=precision, cache_dir=cache))
+        sources = {c.kernel.symbol: c.kernel.source for c in made.chosen if c.kernel is not None}
+        for m in Compiler((int(arch[3:]),), cache / "cubins", 1).cubins(sources).values():
+            assert (m.spilled or 0) <= SPILLED, f"{m.cubin.symbol} spills {m.spilled} bytes for {arch}:\n{sources[m.cubin.symbol]}"
+    return run
