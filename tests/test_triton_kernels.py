@@ -131,6 +131,11 @@ CASES: dict[str, list[Case]] = {
         one("gelu", ("y", "gelu", "a"), ("z", "tanh", "y"), a="f32[130]"),
         Case("powers-below-0", program(("y", "pow", "x n"), x="i32[5, 9]", n="i32[9]"),
              arrays={"x": np.repeat([1, -1, 2, 0, -3], 9).reshape(5, 9), "n": np.arange(-4, 5)}),
+        *(Case(f"divided-{t}", program(("q", "div", "x y"), ("r", "fmod", "x y"), ("m", "mod", "x y"), x=f"{t}[5, 1]", y=f"{t}[5]"),
+               arrays={"x": np.array([[low], [low + 1], [0], [7], [high]], dtype), "y": np.array([0, low, 3, high, high if low == 0 else -1], dtype)})
+          for t, dtype, low, high in ((d.value, d.numpy, np.iinfo(d.numpy).min, np.iinfo(d.numpy).max)
+                                      for d in (DType.I8, DType.U8, DType.I16, DType.I32, DType.U32, DType.I64))),
+        one("nothing-by-nothing", ("n", "sub", "x x"), ("y", "fmod", "n n"), ("z", "div", "n n"), x="i8[5]"),
     ],
     "gemm": [
         *(one(f"{t}-bias", ("y", "matmul", "a b"), ("z", "add", "y c"), ("o", "relu", "z"), a=f"{t}[37, 19]", b=f"{t}[19, 45]", c=f"{t}[45]") for t in HALF),

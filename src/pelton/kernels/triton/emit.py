@@ -91,9 +91,9 @@ def expression(e, dtype: DType | None = None) -> str:
     if e.fn in ("div", "sqrt") and computed(operand) == "tl.float32":            # what is written `/`, and tl.sqrt, are not rounded as IEEE 754 has it
         return f"tl.{e.fn}_rn({', '.join(args)})"
     if e.fn == "div":
-        return f"({args[0]} {'/' if operand.is_float else '//'} {args[1]})"
+        return f"({args[0]} / {args[1]})" if operand.is_float else f"quotient({args[0]}, {args[1]})"
     if e.fn == "fmod":                                                          # of floats `%` is x - trunc(x/y)·y, which is off where the quotient is large
-        return f"libdevice.fmod({args[0]}, {args[1]})" if operand.is_float else f"({args[0]} % {args[1]})"
+        return f"{'libdevice.fmod' if operand.is_float else 'remainder'}({args[0]}, {args[1]})"
     if e.fn == "neg":
         return f"(-{args[0]})"
     if e.fn == "not":
@@ -296,11 +296,14 @@ def source(file: str) -> str:
 
 
 def _with_scalars(text: str) -> str:
-    """The scalar functions that a text calls, in the place where it imports them."""
-    shared = source("scalars.py").partition("# <functions>\n")[2].strip().split("\n\n\n")
-    called = set(re.findall(r"\b(\w+)\(", text))
-    used = [f for f in shared if f.partition("def ")[2].partition("(")[0] in called]
-    return text.replace("from scalars import *\n", "\n\n\n".join([*used, ""]))
+    """The scalar functions that a text calls, and those that they call, in the place where it imports them."""
+    shared = {f.partition("def ")[2].partition("(")[0]: f for f in source("scalars.py").partition("# <functions>\n")[2].strip().split("\n\n\n")}
+    used, ahead = set[str](), [text]
+    while ahead:
+        called = set(re.findall(r"\b(\w+)\(", ahead.pop())) & set(shared) - used
+        used |= called
+        ahead += [shared[name].partition("\n")[2].partition("\n")[2] for name in called]
+    return text.replace("from scalars import *\n", "\n\n\n".join([*(f for name, f in shared.items() if name in used), ""]))
 
 
 def _filled(text: str, mark: str, new: str) -> str:

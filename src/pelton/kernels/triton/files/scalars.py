@@ -90,9 +90,24 @@ def isinf(x):
 
 
 @triton.jit
+def quotient(x, y):
+    """Of whole numbers, towards 0; by 0 it is 0, and the least one by −1 wraps."""
+    found = x // tl.where(y == 0, tl.full([], 1, y.dtype), y)
+    if x.dtype.is_int_signed():
+        found = tl.where(y + 1 == 0, -x, x // tl.where((y == 0) | (y + 1 == 0), tl.full([], 1, y.dtype), y))
+    return tl.where(y == 0, tl.full([], 0, x.dtype), found)
+
+
+@triton.jit
+def remainder(x, y):
+    """Of whole numbers, with the sign of x; by 0 it is 0."""
+    return tl.where(y == 0, tl.full([], 0, x.dtype), x - quotient(x, y) * y)
+
+
+@triton.jit
 def mod(x, y):
     """The remainder with the sign of the divisor."""
-    rest = x % y
+    rest = remainder(x, y)
     return tl.where((rest != 0) & ((rest < 0) != (y < 0)), rest + y, rest)
 
 
