@@ -8,8 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pelton.build import built
-from pelton.engine import file
+from pelton.build import build, built
 from pelton.options import Options
 
 from .cases import Run
@@ -19,29 +18,30 @@ ARCHITECTURES, PRECISIONS = ("sm_80", "sm_90"), ("fp32", "fp16", "bf16")
 SPILLED = 64                    # bytes per thread that a first guess may spill
 
 
+_sources: dict[str, str] = {}
+
+
 @once
 def _prepare() -> None:
-    """From now on, this process interprets all of Triton, and compiles nothing."""
+    """From now on, this process interprets all of Triton, compiles nothing, and has a GPU that is none."""
     import triton_interpreter
 
     from pelton.kernels.triton.compile import Compiler, Cubin, Made
+    from pelton.runtime import cuda
 
     def cubins(self, sources, told=None, failed=None, archs=None):
+        _sources.update(sources)
         return {(s, arch): Made(Cubin(symbol=s, arch=arch, image=b"none", shared=0, warps=4), None, 0) for s in sources for arch in archs or self.archs}
     Compiler.cubins = cubins                                     # type: ignore[method-assign]
+    cuda.gpu = lambda ordinal=0: triton_interpreter.device(_sources)           # type: ignore[assignment]
     triton_interpreter.prepare()
 
 
 def interpreted() -> Run:
     def run(data: bytes, feeds: Mapping[str, np.ndarray], seed: int) -> Mapping[str, np.ndarray]:
         _prepare()
-        import triton_interpreter
-
-        from pelton.runtime.cuda import CudaEngine
-
-        made = built(data, OPTIONS.but(strict=True))
-        device = triton_interpreter.device({c.kernel.symbol: c.kernel.source for c in made.chosen if c.kernel is not None})
-        return CudaEngine(file.read(made.engine.tobytes())).start(device).run(feeds)
+        _sources.clear()
+        return build(data, options=OPTIONS.but(strict=True)).run(feeds)
     return run
 
 
