@@ -141,14 +141,17 @@ def test_reductions_of_few_long_rows_are_made_in_parts():
     assert not any(first(*shape)["PARTS"] for shape in ((1, 1152, 7, 7), (128, 2048, 7, 7), (1, 64, 4, 4)))
 
 
-def test_parts_of_reductions_whose_length_a_run_decides():
+@pytest.mark.parametrize("rows, parts", [(5, 7), (dims.symbol("B", 1, 5, 99), 7), (dims.symbol("B", 1, 5), 0)], ids=["known", "bounded", "unbounded"])
+def test_parts_of_reductions_whose_sizes_a_run_decides(rows, parts):
+    """Where there is no telling how many rows there may be, nobody counts them."""
     class Parted(type(GPU_TEMPLATES["rows"])):                   # type: ignore[misc]
         def tactics(self, region, layouts, target):
             yield reduction(7)
     b = Builder()
-    x = b.input(TensorType(DType.F16, (5, dims.symbol("N", 0, 900, 3000))), "x")
+    x = b.input(TensorType(DType.F16, (rows, dims.symbol("N", 0, 900, 3000))), "x")
     kernel = check_dynamic(Parted(), Case("long", b.graph(b.emit(get("reduce_sum"), [x], dict(axes=(1,), keepdims=False)))))
-    assert kernel.dims and "PARTS = tl.constexpr(7)" in kernel.source
+    assert kernel.dims and f"PARTS = tl.constexpr({parts})" in kernel.source
+    assert {w.zero for w in kernel.operands if isinstance(w, Workspace)} == ({False, True} if parts else set())
 
 
 @pytest.mark.parametrize("arch", [80, 90])

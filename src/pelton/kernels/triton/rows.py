@@ -27,6 +27,7 @@ SECTOR = 32                                    # bytes: less than that is not re
 LANES = 64                                     # elements that a multiprocessor joins in a cycle, with what else there is to do for each
 MOST = 8                                       # tactics of a reduction
 MOST_PARTS = 256                               # of a row
+MOST_COUNTED = 1 << 14                         # blocks of rows that are made in parts
 REDUCES = (*KINDS, "arg_max", "arg_min")
 WHOLE = tuple(name for name in REDUCES if name != "reduce_mean")               # also of integers
 
@@ -110,7 +111,7 @@ class Rows(Template):
                 cb = power_of_two(n, 1, max(1, size // rb))
                 blocks, steps = divide(m, rb), divide(n, cb)
                 for parts in {0, *(min(divide(k * target.threads, blocks), steps // 2, MOST_PARTS) for k in (1, 2))}:
-                    if parts < 2 and parts != 0 or parts and (target.threads == 1 or not is_known(rows)):
+                    if parts < 2 and parts != 0 or parts and target.threads == 1:
                         continue
                     piece = (rb * cb if not across else max(rb, SECTOR // dtype.size) * cb) * dtype.size
                     joins = 2 * AWAY + NEAR + parts * rb * 4 / BYTES if parts else 0
@@ -138,8 +139,11 @@ class Rows(Template):
         end = tail(whole, layouts, grid, (whole.anchor.output,), first=1)
         one = is_known(cols) and cols <= tactic["CB"]
         operands: tuple[Value | Workspace, ...] = (x, *end.operands)
-        sizes, parts, blocks = dict(ROWS=rows, COLS=cols, ONE=one, FOUND=len(operands), ARRIVED=len(operands) + 1), tactic["PARTS"], divide(rows, tactic["RB"])
+        blocks, most = divide(rows, tactic["RB"]), bounds(divide(rows, tactic["RB"]))[1]
+        if most > MOST_COUNTED:                                            # a run may have so many that nothing is gained
+            tactic = Tactic(tactic.template, tactic.isa, tuple({**dict(tactic.params), "PARTS": 0}.items()))
+        sizes, parts = dict(ROWS=rows, COLS=cols, ONE=one, FOUND=len(operands), ARRIVED=len(operands) + 1), tactic["PARTS"]
         if parts:
             held = F32 if dtype in (F16, BF16) else U8 if dtype is BOOL else dtype
-            operands += Workspace((parts, rows), held), Workspace((blocks,), I32, zero=True)
+            operands += Workspace((parts, rows), held), Workspace((most,), I32, zero=True)
         return kernel("rows.py", region, tactic, sizes, block + end.text, operands, blocks * max(1, parts), layouts)

@@ -92,10 +92,13 @@ def isinf(x):
 @triton.jit
 def quotient(x, y):
     """Of whole numbers, towards 0; by 0 it is 0, and the least one by −1 wraps."""
-    found = x // tl.where(y == 0, tl.full([], 1, y.dtype), y)
+    one, nothing = tl.full([], 1, y.dtype), y == 0
     if x.dtype.is_int_signed():
-        found = tl.where(y + 1 == 0, -x, x // tl.where((y == 0) | (y + 1 == 0), tl.full([], 1, y.dtype), y))
-    return tl.where(y == 0, tl.full([], 0, x.dtype), found)
+        turns = y + 1 == 0
+        found = tl.where(turns, -x, x // tl.where(nothing | turns, one, y))
+    else:
+        found = x // tl.where(nothing, one, y)
+    return tl.where(nothing, tl.full([], 0, x.dtype), found)
 
 
 @triton.jit
