@@ -32,7 +32,7 @@ def main() -> int:
     start, found, ended = time.monotonic(), collections.defaultdict(list), collections.Counter()
     with tempfile.TemporaryDirectory() as cache:
         kinds = {"model": cases.model_case(corpus, Path(cache)), "graph": cases.graph_case(cases.on_cpu(Path(cache))),
-                 "cuda": cases.graph_case(gpu.interpreted()), "cubin": cases.graph_case(gpu.compiled(Path(cache)), decided=False),
+                 "cuda": cases.graph_case(gpu.interpreted()), "cubin": cases.graph_case(gpu.compiled(Path(cache))),
                  "engine": engines.engine_case(engines.originals(Path(cache)) if a.kind in ("", "engine") else [])}
         asked = [(kind, first + i) for kind in kinds if a.kind == kind or not a.kind and kind not in ALONE for i in range(max(a.runs // SHARE[kind], 1))]
         for e in pool.run(kinds, asked, a.children, SLOW if a.kind in ALONE else pool.SECONDS):

@@ -156,9 +156,9 @@ def on_cpu(cache: Path) -> Run:
     return lambda data, feeds, seed: build(data, options=OPTIONS.but(cache_dir=cache, strict=True)).run(feeds)
 
 
-def graph_case(run: Run, shrink: bool = True, decided: bool = True):
+def graph_case(run: Run):
     """The case of random graphs: built, run and compared with the onnx package's reference; what fails is made small before it is told. With fixed sizes
-    a refusal is a failure, too. decided: those are tried as well of which the data decides what runs."""
+    a refusal is a failure, too."""
     def problem(made: graphs.Program, nodes: Sequence[onnx.NodeProto], seed: int) -> str:
         m, feeds, outputs = made.model(nodes)
         try:
@@ -173,12 +173,10 @@ def graph_case(run: Run, shrink: bool = True, decided: bool = True):
 
     def case(seed: int) -> str:
         made = graphs.program(seed)
-        if made.decided and not decided:
-            return "left out"
         if not (found := problem(made, made.nodes, seed)):
             return "right"
         kind = found.partition(":")[0]
-        least = graphs.shrunk(made.nodes, lambda nodes: problem(made, nodes, seed).startswith(kind)) if shrink else made.nodes
+        least = graphs.shrunk(made.nodes, lambda nodes: problem(made, nodes, seed).startswith(kind))
         text = onnx.printer.to_text(made.model(least)[0])
         raise AssertionError(f"{text}\n{problem(made, least, seed)}")
     return case
