@@ -107,6 +107,17 @@ def prepare() -> None:
         return cast(self, x, kind)
     interpreter.InterpreterBuilder.cast_impl = by_f32
 
+    one_by_one = interpreter.ReduceOps.generic_reduce
+
+    def halved(self, input):                       # whole halves are joined: the interpreter's own way takes seconds for thousands of elements
+        if len(input) != 1 or self.axis is None:
+            return one_by_one(self, input)
+        data, kind = input[0].handle.data, input[0].dtype
+        while data.shape[self.axis] > 1:
+            data = self.combine_fn.fn(*(self.to_tensor(half, kind) for half in np.split(data, 2, self.axis))).handle.data
+        return [self.to_tensor(data if self.keep_dims else data.squeeze(self.axis), kind)]
+    interpreter.ReduceOps.generic_reduce = halved
+
     tl.constexpr.__rmod__ = lambda self, other: other % self.value          # indices of loops are Python's own numbers there
     tl.constexpr.__rfloordiv__ = lambda self, other: other // self.value
 
