@@ -82,10 +82,7 @@ def KERNEL(a):
     if WHAT == "reduce" and PARTS:
         each = tl.cdiv(tl.cdiv(COLS, CB), PARTS) * CB
         tl.store(a[FOUND] + part * ROWS + r, reduced(r, part * each, tl.minimum((part + 1) * each, COLS), rows, a), mask=rows)
-        tl.debug_barrier()                                                   # all threads have stored theirs before one of them says so
-        if tl.atomic_add(a[ARRIVED] + program, 1, sem="acq_rel") == PARTS - 1:
-            tl.store(a[ARRIVED] + program, 0)
-            tl.debug_barrier()
+        if last_to_arrive(a[ARRIVED] + program, PARTS - 1):
             parts = tl.arange(0, triton.next_power_of_2(PARTS))[None, :]
             found = tl.load(a[FOUND] + parts * ROWS + r, mask=rows & (parts < PARTS), other=NEUTRAL, cache_modifier=".cg")
             written(tl.reduce(found, 1, join, keep_dims=True), r, rows, a)

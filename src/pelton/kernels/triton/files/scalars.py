@@ -40,18 +40,24 @@ def sharers(tile, steps, total):
 
 
 @triton.jit
+def last_to_arrive(counter, others):
+    """Counts this program; true for the last one to be counted, behind so many others: what they stored before is there for it. The counter is left zero."""
+    tl.debug_barrier()                          # all threads have stored theirs before one of them says so
+    ended = tl.atomic_add(counter, 1, sem="acq_rel") == others
+    if ended:
+        tl.store(counter, 0)
+    tl.debug_barrier()
+    return ended
+
+
+@triton.jit
 def parted(acc, program, one, last, sums, arrived, rows: tl.constexpr, columns: tl.constexpr):
     """Lays down a program's part of a tile's sums, of which the programs from `one` to `last` have parts, for `joined`; true for the last of them to do so,
     whichever that is. `arrived` counts those of a tile in a place of its first program, and is left zero; `sums` has two tiles for each program: a part of the
     tile that it begins in the middle of, and one of the tile that it is the first of."""
     at = (2 * program + (program == one)) * (rows * columns)
     tl.store(sums + at + tl.arange(0, rows)[:, None] * columns + tl.arange(0, columns)[None, :], acc)
-    tl.debug_barrier()                          # all threads have stored theirs before one of them says so
-    ended = tl.atomic_add(arrived + one, 1, sem="acq_rel") == last - one
-    if ended:
-        tl.store(arrived + one, 0)
-    tl.debug_barrier()
-    return ended
+    return last_to_arrive(arrived + one, last - one)
 
 
 @triton.jit
