@@ -11,7 +11,7 @@ typedef struct { void *func; unsigned grid[3], block[3], shared; void **params; 
 typedef struct { unsigned grid[3], block[3], shared; void *stream, *attrs; unsigned count; } Config;
 typedef struct { int id; char pad[4]; int value[16]; } Attribute;
 typedef struct Graph Graph;
-typedef struct Node { Kernel *kernel; unsigned grid, block, shared, cluster; int64_t words[16]; int number, after[16], count; struct Node *next;
+typedef struct Node { Kernel *kernel; unsigned grid, block, shared, cluster, together; int64_t words[16]; int number, after[16], count; struct Node *next;
                       Graph *child; void (*call)(void *); void *data; } Node;         /* a node may be a graph, or a function of a library */
 struct Graph { Node *first, *last; int count; };
 
@@ -21,7 +21,11 @@ static void scale(unsigned blocks, int64_t *w) {
 static void add(unsigned blocks, int64_t *w) {
     for (int64_t i = 0; i < w[4]; i++) ((float *)w[2])[i] = ((float *)w[0])[i] + ((float *)w[1])[i];
 }
-static Kernel kernels[] = {{"scale", 5, scale}, {"add", 7, add}};
+static void steps(unsigned blocks, int64_t *w) {
+    for (int64_t phase = w[2]; phase < w[3]; phase++)
+        for (unsigned i = 0; i < blocks; i++) ((float *)w[1])[i] = ((float *)w[phase > 0])[i] * 2 + phase;
+}
+static Kernel kernels[] = {{"scale", 5, scale}, {"add", 7, add}, {"steps", 6, steps}};
 
 static FILE *out(void) {
     static FILE *f;
@@ -38,7 +42,7 @@ static int depth;
 
 static R device_count(int *n) { *n = fails("count") ? 0 : 2; return 0; }
 static R device_get(int *d, int i) { *d = i; return 0; }
-static R device_attribute(int *v, int a, int d) { *v = a == 75 ? 9 : a == 76 ? 0 : a == 16 ? 132 : a == 97 ? 232448 : a == 38 ? 50 << 20 : a == 81 ? 233472 : 0; return 0; }
+static R device_attribute(int *v, int a, int d) { *v = a == 75 ? 9 : a == 76 ? 0 : a == 16 ? 132 : a == 97 ? 232448 : a == 38 ? 50 << 20 : a == 81 ? 233472 : a == 95; return 0; }
 static R device_name(char *s, int n, int d) { snprintf(s, n, "Fake %d", d); return 0; }
 static R device_memory(size_t *n, int d) { *n = 1 << 30; return 0; }
 static R retain(void **c, int d) { *c = (void *)(intptr_t)(0x100 + d); return fails("cuDevicePrimaryCtxRetain"); }
@@ -52,11 +56,12 @@ static R owner(int *v, int what, void *p) { if ((uintptr_t)p < 1 << 20) return 1
 static R copy(void *to, const void *from, size_t n, void *stream) { BEGIN("copy"); memcpy(to, from, n); return 0; }
 static R load(void **m, const char *image) { BEGIN("cuModuleLoadData"); if (memcmp(image, "\x7f" "ELF", 4)) return 200; *m = (void *)0x200; return 0; }
 static R function(void **f, void *m, const char *name) {
-    for (int i = 0; i < 2; i++) if (!strcmp(kernels[i].name, name)) { *f = &kernels[i]; return 0; }
+    for (int i = 0; i < 3; i++) if (!strcmp(kernels[i].name, name)) { *f = &kernels[i]; return 0; }
     return 500;
 }
 static R attribute(void *f, int a, int v) { fprintf(out(), "attribute %s %d=%d\n", ((Kernel *)f)->name, a, v); return 0; }
 static R cache_config(void *f, int which) { fprintf(out(), "cache %s %d\n", ((Kernel *)f)->name, which); return 0; }
+static R occupancy(int *n, void *f, int threads, size_t shared) { *n = fails("occupancy") ? 1 : 8; return 0; }
 static R parameter(Kernel *f, size_t i, size_t *at, size_t *size) {
     if (i >= (size_t)f->parameters) return 1;
     *at = 8 * i; *size = fails("wide") ? 4 : 8;
@@ -73,7 +78,8 @@ static R synchronize(void *s) { BEGIN("cuStreamSynchronize"); waited = recorded;
 static R fine(void) { return 0; }
 
 static void write_launch(const char *what, const Node *n) {
-    fprintf(out(), "%s %s grid %u block %u shared %u cluster %u words", what, n->kernel->name, n->grid, n->block, n->shared, n->cluster);
+    fprintf(out(), "%s %s grid %u block %u shared %u cluster %u%s words", what, n->kernel->name, n->grid, n->block, n->shared, n->cluster,
+            n->together ? " together" : "");
     for (int i = 0; i < n->kernel->parameters; i++) fprintf(out(), " %lld", (long long)n->words[i]);
     fprintf(out(), "\n");
 }
@@ -87,7 +93,10 @@ static void run(const Node *n, const char *what) {
 static R launch(const Config *c, Kernel *f, void **params, void **extra) {
     BEGIN("cuLaunchKernelEx");
     Node n = {f, c->grid[0], c->block[0], c->shared, 1};
-    for (unsigned i = 0; i < c->count; i++) if (((Attribute *)c->attrs)[i].id == 4) n.cluster = ((Attribute *)c->attrs)[i].value[0];
+    for (unsigned i = 0; i < c->count; i++) {
+        if (((Attribute *)c->attrs)[i].id == 4) n.cluster = ((Attribute *)c->attrs)[i].value[0];
+        if (((Attribute *)c->attrs)[i].id == 2) n.together = ((Attribute *)c->attrs)[i].value[0];
+    }
     for (int i = 0; i < f->parameters; i++) n.words[i] = *(int64_t *)params[i];
     run(&n, "launch");
     return 0;
@@ -106,7 +115,11 @@ static void fill(Node *n, const NodeParams *p) {
     for (int i = 0; i < n->kernel->parameters; i++) n->words[i] = *(int64_t *)p->params[i];
 }
 static R add_kernel(Node **n, Graph *g, Node *const *after, size_t count, const NodeParams *p) { *n = node_in(g, after, count); fill(*n, p); return 0; }
-static R node_attribute(Node *n, int id, const int *value) { if (id == 4) n->cluster = value[0]; return 0; }
+static R node_attribute(Node *n, int id, const int *value) {
+    if (id == 4) n->cluster = value[0];
+    if (id == 2) n->together = value[0];
+    return 0;
+}
 static R instantiate(Graph **e, Graph *g, uint64_t flags) {
     BEGIN("cuGraphInstantiate");
     for (Node *n = g->first; n; n = n->next) {
@@ -144,7 +157,7 @@ static const struct { const char *name; void *function; } table[] = {
     {"cuCtxPushCurrent", push}, {"cuCtxPopCurrent", pop}, {"cuMemGetInfo", memory_info}, {"cuMemAlloc", allocate}, {"cuMemHostAlloc", host_allocate},
     {"cuMemFreeHost", give_back}, {"cuPointerGetAttribute", owner}, {"cuMemcpyHtoDAsync", copy}, {"cuMemcpyDtoHAsync", copy}, {"cuMemcpyDtoDAsync", copy},
     {"cuModuleLoadData", load}, {"cuModuleGetFunction", function}, {"cuModuleUnload", fine}, {"cuFuncSetAttribute", attribute}, {"cuFuncSetCacheConfig", cache_config},
-    {"cuFuncGetParamInfo", parameter}, {"cuStreamCreate", stream_create}, {"cuStreamDestroy", fine}, {"cuEventCreate", event_create},
+    {"cuOccupancyMaxActiveBlocksPerMultiprocessor", occupancy}, {"cuFuncGetParamInfo", parameter}, {"cuStreamCreate", stream_create}, {"cuStreamDestroy", fine}, {"cuEventCreate", event_create},
     {"cuEventDestroy", fine}, {"cuEventRecord", event_record}, {"cuStreamWaitEvent", fine}, {"cuEventSynchronize", event_wait}, {"cuEventElapsedTime", elapsed},
     {"cuStreamSynchronize", synchronize}, {"cuLaunchKernelEx", launch}, {"cuGraphCreate", graph_create}, {"cuGraphDestroy", fine},
     {"cuStreamBeginCapture", begin_capture}, {"cuStreamEndCapture", end_capture}, {"cuGraphAddChildGraphNode", add_graph},

@@ -101,7 +101,7 @@ def test_everything_lies_in_one_memory_and_nothing_overlaps():
         spans += [(at, at + p.nbytes) for at, p in zip(ready.places, (*ready.inputs, *ready.outputs))]
         for i, step in enumerate(plain.steps):
             if step.symbol == "add" and step.wave == 1:
-                at = int(ready.launches[i].words[-2])
+                at = int(ready.launches[i][0].words[-2])
                 spans.append((at, at + step.tiles * 2 * 384))
         spans.sort()
         assert all(end <= begin for (_, end), (begin, _) in zip(spans, spans[1:])) and spans[-1][1] <= memory.address + memory.nbytes
@@ -116,7 +116,7 @@ def test_weights_go_up_once_and_contexts_share_them(x):
     contexts = [net.context() for _ in range(3)]
     assert all(equal(c.run({"x": x * i}), expected(x * i)) for i, c in enumerate(contexts))
     assert len({c._only.held.address for c in contexts}) == 3 and len(device.happened("load")) == 2
-    assert {c._only.launches[1].words[1] for c in contexts} == {net.weights.address}
+    assert {c._only.launches[1][0].words[1] for c in contexts} == {net.weights.address}
 
 
 def test_memory_is_given_back():

@@ -61,7 +61,7 @@ def test_each_context_has_zeros_of_its_own_that_serve_again():
         assert np.array_equal(got["y"], 2 * x) and np.array_equal(got["z"], 2 * x)
         memory = context._zeros
         assert memory.nbytes == 80 and not seen(memory.address, np.uint8, 80).any()
-        places.append({launch.words[2] - memory.address for launch in context._only.launches})
+        places.append({launch.words[2] - memory.address for (launch,) in context._only.launches})
     assert places == [{0, 64}] * 4 and contexts[0]._zeros.address != contexts[1]._zeros.address
 
 

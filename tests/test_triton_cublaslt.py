@@ -88,7 +88,7 @@ CASES = {SYMBOL: [case for dtype in KINDS for case in cases(dtype)]}
 
 @pytest.mark.parametrize("case", CASES[SYMBOL], ids=lambda case: case.name)
 def test_products(case, blas):
-    def run(source: str, symbol: str, arrays: Sequence[tuple[np.ndarray, str, int]], dims: Sequence[int], tiles: int) -> list[np.ndarray]:
+    def run(source: str, symbol: str, arrays: Sequence[tuple[np.ndarray, str, int]], dims: Sequence[int], tiles: int, phases: int) -> list[np.ndarray]:
         assert symbol == SYMBOL and tiles == 1 and "by cublaslt:CHOICE=" in source
         told = replace(library.work(SYMBOL, dims), choice=library.work(SYMBOL, dims).choice % 2)         # so many does this library propose
         for (array, _, first), (_, elements) in zip(arrays, told.operands()):

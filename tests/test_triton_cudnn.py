@@ -65,7 +65,7 @@ def dnn() -> Library:
 
 @pytest.mark.parametrize("case", CASES[SYMBOL], ids=lambda case: case.name)
 def test_convolutions(case, dnn):
-    def run(source: str, symbol: str, arrays: Sequence[tuple[np.ndarray, str, int]], dims: Sequence[int], tiles: int) -> list[np.ndarray]:
+    def run(source: str, symbol: str, arrays: Sequence[tuple[np.ndarray, str, int]], dims: Sequence[int], tiles: int, phases: int) -> list[np.ndarray]:
         assert symbol == SYMBOL and tiles == 1 and "by cudnn:CHOICE=" in source
         told = library.work(SYMBOL, dims)
         told = replace(told, choice=told.choice % len(FIT))

@@ -174,11 +174,11 @@ def test_counters_serve_again():
     region, lay, kernel = emitted(case, way(16, 32, 16, 24))
     held: list[np.ndarray] = []
 
-    def run(source, symbol, arrays, dims, tiles):
+    def run(source, symbol, arrays, dims, tiles, phases):
         own = len(kernel.operands) - 2                                     # where sums and counters stand
         if held:
             arrays = [*arrays[:own], *((a, name, first) for a, (_, name, first) in zip(held, arrays[own:]))]
-        left = triton_interpreter.run(source, symbol, arrays, dims, tiles)
+        left = triton_interpreter.run(source, symbol, arrays, dims, tiles, phases)
         held[:] = left[own:]
         return left
     first = interpreted(region, kernel, lay, drawn(case), "once", run)

@@ -68,7 +68,8 @@ def interpreted(region: Region, kernel: Kernel, lay: Mapping[Value, Strides], in
             written = x in region.body.outputs
             a = np.zeros(x.type.shape, x.type.dtype.numpy) if written else inputs[x.name] if x in region.body.inputs else region.body.constants[x]
             memory[x] = Memory(np.asarray(a), lay[x], not written)
-    left = run(kernel.source, kernel.symbol, [(memory[x].array, memory[x].name, memory[x].first) for x in kernel.operands], kernel.dims, kernel.tiles)
+    left = run(kernel.source, kernel.symbol, [(memory[x].array, memory[x].name, memory[x].first) for x in kernel.operands], kernel.dims, kernel.tiles,
+               kernel.phases)
     for x, array in zip(kernel.operands, left):
         memory[x].array = array
     for x, m in memory.items():

@@ -4,6 +4,8 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+import threading
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -12,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from pelton.backends.cuda.null import NullDevice
-from pelton.kernels.triton.compile import load
+from pelton.kernels.triton.compile import load, phased
 
 LIBRARY = {"pow": np.power, "tanh": np.tanh, "tan": np.tan, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh,
            "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh, "rint": np.rint, "trunc": np.trunc, "fmod": np.fmod}
@@ -72,12 +74,14 @@ class Tensor:
         return self
 
 
-def run(source: str, symbol: str, arrays: Sequence[tuple[np.ndarray, str, int]], dims: Sequence[int], tiles: int) -> list[np.ndarray]:
-    """The arrays (flat, with the name of their element type, and the index of the first element) as a kernel leaves them."""
+def run(source: str, symbol: str, arrays: Sequence[tuple[np.ndarray, str, int]], dims: Sequence[int], tiles: int, phases: int = 1,
+        together: bool = True) -> list[np.ndarray]:
+    """The arrays (flat, with the name of their element type, and the index of the first element) as a kernel leaves them. together: kernels whose programs may
+    wait for each other have them all at once, so that one launch goes through all phases; else each phase has a launch."""
     global _pool
     if _pool is None:
         _pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=prepare)
-    return _pool.submit(_run, source, symbol, list(arrays), list(dims), tiles).result()
+    return _pool.submit(_run, source, symbol, list(arrays), list(dims), tiles, phases, together).result()
 
 
 def prepare() -> None:
@@ -130,11 +134,72 @@ def prepare() -> None:
     for name, fn in LIBRARY.items():
         setattr(libdevice, name, interpreted(fn))
 
+    # Programs that wait for each other are threads, of which one runs at a time, until it looks for what another sends: at volatile loads.
+    mine, load_masked = threading.local(), interpreter.InterpreterBuilder.create_masked_load
+    interpreter.InterpreterBuilder.grid_idx = property(lambda self: getattr(mine, "at", None), lambda self, at: setattr(mine, "at", at))
+
+    def looking(self, ptrs, mask, other, *rest, **named):               # of which the last says whether it is volatile
+        if [*rest, *named.values()][-1] is True and _at_once.wanted:
+            _at_once.turn.release()
+            time.sleep(0)                                               # so that another one takes it
+            _at_once.turn.acquire()
+            if _at_once.broken:
+                raise RuntimeError("another program failed")
+        return load_masked(self, ptrs, mask, other, *rest, **named)
+    interpreter.InterpreterBuilder.create_masked_load = looking
+    begun = interpreter.GridExecutor.__init__
+
+    def threaded(self, fn, *args, **kwargs):
+        begun(self, _at_once.of(fn) if _at_once.wanted else fn, *args, **kwargs)
+    interpreter.GridExecutor.__init__ = threaded
+    language = interpreter._patch_lang
+    interpreter._patch_lang = lambda fn: language(getattr(fn, "__wrapped__", fn))
+
+
+class _AtOnce:
+    """Runs all programs of a launch side by side, when the last of them is called."""
+
+    wanted = broken = False
+    programs = 0
+    turn = threading.Lock()
+
+    def of(self, fn):
+        from functools import wraps
+
+        from triton.runtime.interpreter import interpreter_builder
+        calls, failed = [], list[BaseException]()
+
+        def one(at, a):
+            interpreter_builder.grid_idx = at
+            try:
+                with self.turn, np.errstate(all="ignore"):
+                    fn(a)
+            except BaseException as e:  # noqa: B036
+                failed.append(e)
+                self.broken = True
+
+        @wraps(fn)
+        def call(a):
+            calls.append(threading.Thread(target=one, args=(interpreter_builder.grid_idx, a)))
+            if len(calls) == self.programs:
+                for thread in calls:
+                    thread.start()
+                for thread in calls:
+                    thread.join()
+                self.broken = False
+                if failed:
+                    raise failed[0]
+        return call
+
+
+_at_once = _AtOnce()
+
 
 def launch(source: str, symbol: str, words: Sequence[int], names: Mapping[str, str], tiles: int) -> None:
     """Runs a kernel on memory that its parameters (addresses first, then sizes) lead to; in a process that is prepared. names: of element types in Triton."""
     signature = load(source, symbol)["SIGNATURE"]
-    _call(source, symbol, [Tensor(_at(w, names[t[1:]]), names[t[1:]]) if t[0] == "*" else w for w, t in zip(words, signature, strict=True)], tiles)
+    _call(source, symbol, [Tensor(_at(w, names[t[1:]]), names[t[1:]]) if t[0] == "*" else w for w, t in zip(words, signature, strict=True)], tiles,
+          phased(source) == 2 and words[-1] - words[-2] > 1)
 
 
 def device(sources: Mapping[str, str]) -> NullDevice:
@@ -150,13 +215,19 @@ def _at(address: int, name: str) -> np.ndarray:
     return np.ndarray((1,), dtype, (ctypes.c_uint8 * dtype.itemsize).from_address(address))
 
 
-def _run(source: str, symbol: str, arrays: list[tuple[np.ndarray, str, int]], dims: list[int], tiles: int) -> list[np.ndarray]:
-    _call(source, symbol, [*(Tensor(a[first:], name) for a, name, first in arrays), *dims], tiles)
+def _run(source: str, symbol: str, arrays: list[tuple[np.ndarray, str, int]], dims: list[int], tiles: int, phases: int, together: bool) -> list[np.ndarray]:
+    given = [*(Tensor(a[first:], name) for a, name, first in arrays), *dims]
+    if not phased(source):
+        _call(source, symbol, given, tiles)
+    else:
+        for begin, end in [(0, phases)] if together and phased(source) == 2 else [(p, p + 1) for p in range(phases)]:
+            _call(source, symbol, [*given, begin, end], tiles, end - begin > 1)
     return [a for a, _, _ in arrays]
 
 
-def _call(source: str, symbol: str, arguments: Sequence[Any], tiles: int) -> None:
+def _call(source: str, symbol: str, arguments: Sequence[Any], tiles: int, at_once: bool = False) -> None:
     # products of bf16 are of their bits there
     kernel = load(re.sub(r"\btl\.dot\((\w+), (\w+)", r"tl.dot(\1.to(tl.float32), \2.to(tl.float32)", source), symbol)[symbol]
+    _at_once.wanted, _at_once.programs = at_once, tiles
     with np.errstate(all="ignore"):
         kernel[(tiles,)](tuple(arguments))

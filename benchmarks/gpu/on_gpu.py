@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pelton.backends.cuda.bundle import Cubin
-from pelton.backends.cuda.device import TRAILING, Device, Function, Launch, Memory
+from pelton.backends.cuda.device import TRAILING, Device, Function, Memory, launches
 from pelton.engine.library import ALIGNED, LIBRARIES, work
 from pelton.errors import EngineError
 
@@ -61,7 +61,8 @@ class Kernels:
     def __init__(self, device: Device, cubins: Mapping[str, Cubin]):
         self.device, self.cubins, self.launched = device, cubins, 0
 
-    def run(self, source: str, symbol: str, arrays: Sequence[tuple[np.ndarray, str, int]], dims: Sequence[int], tiles: int) -> list[np.ndarray]:
+    def run(self, source: str, symbol: str, arrays: Sequence[tuple[np.ndarray, str, int]], dims: Sequence[int], tiles: int,
+            phases: int = 1) -> list[np.ndarray]:
         if symbol not in LIBRARIES and symbol not in self.cubins:
             raise AssertionError(f"{symbol} could not be compiled")
         with self.device as device:
@@ -72,8 +73,8 @@ class Kernels:
             scratch = device.allocate(tiles * cubin.clusters * cubin.scratch, f"the scratch memory of {symbol}") if cubin.scratch else None
             words = np.array([*(p.address + first * p.dtype.itemsize for p, (_, _, first) in zip(placed, arrays)), *dims,
                               scratch.address if scratch else 0, 0], np.int64)
-            if tiles:
-                device.launch(Launch(function, tiles, words), stream.handle)
+            for launch in launches(function, tiles, phases, words) if tiles else ():
+                device.launch(launch, stream.handle)
             self.launched += 1
             return [p.fetched(stream.handle) for p in placed]
 

@@ -20,7 +20,6 @@ from pelton.kernels.isa import ISAS, best
 from pelton.kernels.template import Kernel, Packed, Target
 from pelton.options import Options, cache_directory
 from pelton.passes.keep import keep
-from pelton.passes.unroll import unroll
 from pelton.plan.place import Placed
 from pelton.plan.workspace import Workspace
 from pelton.tune import cache, search
@@ -79,13 +78,8 @@ def describe_target(options: Options) -> tuple[Target, Mapping[str, Any]]:
 
 
 def adapted(graph: Graph, options: Options) -> Graph:
-    """The program with its values as the precision keeps them, and for GPUs with recurrent layers step by step where that is faster."""
-    if options.on_cpu:
-        return graph
-    from pelton.kernels.triton.recurrent import one_by_one  # only engines for GPUs need it
-
-    graph = keep(graph, DType(KEPT[options.precision])) if options.precision in KEPT else graph
-    return unroll(graph, one_by_one)
+    """The program with its values as the precision keeps them."""
+    return keep(graph, DType(KEPT[options.precision])) if options.precision in KEPT and not options.on_cpu else graph
 
 
 def teller(options: Options) -> Callable[[str, int, int], None]:

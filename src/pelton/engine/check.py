@@ -49,8 +49,6 @@ def check(engine: Engine) -> None:
             refuse(f"step {i} ({step.name}) is of wave {step.wave!r}, after wave {wave}")
         wave = step.wave
         _step(step, engine.buffers, objects, refuse, f"step {i} ({step.name})")
-        if engine.target.get("arch") == "cuda" and any(s.phases != 1 for s in (step, *step.spares)):
-            refuse(f"step {i} ({step.name}) is for a GPU and has phases")
         if step.symbol in LIBRARIES and all(s.symbol in LIBRARIES for s in step.spares):
             refuse(f"step {i} ({step.name}) has no kernel for where the library {step.symbol} is not")
         for k, spare in enumerate(step.spares):

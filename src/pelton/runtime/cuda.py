@@ -39,6 +39,7 @@ class CudaEngine(Engine):
         self._set_out(plain)
         self._starting = threading.Lock()
         self._started = False
+        self._warned: set[str] = set()
         self._start()
         if device is not None:
             self.start(device)
@@ -92,10 +93,18 @@ class CudaEngine(Engine):
                 if step.symbol not in cubins:
                     raise EngineError(f"the engine's code has no kernel {step.symbol!r} for sm_{self.device.arch}; the engine is damaged, build it again")
                 loaded[step.symbol] = self.device.load(cubins[step.symbol], parameters), parameters
+            if step.symbol and step.phases != 1 and not cubins[step.symbol].phased:
+                raise EngineError(f"step {step.name!r} has {step.phases} phases, its kernel {step.symbol!r} none; the engine is damaged, build it again")
             if step.symbol and loaded[step.symbol][1] != parameters:
                 raise EngineError(f"step {step.name!r} gives kernel {step.symbol!r} {parameters} parameters, another step {loaded[step.symbol][1]}; "
                                   "the engine is damaged, build it again")
         return [given[i] if i in given else loaded[s.symbol][0] if s.symbol else None for i, s in enumerate(self.steps)]
+
+    def warn(self, text: str) -> None:
+        """Logs a warning, the first time."""
+        if text not in self._warned:
+            self._warned.add(text)
+            log.warning("engine %r: %s; `pelton tune` may find something faster", self.name, text)
 
     def context(self, threads: int | None = None) -> Context:
         """A context of its own memory, for one run at a time; the weights are everybody's. InputError for a number of threads: there are none to choose."""

@@ -149,7 +149,7 @@ class CudaContext(Context):
             times: list[int] = []
             for first in range(0, len(ready.launches), AT_ONCE):
                 steps = range(first, min(first + AT_ONCE, len(ready.launches)))
-                for _ in steps:
+                for _ in range(sum(max(1, len(ready.launches[i])) for i in steps)):
                     device.copy(idle.address, idle.address + IDLE, IDLE, self.stream)
                 device.record(marks[0], self.stream)
                 for i, mark in zip(steps, marks[1:]):
@@ -170,10 +170,9 @@ class CudaContext(Context):
             return self._fetched(bound, None)
 
     def _step(self, ready: CudaPrepared, i: int) -> None:
-        launch = ready.launches[i]
         if i in ready.host:
             ready.run_host(ready.host[i], self.stream)
-        elif launch is not None:
+        for launch in ready.launches[i]:
             self.engine.device.launch(launch, self.stream)
 
     # ---- arrays ----

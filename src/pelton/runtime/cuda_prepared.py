@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pelton.backends.cuda.device import ALIGN, TRAILING, Launch, Memory
+from pelton.backends.cuda.device import ALIGN, TRAILING, Launch, Memory, launches
 from pelton.engine import engine as plain_engine
 from pelton.engine import sizes
 from pelton.engine.check import check
-from pelton.engine.engine import SIZES, Step, numpy_dtype
+from pelton.engine.engine import SIZES, numpy_dtype
 from pelton.engine.order import Span, waits
 from pelton.engine.sheet import Filled
 from pelton.errors import EngineError
@@ -67,8 +67,8 @@ class Segment:
     """Steps between host steps, as one graph: its nodes, and what they launch, by step."""
 
     ready: Any
-    nodes: Mapping[int, Any]
-    launches: Mapping[int, Launch]
+    nodes: Mapping[int, Sequence[Any]]
+    launches: Mapping[int, Sequence[Launch]]
 
 
 class CudaPrepared:
@@ -98,7 +98,7 @@ class CudaPrepared:
                 self.starts[i] = self.pointers[self.port(b)]
                 self._buffers_of[self.port(b)].append(i)
         self._lay_words()
-        self.launches = [self._launch(i, step) for i, step in enumerate(engine.plain.steps)]
+        self.launches = [self._launched(i) for i in range(len(engine.plain.steps))]
         self.parts: list[Segment | HostStep] = list(self._cut())
 
     @cached_property
@@ -148,31 +148,37 @@ class CudaPrepared:
         order = np.argsort(self._ports, kind="stable")
         self._words_of = np.split(order, np.searchsorted(self._ports[order], np.arange(1, len(self.places))))       # by port
 
-    def _launch(self, i: int, step: Step) -> Launch | None:
+    def _launched(self, i: int) -> Sequence[Launch]:
+        """What a step launches, one after the other."""
         function, programs = self.engine.functions[i], int(self.filled.tiles[i])
         if function is None or not programs:
-            return None
+            return ()
+        if function.cubin.phased == 2 and programs > function.together and self.filled.phases[i] > 1:
+            self.engine.warn(f"step {self.engine.plain.steps[i].name!r} has {programs} programs that would wait for each other, {self.engine.device.name} has "
+                             f"room for {function.together} at once: it is launched once for each of its {int(self.filled.phases[i])} phases instead")
         end = self._first[i + 1] if i + 1 < len(self._first) else len(self._words)
-        return Launch(function, programs, self._words[self._first[i]:end])
+        return launches(function, programs, int(self.filled.phases[i]), self._words[self._first[i]:end])
 
     def _cut(self) -> Iterator[Segment | HostStep]:
         for hosted, steps in groupby(range(len(self.launches)), key=lambda i: i in self.host):
             if hosted:
                 yield from (self.host[i] for i in steps)
             else:
-                found = {i: launch for i in steps if (launch := self.launches[i]) is not None}
+                found = {i: self.launches[i] for i in steps if self.launches[i]}
                 if found:
                     yield self._segment(found)
 
-    def _segment(self, launches: Mapping[int, Launch]) -> Segment:
+    def _segment(self, launches: Mapping[int, Sequence[Launch]]) -> Segment:
         """A graph in which each step waits for those that it has to wait for, so that independent branches run side by side."""
         device, numbers = self.engine.device, list(launches)
         steps = [self.engine.plain.steps[i] for i in numbers]
         arena = self.engine.sheet.in_arena
         spans = {b: (int(self.starts[b]), int(self.starts[b] + self.filled.bytes[b])) for b in {a.buffer for s in steps for a in s.args} if arena[b]}
-        graph, nodes = device.graph(), dict[int, Any]()
+        graph, nodes = device.graph(), dict[int, list[Any]]()
         for i, after in zip(numbers, waits(steps, spans, [self._scratch(i) for i in numbers])):
-            nodes[i] = device.add(graph, launches[i], [nodes[numbers[k]] for k in after])
+            nodes[i] = []
+            for launch in launches[i]:
+                nodes[i].append(device.add(graph, launch, nodes[i][-1:] or [nodes[numbers[k]][-1] for k in after]))
         return Segment(device.instantiate(graph, self.stream), nodes, launches)
 
     def _scratch(self, i: int) -> Span:
@@ -195,7 +201,8 @@ class CudaPrepared:
         for part in self.parts:
             if isinstance(part, Segment):
                 for i in concerned & part.nodes.keys():
-                    self.engine.device.change(part.ready, part.nodes[i], part.launches[i])
+                    for node, launch in zip(part.nodes[i], part.launches[i]):
+                        self.engine.device.change(part.ready, node, launch)
 
     def run(self, stream: int) -> None:
         """All steps, on this stream. Nothing waits for the GPU, unless there are host steps."""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from pelton.backends.cuda.clock import MOST_TURNS, Clock, Way
-from pelton.backends.cuda.device import ALIGN, TRAILING, Device, Function, Launch, Memory
+from pelton.backends.cuda.device import ALIGN, TRAILING, Device, Function, Launch, Memory, launches
 from pelton.backends.cuda.machine import chosen
 from pelton.engine import engine as plain_engine
 from pelton.engine.engine import Slice, Step
@@ -95,7 +95,7 @@ def _seen(bench: _Bench, progress: Callable[[str, int, int], Any] | None, stage:
         if progress is not None and progress(stage, done, count) is False:
             raise Cancelled(f"cancelled in stage {stage!r} at step {done} of {count}")
         step = _newest(ready.plain.steps[done], engine.device)
-        kernels = tuple((s.symbol, s.tiles, s.dims) for s in (step, *step.spares))
+        kernels = tuple((s.symbol, s.tiles, s.phases, s.dims) for s in (step, *step.spares))
         if step.spares and step.tiles and kernels not in known and not bench.late():
             known[kernels] = bench.look(step, ready)
         found[done] = known.get(kernels, Found())
@@ -187,9 +187,9 @@ class _Bench:
             return self.device.by_library(told, aligned(kernel.args, [kind for kind, _ in told.operands()]))
         return self.device.load(self.cubins[kernel.symbol], len(kernel.args) + len(kernel.dims) + TRAILING)
 
-    def _launches(self, kernel: Step, function: Function, ready: CudaPrepared, copies: _Copies, scratch: int, turn: int) -> list[Launch]:
+    def _launches(self, kernel: Step, function: Function, ready: CudaPrepared, copies: _Copies, scratch: int, turn: int) -> Sequence[Launch]:
         words = [copies.start(a, turn) + a.offset for a in kernel.args]
-        return [Launch(function, int(kernel.tiles), np.array([*words, *kernel.dims, scratch, 0], np.int64))]
+        return launches(function, int(kernel.tiles), int(kernel.phases), np.array([*words, *kernel.dims, scratch, 0], np.int64))
 
 
 class _Copies:

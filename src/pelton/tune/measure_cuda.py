@@ -10,7 +10,7 @@ import numpy as np
 
 from pelton.backends.cuda.bundle import Cubin
 from pelton.backends.cuda.clock import Clock, Way
-from pelton.backends.cuda.device import ALIGN, TRAILING, Device, Function, Launch, Memory, zeros
+from pelton.backends.cuda.device import ALIGN, TRAILING, Device, Function, Launch, Memory, launches, zeros
 from pelton.backends.cuda.machine import fitting
 from pelton.engine.library import ALIGNED, LIBRARIES, work
 from pelton.errors import BuildError, EngineError
@@ -129,7 +129,7 @@ class _Operands:
                    self.pool.nbytes // each if each else 1 << 30)
 
     def _launches(self, kernels: Sequence[Kernel], functions: Sequence[Function], each: int, turn: int) -> list[Launch]:
-        at, made = self.pool.address + turn * each, []
+        at, made = self.pool.address + turn * each, list[Launch]()
         for kernel, function in zip(kernels, functions):
             words = []
             for x in kernel.operands:
@@ -139,7 +139,7 @@ class _Operands:
                 elif not isinstance(x, Packed):
                     words.append(self.memory[x].address + (first_element(x, self.layouts[x]) if isinstance(x, Value) else 0))
             scratch = self.scratch[kernel].address if kernel in self.scratch else 0
-            made.append(Launch(function, int(kernel.tiles), np.array([*words, *kernel.dims, scratch, 0], np.int64)))
+            made += launches(function, int(kernel.tiles), int(kernel.phases), np.array([*words, *kernel.dims, scratch, 0], np.int64))
         return made
 
     def _filled(self, v: Value) -> Memory:

@@ -23,14 +23,15 @@ MOST_WARPS = 32                                # of a block: 1,024 threads
 MOST_CLUSTERS = 16
 MOST_SCRATCH = 1 << 24                         # bytes per program; descriptors take hundreds
 _LIMITS = {"arch": (50, 999), "shared": (0, MOST_SHARED), "warps": (1, MOST_WARPS), "clusters": (1, MOST_CLUSTERS), "scratch": (0, MOST_SCRATCH),
-           "align": (1, 4096)}
+           "align": (1, 4096), "phased": (0, 2)}
 _FIELDS = ("symbol", *_LIMITS)
 
 
 @dataclass(frozen=True)
 class Cubin:
     """One kernel compiled for one architecture (80 for sm_80). `shared`: dynamic bytes per block; `warps`: of a block, all of them; `clusters`: blocks per
-    program; `scratch`: bytes of global memory per block, at multiples of `align`."""
+    program; `scratch`: bytes of global memory per block, at multiples of `align`. `phased`: it is told from which phase to which it goes; 1: one in a launch;
+    2: any number, where all its programs are on the GPU at once."""
 
     symbol: str
     arch: int
@@ -40,6 +41,7 @@ class Cubin:
     clusters: int = 1
     scratch: int = 0
     align: int = 1
+    phased: int = 0
 
 
 def pack(cubins: Iterable[Cubin]) -> bytes:
@@ -88,16 +90,16 @@ def unpack(code: bytes) -> dict[int, dict[str, Cubin]]:
 
 def _cubin(row: Any, code: bytes, start: int) -> Cubin:
     if not isinstance(row, list) or len(row) != len(_FIELDS) + 2:
-        raise EngineError(f"a row of the table of cubins has {len(_FIELDS) + 2} entries, got {row!r:.80}")
+        raise EngineError(f"a row of the table of cubins has {len(_FIELDS) + 2} entries, got {row!r:.80}; build the engine again")
     symbol, *numbers, at, size = row
     if not isinstance(symbol, str) or not symbol.isascii() or not symbol.isprintable() or not symbol:
         raise EngineError(f"the symbol of a cubin is a name in ASCII, got {symbol!r:.80}")
     for (name, (least, most)), number in zip(_LIMITS.items(), numbers):
         if type(number) is not int or not least <= number <= most:
             raise EngineError(f"{name} of cubin {symbol!r} is a whole number from {least} to {most}, got {number!r:.80}")
-    arch, shared, warps, clusters, scratch, align = numbers
+    arch, shared, warps, clusters, scratch, align, phased = numbers
     if align & align - 1:
         raise EngineError(f"align of cubin {symbol!r} is a power of 2, got {align}")
     if type(at) is not int or type(size) is not int or at < 0 or at % ALIGN or size < 1 or start + at + size > len(code):
         raise EngineError(f"the image of cubin {symbol!r} would be {size!r:.40} bytes at {at!r:.40}, there are {len(code) - start}")
-    return Cubin(symbol, arch, bytes(code[start + at:start + at + size]), shared, warps, clusters, scratch, align)
+    return Cubin(symbol, arch, bytes(code[start + at:start + at + size]), shared, warps, clusters, scratch, align, phased)

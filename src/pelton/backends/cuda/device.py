@@ -29,11 +29,12 @@ class Memory:
 @dataclass(frozen=True, eq=False)
 class Function:
     """A kernel that has been loaded; `handle` is the device's own. `call`: of a library's, which puts itself on a stream, given the words of a launch; its
-    cubin has no image."""
+    cubin has no image. `together`: so many of its programs, where they may wait for each other, are on the GPU at once."""
 
     handle: Any
     cubin: Cubin
     call: Callable[[np.ndarray, int], None] | None = None
+    together: int = 0
 
 
 def of_library(planned: Any, symbol: str, arch: int) -> Function:
@@ -44,11 +45,13 @@ def of_library(planned: Any, symbol: str, arch: int) -> Function:
 @dataclass(frozen=True, eq=False)
 class Launch:
     """`programs` programs of a function on a grid of one dimension. `words`: its parameters, 64 bits each, the trailing pointers included; whoever changes
-    them in place tells the graphs that have the launch (`change`)."""
+    them in place tells the graphs that have the launch (`change`). `phases`: of a phased function, the one it begins with and the one it ends before; with more
+    than one, all programs have to be on the GPU at once."""
 
     function: Function
     programs: int
     words: np.ndarray
+    phases: np.ndarray | None = None
 
     @property
     def grid(self) -> int:
@@ -62,8 +65,24 @@ class Launch:
 
     @cached_property
     def table(self) -> np.ndarray:
-        """Where each parameter lies, as the driver wants them."""
-        return self.words.__array_interface__["data"][0] + np.arange(0, 8 * len(self.words), 8, dtype=np.uint64)
+        """Where each parameter lies, as the driver wants them: phases before the trailing pointers."""
+        places = [a.__array_interface__["data"][0] + np.arange(0, 8 * len(a), 8, dtype=np.uint64) for a in (self.words, self.phases) if a is not None]
+        return np.concatenate([places[0][:-TRAILING], *places[1:], places[0][-TRAILING:]])
+
+    @property
+    def cooperative(self) -> bool:
+        """Whether its programs may wait for each other."""
+        return self.phases is not None and bool(self.phases[1] - self.phases[0] > 1)
+
+
+def launches(function: Function, programs: int, phases: int, words: np.ndarray) -> tuple[Launch, ...]:
+    """What a kernel of so many phases is launched as, one after the other: once where all its programs are on the GPU at once, or it has no phases to tell it,
+    else once for each phase."""
+    if not function.cubin.phased:
+        return (Launch(function, programs, words),)
+    if programs <= function.together:
+        return (Launch(function, programs, words, np.array([0, phases], np.int64)),)
+    return tuple(Launch(function, programs, words, np.array([p, p + 1], np.int64)) for p in range(phases))
 
 
 class Device(Protocol):
@@ -95,7 +114,7 @@ class Device(Protocol):
         """The ordinal of the GPU whose memory that is; None for no GPU's."""
 
     def load(self, cubin: Cubin, parameters: int) -> Function:
-        """A kernel that takes so many parameters of 64 bits, the trailing pointers included."""
+        """A kernel that takes so many parameters of 64 bits, the trailing pointers included, besides its phases."""
     def by_library(self, work: Product | Convolution, aligned: Sequence[int]) -> Function:
         """What a library does, whose operands begin at multiples of these. EngineError where it is not here, of another version, or cannot compute that."""
     def launch(self, launch: Launch, stream: Any) -> None: ...

@@ -106,6 +106,7 @@ class Gpu:
         self.arch = 10 * attribute("COMPUTE_CAPABILITY_MAJOR") + attribute("COMPUTE_CAPABILITY_MINOR")
         self.multiprocessors, self.shared = attribute("MULTIPROCESSOR_COUNT"), attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
         self.l1, self.l2 = attribute("MAX_SHARED_MEMORY_PER_MULTIPROCESSOR"), attribute("L2_CACHE_SIZE")
+        self._cooperates = bool(attribute("COOPERATIVE_LAUNCH"))
         self.memory, self.cuda = call("cuDeviceTotalMem", handle), _version(driver)
         self._context = call("cuDevicePrimaryCtxRetain", handle)
         self._opened = dict[str, Library]()
@@ -179,8 +180,12 @@ class Gpu:
         if cubin.shared > STATIC_SHARED:
             call("cuFuncSetAttribute", handle, driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, cubin.shared)
             call("cuFuncSetCacheConfig", handle, driver.CUfunc_cache.CU_FUNC_CACHE_PREFER_SHARED)      # as Triton does: several blocks of it side by side
-        self._check_parameters(handle, parameters, where)
-        return Function(Held(handle, module), cubin)
+        self._check_parameters(handle, parameters + (2 if cubin.phased else 0), where)
+        return Function(Held(handle, module), cubin, together=self._together(handle, cubin) if cubin.phased == 2 else 0)
+
+    def _together(self, handle: Any, cubin: Cubin) -> int:
+        """Blocks of a kernel that are on the GPU at once."""
+        return self.multiprocessors * call("cuOccupancyMaxActiveBlocksPerMultiprocessor", handle, 32 * cubin.warps, cubin.shared) if self._cooperates else 0
 
     def _readable(self, name: str, where: str, *arguments: Any) -> Any:
         """What a function of the driver makes of a cubin."""
@@ -236,8 +241,12 @@ class Gpu:
         call("cuLaunchKernelEx", config, launch.function.handle.handle, launch.table.__array_interface__["data"][0], 0)
 
     def _attributes(self, launch: Launch) -> list[tuple[str, Any]]:
-        """What a launch of clusters says beside its grid."""
+        """What a launch of clusters, or of programs that wait for each other, says beside its grid."""
         driver, clusters = binding(), launch.function.cubin.clusters
+        if launch.cooperative:
+            value = driver.CUkernelNodeAttrValue()
+            value.cooperative = 1
+            return [("CU_LAUNCH_ATTRIBUTE_COOPERATIVE", value)]
         if clusters == 1:
             return []
         size, spread = driver.CUkernelNodeAttrValue(), driver.CUkernelNodeAttrValue()

@@ -45,13 +45,15 @@ class Thing:
 
 class NullDevice:
     """See `device.Device`. `kernels`: functions of Python that stand for kernels, by symbol; others do nothing. `lasts`: nanoseconds that a launch is said to
-    take; it may raise. `libraries`: some that compute in memory of the CPU, by name. What happens is in `happenings`, in order; `free`: bytes of
-    memory that are left. It does everything at once, so that streams have nothing to wait for."""
+    take; it may raise. `libraries`: some that compute in memory of the CPU, by name. `together`: programs that are on it at once, one on each multiprocessor
+    where none is given. What happens is in `happenings`, in order; `free`: bytes of memory that are left. It does everything at once, so that streams have
+    nothing to wait for."""
 
     def __init__(self, arch: int = 90, kernels: Mapping[str, Kernel] | None = None, memory: int = 1 << 30, ordinal: int = 0,
-                 lasts: Callable[[Launch], float] = lambda launch: 1.0, libraries: Mapping[str, Library] | None = None):
+                 lasts: Callable[[Launch], float] = lambda launch: 1.0, libraries: Mapping[str, Library] | None = None, together: int | None = None):
         self.ordinal, self.name, self.arch, self.memory = ordinal, "no GPU", arch, memory
         self.multiprocessors, self.l1, self.l2, self.cuda = usual(arch).multiprocessors, usual(arch).l1, usual(arch).l2, "13.0"
+        self.together = self.multiprocessors if together is None else together
         self.free, self.kernels, self.lasts, self.now = memory, dict(kernels or {}), lasts, 0.0
         self.opened = dict(libraries or {})
         self.libraries = {symbol: library.version for symbol, library in self.opened.items()}
@@ -132,7 +134,7 @@ class NullDevice:
 
     def load(self, cubin: Cubin, parameters: int) -> Function:
         self._note("load", cubin=cubin, parameters=parameters)
-        return Function(self._thing("function"), cubin)
+        return Function(self._thing("function"), cubin, together=self.together if cubin.phased == 2 else 0)
 
     def by_library(self, work: Product | Convolution, aligned: Sequence[int]) -> Function:
         self._note("by_library", work=work, aligned=tuple(aligned))
@@ -145,12 +147,13 @@ class NullDevice:
 
     def _run(self, launch: Launch, words: np.ndarray, stream: int) -> None:
         cubin = launch.function.cubin
-        self._note("launch", stream, symbol=cubin.symbol, grid=launch.grid, block=launch.block, shared=cubin.shared, words=words.tolist())
+        phases = [] if launch.phases is None else launch.phases.tolist()
+        self._note("launch", stream, symbol=cubin.symbol, grid=launch.grid, block=launch.block, shared=cubin.shared, words=words.tolist(), phases=phases)
         self.now += self.lasts(launch)
         if launch.function.call is not None:
             launch.function.call(words, stream)
         elif cubin.symbol in self.kernels:
-            self.kernels[cubin.symbol](launch.programs, words[:-TRAILING])
+            self.kernels[cubin.symbol](launch.programs, np.append(words[:-TRAILING], np.array(phases, np.int64)))
 
     # ---- streams and graphs ----
 

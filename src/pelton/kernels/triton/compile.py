@@ -53,6 +53,11 @@ def load(text: str, name: str) -> dict[str, Any]:
     return names
 
 
+def phased(text: str) -> int:
+    """What a kernel's source says of its phases: see `Cubin.phased`."""
+    return int((re.findall(r"^PHASED = tl\.constexpr\((\d)\)$", text, re.M) or [0])[0])
+
+
 class Compiler:
     """Compiles kernel sources for some architectures (80 for sm_80), remembering cubins on disk by content. `cache` None keeps them for this process only.
 
@@ -152,7 +157,7 @@ def cubin_of(symbol: str, text: str, arch: int) -> Made:
     if about.shared > usual(arch).block:
         raise BuildError(f"kernel {symbol} takes {about.shared} bytes of shared memory, a block of sm_{arch} has {usual(arch).block}")
     cubin = Cubin(symbol=about.name, arch=arch, image=image, shared=about.shared, warps=about.num_warps, clusters=about.num_ctas,
-                  scratch=about.global_scratch_size, align=max(1, about.global_scratch_align))
+                  scratch=about.global_scratch_size, align=max(1, about.global_scratch_align), phased=phased(text))
     return Made(cubin, *_resources(image))
 
 

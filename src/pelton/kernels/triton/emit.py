@@ -5,6 +5,7 @@ A kernel has one parameter, the tuple `a`: the pointers of its operands in order
 """
 from __future__ import annotations
 
+import ast
 import hashlib
 import math
 import re
@@ -238,9 +239,10 @@ class _Code:
 
 
 def kernel(file: str, region: Region, tactic: Tactic, sizes: Mapping[str, Size], block: str, operands: Sequence[Value | Packed | Workspace],
-           tiles: Size, layouts: Layouts) -> Kernel:
+           tiles: Size, layouts: Layouts, phases: Size = 1) -> Kernel:
     """The kernel file with its region and tactic blocks replaced. The tactic says WARPS and, for pipelined loops, STAGES. `sizes` are constants by name where
-    they are known; where a run decides them, their names stand for elements of `a`, behind the pointers, as do sizes in the block."""
+    they are known; where a run decides them, their names stand for elements of `a`, behind the pointers, as do sizes in the block. A tactic that is PHASED has
+    behind them the phase that a launch begins with and the one that it ends before, from element PHASE on."""
     marks: dict[str, int] = {}
 
     def argument(mark: str) -> str:
@@ -252,15 +254,16 @@ def kernel(file: str, region: Region, tactic: Tactic, sizes: Mapping[str, Size],
         text = re.sub(rf"\b({'|'.join(varying)})\b", lambda name: varying[name[0]], text)
     dims = [c_emit.unspelled(mark) for mark in marks]
     chosen = dict(tactic.params)
-    text = _filled(text, "tactic", _constants({k: v for k, v in chosen.items() if k not in ("WARPS", "STAGES")}))
+    ends = {"PHASE": len(operands) + len(dims)} if chosen.get("PHASED") else {}
+    text = _filled(text, "tactic", _constants({k: v for k, v in (chosen | ends).items() if k not in ("WARPS", "STAGES")}))
     large = bool(dims) or any(bounds(_reach(x, layouts))[1] >= 1 << 31 for x in operands)
-    types = [f"*{memory(x.type.dtype if isinstance(x, Value) else x.dtype)}" for x in operands] + ["i64"] * len(dims)
-    whole = [True] * len(operands) + [d // ALIGNED * ALIGNED == d for d in dims]
+    types = [f"*{memory(x.type.dtype if isinstance(x, Value) else x.dtype)}" for x in operands] + ["i64"] * (len(dims) + 2 * len(ends))
+    whole = [True] * len(operands) + [d // ALIGNED * ALIGNED == d for d in dims] + [False, False] * len(ends)
     text = _with_scalars(text)
     head = (f'"""{region.title()} by {tactic.name}."""\n'
             f"SIGNATURE, WARPS, STAGES = {tuple(types)}, {chosen['WARPS']}, {chosen.get('STAGES', 1)}\nMULTIPLES = {tuple(whole)}\n")
     text = head + text.partition('"""\n')[2].replace("INDEX = tl.constexpr(tl.int32)", f"INDEX = tl.constexpr(tl.int{64 if large else 32})")
-    return named(Kernel(text, "KERNEL", tuple(operands), tiles, tuple(dims)))
+    return named(Kernel(text, "KERNEL", tuple(operands), tiles, tuple(dims), phases=phases))
 
 
 def named(kernel: Kernel) -> Kernel:
@@ -274,8 +277,10 @@ def lying(kernel: Kernel, aligned: Sequence[bool]) -> Kernel:
     and describes none to the units that fetch boxes of memory."""
     if all(aligned) or kernel.symbol in LIBRARIES:
         return kernel
-    whole = (*aligned, *(d // ALIGNED * ALIGNED == d for d in kernel.dims))
-    source = re.sub(r"^MULTIPLES = .*$", f"MULTIPLES = {whole}", kernel.source.replace(kernel.symbol, "KERNEL"), count=1, flags=re.M)
+
+    def lies(found: re.Match[str]) -> str:
+        return f"MULTIPLES = {(*aligned, *ast.literal_eval(found[1])[len(aligned):])}"
+    source = re.sub(r"^MULTIPLES = (.*)$", lies, kernel.source.replace(kernel.symbol, "KERNEL"), count=1, flags=re.M)
     source = re.sub(r"^DESCRIBED = .*$", "DESCRIBED = tl.constexpr(0)", source, flags=re.M)
     return named(replace(kernel, source=source))
 
