@@ -1,26 +1,31 @@
 """Recurrent kernels of all forms: by one program, by programs that are launched for each phase, by programs that send each other the states."""
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pytest
 from kernel_harness import laid, region_of, symbolic
+from onnx import TensorProto
 
 pytest.importorskip("triton", reason="Triton is not installed (make test-gpu)")
+import test_triton_networks as networks  # noqa: E402
 import triton_harness  # noqa: E402
 import triton_interpreter  # noqa: E402
 from test_triton_kernels import BOTH, steps  # noqa: E402
 from triton.runtime.errors import InterpreterError  # noqa: E402
 from triton_harness import TARGET, check, checked  # noqa: E402
 
+from pelton.build import built  # noqa: E402
 from pelton.ir.graph import Value, usual_sizes  # noqa: E402
 from pelton.ir.types import F32, I32, I64  # noqa: E402
-from pelton.kernels.template import Target  # noqa: E402
+from pelton.kernels.template import Tactic, Target  # noqa: E402
 from pelton.kernels.triton import recurrent  # noqa: E402
 from pelton.kernels.triton.compile import Compiler, compiled  # noqa: E402
 from pelton.kernels.triton.library import GPU_TEMPLATES  # noqa: E402
+from pelton.options import Options  # noqa: E402
 
 WIDE = replace(TARGET, threads=132)                      # multiprocessors enough for programs that wait for each other
 SPILLED = 0
@@ -89,6 +94,17 @@ def test_rows_without_a_bound_are_not_sent(monkeypatch):
     """Words in which programs send each other states lie in memory of a fixed size."""
     monkeypatch.setattr(recurrent, "MOST_SENT", 100)
     assert "PHASED = tl.constexpr(1)\n" in varying(2, steps("lstm", "f32", 3, 2, 9), monkeypatch).source
+
+
+@pytest.mark.parametrize("precision, half", [("fp32", False), ("fp16", True), ("bf16", True)])
+def test_networks_carry_another_form_for_the_clock(precision, half, tmp_path):
+    model = networks.recurrent()
+    made = built(model, Options(target="cuda:sm_90", precision=precision, level=3, cache_dir=tmp_path)).engine
+    weights = sum(4 * math.prod(t.dims) for t in model.graph.initializer if t.data_type == TensorProto.FLOAT)
+    assert (len(made.constants) < 0.6 * weights) == half                    # and no step computes in another precision
+    steps = [s for s in made.steps if s.info["tactic"].startswith("recurrent")]
+    forms = [{Tactic.parse(k.info["tactic"])["PHASED"] for k in (s, *s.spares)} for s in steps]
+    assert len(steps) == 2 and all(len(of) == 2 for of in forms)
 
 
 def test_a_program_that_fails_ends_those_that_wait_for_it():

@@ -19,6 +19,7 @@ from pelton.kernels.compile import Compiler, compiler_id
 from pelton.kernels.isa import ISAS, best
 from pelton.kernels.template import Kernel, Packed, Target
 from pelton.options import Options, cache_directory
+from pelton.passes.decompose import decompose
 from pelton.passes.keep import keep
 from pelton.plan.place import Placed
 from pelton.plan.workspace import Workspace
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pelton.build")
 
+RECURRENT = ("lstm", "gru", "rnn")
 KEPT = {"fp16": "f16", "bf16": "bf16"}                            # precision → what values are kept in; f32 as it is
 COMMON = (80, 90)                                                 # architectures to build for where no GPU says which
 SPARES = {0: 0, 1: 0, 2: 0, 3: 1, 4: 4, 5: 8}                     # level → tactics that an engine for GPUs has beside the chosen one, for `pelton tune`
@@ -78,8 +80,12 @@ def describe_target(options: Options) -> tuple[Target, Mapping[str, Any]]:
 
 
 def adapted(graph: Graph, options: Options) -> Graph:
-    """The program with its values as the precision keeps them."""
-    return keep(graph, DType(KEPT[options.precision])) if options.precision in KEPT and not options.on_cpu else graph
+    """The program with its values as the precision keeps them, and for GPUs, whose kernels take both in any precision, with recurrent layers as the product of
+    all time steps and the recurrence."""
+    if options.on_cpu:
+        return graph
+    graph = keep(graph, DType(KEPT[options.precision])) if options.precision in KEPT else graph
+    return decompose(graph, lambda _, node: node.op.name not in RECURRENT)
 
 
 def teller(options: Options) -> Callable[[str, int, int], None]:

@@ -96,7 +96,7 @@ def select(placed: Placed, target: Target, timing: Timing | None, *, strict: boo
     for i, d in digests.items():
         (template, tactic, packing), task = chosen[d], placed.tasks[i]
         weights = frozenset(task.region.body.constants)
-        if weights in counted:                                             # steps of a recurrence read the same ones
+        if weights in counted:                                             # another task has the same ones
             packing = size.Packing(0, 0, 0.0)
         counted.add(weights)
         kernel = template.emit(task.region, task.layouts, tactic, target)

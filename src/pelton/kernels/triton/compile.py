@@ -11,7 +11,7 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,9 @@ from pelton.kernels.compile import store
 
 from . import workers
 from .emit import ALIGNED
+
+
+CUBIN = {f.name for f in fields(Cubin)} - {"image"}                        # what is remembered of one besides
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,8 @@ class Compiler:
                 return None
             table, _, image = data[32:].partition(b"\n")
             told = json.loads(table)
+            if told["cubin"].keys() != CUBIN:                              # of another version
+                return None
             self._memory[key] = Made(Cubin(image=image, **told["cubin"]), told["registers"], told["spilled"])
             self.reused += 1
         return self._memory.get(key)

@@ -138,7 +138,7 @@ class Recurrent(Template):
                                               ("WARPS", warps), ("STAGES", stages)))
 
     def form(self, tactic: Tactic) -> tuple[int, ...]:
-        return tactic["PHASED"], tactic["DOT"], tactic["BU"]
+        return tactic["PHASED"], tactic["DOT"]
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node, form = region.anchor, Form.of(region.anchor)
