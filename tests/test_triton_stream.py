@@ -44,7 +44,7 @@ def way(bm: int, bn: int, bk: int, programs: int, f32: bool = False, described: 
 
 def conv_way(bm: int, bn: int, bk: int, programs: int, f32: bool = False, pictures: int = 0) -> Tactic:
     return Tactic("conv", "sm_90", (("BM", bm), ("BN", bn), ("BK", bk), ("TALL", 8), ("WARPS", 4), ("STAGES", 3), ("PRECISION", int(f32)),
-                                    ("PICTURES", pictures), ("STREAM", programs)))
+                                    ("PICTURES", pictures), ("FLAT", 0), ("STREAM", programs)))
 
 
 def emitted(case, tactic: Tactic, target: Target = TARGET):

@@ -4,6 +4,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 from pelton.importers import onnx as importer
@@ -143,11 +144,12 @@ def plan(graph: Graph, options: Options, target: Target, clock: search.Timing | 
 
     graph = spelled(graph, claim)
     fused = chains.join(fuse.fuse(graph, claim), clock, target, options.strict, search.MOST[options.level])
-    found = ways.explore(fused, lambda r: candidates.takers(r, options.strict, target.isa))
+    amid = partial(candidates.amid, fused.graph, target, options.strict)
+    found = ways.explore(fused, lambda r: candidates.takers(r, options.strict, target.isa), amid)
     cost, unit = layouts.costs(found.open(), clock, target, options.strict, search.MOST[options.level])
     chosen, decisions = found.cheapest(cost)
     decided = [{"region": d.region.title(), "layers": list(d.region.layers), "template": d.by, "more": dict(d.instead), "unit": unit} for d in decisions]
-    return place.place(fused, chosen.__getitem__), fused, decided
+    return place.place(fused, chosen.__getitem__, amid), fused, decided
 
 
 def spelled(graph: Graph, claim: Callable[[region.Region], str | None]) -> Graph:

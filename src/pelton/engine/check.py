@@ -188,7 +188,7 @@ def _step(step: Step, buffers: tuple[Buffer, ...], objects: Mapping[int, int], r
         refuse(f"{where} is neither one kernel nor one host step")
     for t in step.inputs + step.outputs:
         _operand(t, buffers, objects, refuse, where)
-    if any(buffers[t.slice.buffer].kind not in ("arena", "output", "strings") for t in step.outputs):
+    if any(buffers[t.slice.buffer].kind not in ("arena", "zeros", "output", "strings") for t in step.outputs):
         refuse(f"{where} writes to a constant or an input")
     if step.host:
         return

@@ -143,6 +143,10 @@ class Template:
         """The order of axes that an input should be copied to where it does not fit."""
         return row_major(value.type.rank)
 
+    def amid(self, region: Region, value: Value, target: Target) -> Strides | None:
+        """The strides that an input is better written with, zeros in all gaps between its elements; None where nothing is gained."""
+        return None
+
     def tactics(self, region: Region, layouts: Layouts, target: Target) -> Iterable[Tactic]:
         """Candidates, the best guess first."""
         return (Tactic(self.name, target.isa),)

@@ -145,6 +145,8 @@ class _Assembly:
                     self._buffer(at.root, Buffer("strings", 0, self.number(at.root.type.bytes)))
                     continue
                 extent = (at.offset + span(v.type.shape, at.strides)) * v.type.dtype.size
+                if at.root in self.placed.amid:
+                    continue
                 old = lives.get(at.root)
                 whole = maximum(extent, at.root.type.bytes, 1)
                 lives[at.root] = Lifetime(maximum(old.size, whole), min(old.first, c.wave), max(old.last, c.wave)) if old else Lifetime(whole, c.wave, c.wave)
@@ -159,7 +161,7 @@ class _Assembly:
     def _workspaces(self, chosen: Sequence[Chosen], lives: dict[Value | Workspace, Lifetime]) -> dict[Workspace, Workspace]:
         """Gives each step's kernel memory of its own, zeros for good and what lies in the arena while the step runs. Its spares use the same, of which the
         largest decides: all → that."""
-        largest, zeros = dict[Workspace, Workspace](), 0
+        largest, zeros = dict[Workspace, Workspace](), self._amid()
         for c in chosen:
             for zero in (False, True):
                 each = [[x for x in k.operands if isinstance(x, Workspace) and x.zero == zero] for k in (c.kernel, *(k for _, k in c.spares)) if k is not None]
@@ -173,6 +175,15 @@ class _Assembly:
                     else:
                         lives[most] = Lifetime(most.bytes, c.wave, c.wave)
         return largest
+
+    def _amid(self) -> int:
+        """Buffers of zeros for values that lie amid such; the bytes of them all."""
+        end = 0
+        for v in [v for v in self.places if v in self.placed.amid]:
+            nbytes = self.number(span(v.type.shape, self.places[v].strides) * v.type.dtype.size)
+            self._buffer(v, Buffer("zeros", end, nbytes))
+            end += -(-nbytes // ALIGN) * ALIGN
+        return end
 
     def step(self, c: Chosen) -> Step:
         name, info = str(c.info.get("name", "")), {**c.info, "writes": [v.name for v in c.task.writes]}

@@ -14,8 +14,11 @@ from pelton.ir.types import STRING, DType, TensorType
 from pelton.ops import get
 
 from .fuse import Fused
-from .layout import Order, Strides, dense, order_of, reshaped, row_major, same_memory
+from .layout import Order, Strides, dense, order_of, reshaped, row_major, same_memory, span
 from .region import Region
+
+
+MOST_AMID = 64 << 20                           # bytes of values that lie amid zeros
 
 
 class Placing(Protocol):
@@ -87,6 +90,7 @@ class Placed:
     outputs: list[Value] = field(default_factory=list)             # per graph output the root value of its buffer
     sizes: dict[Value, tuple[Size, ...] | None] = field(default_factory=dict)      # made when a shape is met: these numbers, or (None) 0, 1, 2, …
     copies: list[str] = field(default_factory=list)
+    amid: set[Value] = field(default_factory=set)                  # roots whose gaps are zero for good
 
     def sized(self, sizes: Mapping[str, int]) -> tuple[Placed, dict[Value, Value]]:
         """The same for these values of the symbols, and its values by those of this one."""
@@ -95,12 +99,16 @@ class Placed:
         tasks = [t.sized(sizes, to) for t in self.tasks]
         places = {to[v]: Place(to[p.root], at(p.offset, sizes), tuple(at(s, sizes) for s in p.strides)) for v, p in self.places.items() if v in to}
         return Placed(graph, tasks, places, {to[v]: a for v, a in self.constants.items() if v in to}, [to[v] for v in self.outputs],
-                      {to[v]: None if n is None else tuple(at(d, sizes) for d in n) for v, n in self.sizes.items()}, self.copies), to
+                      {to[v]: None if n is None else tuple(at(d, sizes) for d in n) for v, n in self.sizes.items()}, self.copies,
+                      {to[v] for v in self.amid}), to
 
 
-def place(fused: Fused, choose: Callable[[Region], Placing]) -> Placed:
-    """Places everything. `choose(region)` gives the template whose demands count."""
-    placer = Placer(fused.graph)
+Amid = Callable[[Value], Strides | None]
+
+
+def place(fused: Fused, choose: Callable[[Region], Placing], amid: Amid = lambda v: None) -> Placed:
+    """Places everything. `choose(region)` gives the template whose demands count; `amid` the strides of values that should be written amid zeros."""
+    placer = Placer(fused.graph, amid)
     for item in fused.items:
         if isinstance(item, Region):
             placer.region(item, choose(item))
@@ -113,8 +121,8 @@ def place(fused: Fused, choose: Callable[[Region], Placing]) -> Placed:
 class Placer:
     """A graph placed as far as its items were added, in their order."""
 
-    def __init__(self, graph: Graph):
-        self.graph = graph
+    def __init__(self, graph: Graph, amid: Amid = lambda v: None):
+        self.graph, self.amid = graph, amid
         self.done = Placed(graph, constants=dict(graph.constants))
         self.places = self.done.places
         self.joined: set[Value] = set()                            # values whose place inside of a joined buffer is fixed
@@ -127,7 +135,7 @@ class Placer:
         """One that may go on differently from here."""
         other = copy(self)
         other.done = replace(self.done, tasks=[*self.done.tasks], places=dict(self.places), outputs=[*self.done.outputs],
-                             sizes=dict(self.done.sizes), copies=[*self.done.copies])
+                             sizes=dict(self.done.sizes), copies=[*self.done.copies], amid=set(self.done.amid))
         other.places, other.joined, other.copied = other.done.places, set(self.joined), dict(self.copied)
         return other
 
@@ -168,10 +176,21 @@ class Placer:
                 self.places[v] = at
                 self.joined.add(v)
             else:
+                apart = self.amid(v) if at is None and v not in self.graph.outputs else None
+                if apart is not None and self.has_room(v, apart) and all(chosen.fits(region, one, {**layouts, v: apart}) for one in layouts):
+                    layouts[v] = apart
+                    self.done.amid.add(v)
                 self.places[v] = Place(v, 0, layouts[v])
+        if not self.done.amid.isdisjoint(region.body.inputs):
+            region = replace(region, amid=frozenset(v for v in region.body.inputs if v in self.done.amid and v not in swap))
         if swap:
             region, layouts = _read_instead(region, swap, layouts)
         self.task(Task(region, layouts))
+
+    def has_room(self, v: Value, strides: Strides) -> bool:
+        """Whether one more value may lie amid zeros, whose memory no other takes over."""
+        held = [(v, strides), *((w, self.places[w].strides) for w in self.done.amid)]
+        return sum(span(w.type.shape, lies) * w.type.dtype.size for w, lies in held) <= MOST_AMID
 
     def host(self, node: Node) -> None:
         for v in node.outputs:
@@ -312,4 +331,4 @@ def _read_instead(region: Region, swap: Mapping[Value, Value], layouts: Mapping[
     inputs = tuple(dict.fromkeys([at(v) for v in body.inputs] + [swap[v] for v in body.constants if v in swap]))
     constants = {v: a for v, a in body.constants.items() if v not in swap or v in weights}
     new = body.replace(inputs=inputs, constants=constants, nodes=tuple(again.values()))
-    return Region(new, tuple(again[a] for a in region.anchors)), {**{at(v): s for v, s in layouts.items()}, **weights}
+    return Region(new, tuple(again[a] for a in region.anchors), region.amid), {**{at(v): s for v, s in layouts.items()}, **weights}

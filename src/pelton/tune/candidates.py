@@ -4,9 +4,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pelton.ir.dims import Undecided, at
-from pelton.ir.graph import Value, symbols
+from pelton.ir.graph import Graph, Value, symbols
 from pelton.kernels.template import Kernel, Layouts, Tactic, Target, Template, templates
-from pelton.plan.region import Region
+from pelton.plan.layout import Strides
+from pelton.plan.region import Region, cut
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,15 @@ def refusal(t: Template, region: Region) -> str | None:
 def takers(region: Region, strict: bool = False, isa: str = "") -> tuple[Template, ...]:
     """The templates that take the region, in order of preference: the demands of any may count where its operands lie."""
     return tuple(t for t in templates(isa).values() if not (strict and t.inexact) and refusal(t, region) is None)
+
+
+def amid(graph: Graph, target: Target, strict: bool, value: Value) -> Strides | None:
+    """The strides that a value had better be written with, zeros in all gaps, where one node alone reads it; None where nothing is gained by that."""
+    users = graph.users.get(value, ())
+    if len(users) != 1 or users[0].inputs.count(value) != 1 or users[0].op.scalar is not None:
+        return None
+    region = cut(graph, (users[0],), (users[0],))
+    return next((strides for t in takers(region, strict, target.isa) if (strides := t.amid(region, value, target)) is not None), None)
 
 
 def chosen(region: Region, strict: bool = False) -> Template:

@@ -15,7 +15,7 @@ from .emit import named
 
 HEAD = re.compile(r"^SIGNATURE, WARPS, STAGES = (.*)\nMULTIPLES = (.*)\n", re.M)
 IMPORTS = "import triton\nimport triton.language as tl\nfrom triton.language.extra.cuda import libdevice\n"
-ALONE = ("DESCRIBED", "PARTS", "PERSISTENT", "PHASED", "PICTURES", "STREAM")          # tactics whose programs know of each other, or need scratch
+ALONE = ("DESCRIBED", "FLAT", "PARTS", "PERSISTENT", "PHASED", "PICTURES", "STREAM")          # tactics whose programs know of each other, or need scratch
 
 
 class Chain(Template):

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -13,7 +14,7 @@ from pelton.ir.types import F32
 from pelton.kernels.conv import Window, window
 from pelton.kernels.grid import constant, divide
 from pelton.kernels.template import Kernel, Layouts, Packed, Tactic, Target, gpu_template
-from pelton.plan.layout import Order, channels_last, dense
+from pelton.plan.layout import Order, Strides, channels_last, dense
 from pelton.plan.region import Region
 from pelton.plan.workspace import Workspace
 
@@ -45,7 +46,7 @@ class Filters:
         self.out, self.c = s.oc // self.group, s.c // self.group
         self.phases = s.sh * s.sw if self.transposed else 1
         strides, room = layouts[x], divide(self.c, bk) * bk
-        self.whole = room == self.c or self.array is not None and (room <= WASTE * self.c or bool(tactic["PICTURES"]))
+        self.whole = room == self.c or self.array is not None and (room <= WASTE * self.c or bool(tactic["PICTURES"] or tactic["FLAT"]))
         self.deep = room if self.whole else self.c
         self.planes = not self.whole and strides[1] != 1 and strides[-1] == 1 and self.array is not None and not self.transposed
         self.before, self.down, self.right = 0, s.kh, s.kw
@@ -99,9 +100,11 @@ class Convolution(Products):
     """Any stride, dilation, padding and number of groups.
 
     Where there are many pictures, the rows of a tile are one pixel of all of them: then each tap is one box of memory, which an H100 fetches by itself, zeros
-    outside of the pictures included, for any stride, padding and dilation, and hands to the tensor cores as it is. Other ways to have such boxes were left:
-    pictures padded in memory, whose rows are one run (all that makes or reads them would have to keep zeros around them, or step over them: 15 % more rows at
-    14×14, 31 % at 7×7), and boxes of several rows and columns (whose tiles do not fit 7, 14 and 28, and which Triton 3.6 and 3.9 take through registers).
+    outside of the pictures included, for any stride, padding and dilation, and hands to the tensor cores as it is. With fewer pictures and strides of one, the
+    pixels of a picture are rows one behind the other, where there are zeros enough between its rows and behind each picture: then a tap is the same rows
+    further on, and what it meets outside of the picture is such a zero. For that, `amid` asks for pictures to be written so; sums are made for the zeros, too
+    (7 % more at 28×28, 31 % at 7×7), and not stored. Left were boxes of several rows and columns (whose tiles do not fit 7, 14 and 28, and which Triton 3.6 and
+    3.9 take through registers).
     """
 
     name = "conv"
@@ -131,19 +134,40 @@ class Convolution(Products):
         s, node = window(region), region.anchor
         group, f32 = node.attrs["group"], node.inputs[0].type.dtype is F32
         phases = s.sh * s.sw if node.op.name == "conv_transpose" else 1
-        boxes = described(region, layouts, target) and s.n >= MANY
+        boxes = described(region, layouts, target)
         padded = group == 1 and constant(region, node.inputs[1])
-        yield from (t for _, t in sorted(guesses(s, s.oc // group, group, phases, f32, boxes, padded, target), key=lambda pair: pair[0]))
+        rows = flat(region, layouts[node.inputs[0]]) if boxes else None
+        yield from (t for _, t in sorted(guesses(s, s.oc // group, group, phases, f32, boxes, rows, padded, target), key=lambda pair: pair[0]))
+
+    def amid(self, region: Region, value: Value, target: Target) -> Strides | None:
+        """Pictures with as many zeros as the filters reach to, behind each row and each picture, where the model says that this is faster."""
+        node, x = region.anchor, region.anchor.inputs[0]
+        if value is not x or node.op.name != "convolution" or x.type.rank != 4 or not is_known(*x.type.shape) or not constant(region, node.inputs[1]):
+            return None
+        s, group = window(region), node.attrs["group"]
+        behind, beside = around(s)
+        wide = s.w + beside
+        strides = ((s.h + behind) * wide * s.c, 1, wide * s.c, s.c)
+        apart = replace(region, amid=frozenset([x]))
+        if (s.sh, s.sw) != (1, 1) or not (behind or beside) or not described(apart, {x: strides}, target):
+            return None
+
+        def least(rows: tuple[int, int] | None) -> float:
+            found = guesses(s, s.oc // group, group, 1, False, True, rows, group == 1, target)
+            return min((cycles for cycles, _ in found), default=math.inf)
+        return strides if least(flat(apart, strides)) < least(None) else None
 
     def form(self, tactic: Tactic) -> tuple[int, ...]:
-        return (*super().form(tactic), tactic["PICTURES"], int(tactic["STREAM"] > 0))
+        return (*super().form(tactic), tactic["PICTURES"], tactic["FLAT"], int(tactic["STREAM"] > 0))
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node, s, f = region.anchor, window(region), Filters(region, layouts, tactic)
         x, _, bias = node.inputs
         rows, columns = (divide(s.oh, s.sh), divide(s.ow, s.sw)) if f.transposed else (s.oh, s.ow)
+        if tactic["FLAT"]:
+            rows, columns = flat(region, layouts[x])
         end = tail(region, layouts, pixels(node.output.type.shape), (node.output,), first=2, add=bias)
-        boxes = bool(tactic["PICTURES"]) and described(region, layouts, target)
+        boxes = bool(tactic["PICTURES"] or tactic["FLAT"]) and described(region, layouts, target)
         operands: tuple[Value | Packed | Workspace, ...] = (x, f.operand, *end.operands)
         sizes = dict(ROWS=rows, COLUMNS=columns, XC=layouts[x][1], DESCRIBED=boxes, SUMS=len(operands), ARRIVED=len(operands) + 1, **f.sizes(),
                      **s.sizes(layouts[x]))
@@ -158,23 +182,44 @@ class Convolution(Products):
         return kernel("conv.py", region, tactic, sizes, end.text, operands, count, layouts)
 
 
-def guesses(s: Window, out: int, group: int, phases: int, f32: bool, boxes: bool, padded: bool,
+def guesses(s: Window, out: int, group: int, phases: int, f32: bool, boxes: bool, apart: tuple[int, int] | None, padded: bool,
             target: Target) -> list[tuple[float, Tactic]]:
-    """Tactics for so many outputs of a group with the cycles that they may take. boxes: whether the pictures can be fetched as such; padded: whether the
-    filters have zeros for what boxes have of channels that are none, or another group's."""
+    """Tactics for so many outputs of a group with the cycles that they may take. boxes: whether pictures can be fetched as such; apart: the rows and columns
+    that lie one behind the other, zeros included, where taps can be had as rows further on; padded: whether the filters have zeros for what boxes have of
+    channels that are none, or another group's."""
     taps, c, area, found = divide(s.kh * s.kw, phases), s.c // group, divide(s.oh * s.ow, phases), []
-    for pictures in (1, 0) if boxes else (0,):
-        rows, times = (s.n, phases * group * area) if pictures else (s.n * area, phases * group)
+    for pictures, flat in ((1, 0),) * (boxes and s.n >= MANY) + ((0, 1),) * (apart is not None) + ((0, 0),):
+        rows, times = (s.n, phases * group * area) if pictures else (s.n * (math.prod(apart) if flat else area), phases * group)
         for t in tiles("conv", taps * c, c, f32, target):
-            if pictures and (t["BM"] < MANY or not padded and c % t["BK"]):
+            if (pictures or flat) and (t["BM"] < MANY or not padded and c % t["BK"]):
                 continue
-            if not pictures and (t["BK"] > DEEPEST or t["BM"] * t["BN"] > SUMS * 32 * t["WARPS"]):
+            if not (pictures or flat) and (t["BK"] > DEEPEST or t["BM"] * t["BN"] > SUMS * 32 * t["WARPS"]):
                 continue
             count, deep = times * divide(rows, t["BM"]) * divide(out, t["BN"]), divide(c, t["BK"]) * t["BK"]
-            k = taps * deep if pictures or deep <= WASTE * c else divide(taps * c, t["BK"]) * t["BK"]
-            ways = (Tactic(t.template, t.isa, (*t.params, ("PICTURES", pictures), ("STREAM", n))) for n in (0, *streams(count, k // t["BK"], target)))
-            found += likely([(cycles(way, count, k, f32, bool(pictures), target), way) for way in ways])
+            k = taps * deep if pictures or flat or deep <= WASTE * c else divide(taps * c, t["BK"]) * t["BK"]
+            ways = (Tactic(t.template, t.isa, (*t.params, ("PICTURES", pictures), ("FLAT", flat), ("STREAM", n)))
+                    for n in (0, *streams(count, k // t["BK"], target)))
+            found += likely([(cycles(way, count, k, f32, bool(pictures or flat), target), way) for way in ways])
     return found
+
+
+def around(s: Window) -> tuple[int, int]:
+    """How many zeros behind each picture and each row are met by the taps of a convolution without strides, or stand where it has more pixels."""
+    return (max(s.pt, s.oh - s.h, s.oh - s.h + (s.kh - 1) * s.dh - s.pt, 0), max(s.pl, s.ow - s.w, s.ow - s.w + (s.kw - 1) * s.dw - s.pl, 0))
+
+
+def flat(region: Region, strides: Strides) -> tuple[int, int] | None:
+    """The rows and columns of pictures that lie one behind the other, with zeros enough between them for taps to be the same pixels further on; None where they
+    do not."""
+    node, s = region.anchor, window(region)
+    x = node.inputs[0]
+    if node.op.name != "convolution" or x.type.rank != 4 or (s.sh, s.sw) != (1, 1) or not is_known(*x.type.shape, *strides):
+        return None
+    n, _, h, w = strides
+    behind, beside = around(s)
+    if min(n, h, w) < 1 or h % w or n % h or (behind or beside) and x not in region.amid:
+        return None
+    return (n // h, h // w) if n // h >= s.h + behind and h // w >= s.w + beside else None
 
 
 def described(region: Region, layouts: Layouts, target: Target) -> bool:

@@ -59,7 +59,7 @@ class CuDnn(ByLibrary, Convolution):
 
 def filters(region: Region, layouts: Layouts) -> Filters:
     """The filters as our own kernels have them, so that one can stand in for the other."""
-    return Filters(region, layouts, Tactic(Convolution.name, "", (("BK", DEEP), ("PICTURES", 0))))
+    return Filters(region, layouts, Tactic(Convolution.name, "", (("BK", DEEP), ("PICTURES", 0), ("FLAT", 0))))
 
 
 def ending(region: Region) -> End | str:

@@ -11,6 +11,7 @@ BK = tl.constexpr(32)
 TALL = tl.constexpr(8)
 PRECISION = tl.constexpr(0)
 PICTURES = tl.constexpr(0)
+FLAT = tl.constexpr(0)
 STREAM = tl.constexpr(0)
 # </tactic>
 INDEX = tl.constexpr(tl.int32)
@@ -76,9 +77,11 @@ def convolved(tile, first, until, program, one, last, lying, filters, a):
         above, before = phase // SW, phase % SW
         top, left = p + reached(above + PT, 0, H, KH, SH, DH, COMMON_H, TURN_H)[0], q + reached(before + PL, 0, W, KW, SW, DW, COMMON_W, TURN_W)[0]
         p, q = p * SH + above, q * SW + before
-        rows = n < tl.where((p < OH) & (q < OW), BATCH, 0)
     else:
         top, left = p * SH - PT, q * SW - PL
+    if TRANSPOSED or FLAT:
+        rows = n < tl.where((p < OH) & (q < OW), BATCH, 0)
+    else:
         rows = n < BATCH
     o = j * BN + tl.arange(0, BN)[None, :]
     cols = o < OUT
@@ -99,7 +102,10 @@ def convolved(tile, first, until, program, one, last, lying, filters, a):
             right_by = reached(before + PL, v, W, KW, SW, DW, COMMON_W, TURN_W)[1]
         else:
             down_by, right_by = u * DH, v * DW
-        if DESCRIBED:                           # what lies outside of the pictures reads as zero
+        if DESCRIBED and FLAT:                  # rows of pixels one behind the other, and what lies between the pictures' own, which is zero
+            pixels = lying.load([(begin + (down_by - PT) * COLUMNS + right_by - PL).to(tl.int32), (group * C + c).to(tl.int32)])
+            taps = filters.load([(part * OUT + j * BN).to(tl.int32), start]).T
+        elif DESCRIBED:                         # what lies outside of the pictures reads as zero
             pixels = lying.load([(top + down_by).to(tl.int32), (left + right_by).to(tl.int32), begin.to(tl.int32), (group * C + c).to(tl.int32)])
             pixels = pixels.reshape(BM, BK)
             taps = filters.load([(part * OUT + j * BN).to(tl.int32), start]).T
@@ -133,7 +139,10 @@ def convolved(tile, first, until, program, one, last, lying, filters, a):
 def KERNEL(a):
     program = tl.program_id(0).to(INDEX)
     if DESCRIBED:
-        lying = tl.make_tensor_descriptor(a[0], [H, W, BATCH, GROUPS * C], [XH, XW, XN, 1], [1, 1, BM, BK])
+        if FLAT:
+            lying = tl.make_tensor_descriptor(a[0], [((BATCH - 1) * ROWS + H - 1) * COLUMNS + W, GROUPS * C], [XW, 1], [BM, BK])
+        else:
+            lying = tl.make_tensor_descriptor(a[0], [H, W, BATCH, GROUPS * C], [XH, XW, XN, 1], [1, 1, BM, BK])
         filters = tl.make_tensor_descriptor(a[1], [SH * SW * GROUPS * OUT if TRANSPOSED else GROUPS * OUT, K_STEP], [K_STEP, 1], [BN, BK])
     else:
         lying, filters = a[0], a[1]

@@ -1,0 +1,126 @@
+"""Convolutions that read the pixels of pictures as rows one behind the other, written amid zeros by whatever makes them."""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+import numpy as np
+import onnx
+import pytest
+from kernel_harness import region_of
+from onnx_models import draw, model
+
+pytest.importorskip("triton", reason="Triton is not installed (make test-gpu)")
+import triton_interpreter  # noqa: E402
+from test_triton_kernels import conv  # noqa: E402
+
+from pelton.backends.cuda.null import seen  # noqa: E402
+from pelton.build import built  # noqa: E402
+from pelton.engine import file  # noqa: E402
+from pelton.importers import onnx as importer  # noqa: E402
+from pelton.ir.evaluate import evaluate  # noqa: E402
+from pelton.kernels.template import Tactic, Target  # noqa: E402
+from pelton.kernels.triton import roofline  # noqa: E402
+from pelton.kernels.triton.compile import compiled  # noqa: E402
+from pelton.kernels.triton.library import GPU_TEMPLATES  # noqa: E402
+from pelton.options import Options  # noqa: E402
+from pelton.plan import place  # noqa: E402
+from pelton.runtime.cuda import CudaEngine  # noqa: E402
+
+CASES = {"same": dict(pads=[1] * 4), "pictures": dict(n=3, pads=[1] * 4), "tall": dict(n=2, kernel=(5, 3), pads=[2, 1, 2, 1]),
+         "uneven": dict(n=2, pads=[2, 0, 0, 1]), "more": dict(n=2, pads=[2, 3, 1, 3]), "apart": dict(n=2, pads=[2] * 4, dilations=[2, 2]),
+         "groups": dict(n=2, pads=[1] * 4, group=2, channels=64), "channels": dict(n=2, pads=[1] * 4, channels=24),
+         "added": dict(n=2, pads=[1] * 4, residual=True)}
+
+
+def network(n: int = 1, channels: int = 16, out: int = 20, kernel: tuple[int, int] = (3, 3), group: int = 1, residual: bool = False,
+            size: tuple[int, int] = (9, 7), **attrs) -> onnx.ModelProto:
+    """A product, the convolution in question, something added or not, and another product."""
+    rng = np.random.default_rng(1)
+
+    def weights(*shape: int) -> np.ndarray:
+        return (rng.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))).astype(np.float32)
+    node = onnx.helper.make_node
+    added = [node("Conv", ["x", "w3"], ["side"]), node("Add", ["c1", "side"], ["a1"])] if residual else []
+    nodes = [node("Conv", ["x", "w0", "b0"], ["c0"]), node("Relu", ["c0"], ["r0"]), node("Conv", ["r0", "w1", "b1"], ["c1"], group=group, **attrs), *added,
+             node("Relu", ["a1" if residual else "c1"], ["r1"]), node("Conv", ["r1", "w2"], ["y"])]
+    constants = {"w0": weights(channels, 8, 1, 1), "b0": weights(channels, 1)[:, 0], "w1": weights(out, channels // group, *kernel),
+                 "b1": weights(out, 1)[:, 0], "w2": weights(8, out, 1, 1), **({"w3": weights(out, 8, 1, 1)} if residual else {})}
+    return model(nodes, {"x": f"f32[{n}, 8, {size[0]}, {size[1]}]"}, ["y"], constants)
+
+
+def run(data: bytes, sources: Mapping[str, str], feeds: list[Mapping[str, np.ndarray]], buffer: int) -> tuple[list[dict[str, np.ndarray]], np.ndarray]:
+    """What a context gives for these inputs, and what is in a buffer of zeros afterwards, by two bytes."""
+    engine = CudaEngine(file.read(data)).start(triton_interpreter.device(sources))
+    context = engine.context()
+    results = [context.run(f) for f in feeds]
+    return results, seen(int(context._only.starts[buffer]), np.uint16, int(engine.plain.buffers[buffer].size) // 2).copy()
+
+
+@pytest.fixture(scope="module")
+def apart():
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=triton_interpreter.prepare) as pool:
+        yield pool
+
+
+@pytest.fixture
+def preferred(monkeypatch):
+    """By a model for which addresses that threads compute take long."""
+    monkeypatch.setattr(roofline, "ADDRESSED", 1e3)
+
+
+def flat_steps(engine) -> list:
+    return [s for s in engine.steps if s.info["tactic"].startswith("conv:") and Tactic.parse(s.info["tactic"])["FLAT"]]
+
+
+@pytest.mark.parametrize("name, precision", [*((name, "fp16") for name in CASES), ("pictures", "bf16")])
+def test_pictures_amid_zeros(name, precision, apart, preferred, tmp_path):
+    m = network(**CASES[name])
+    made = built(m, Options(target="cuda:sm_90", precision=precision, level=0, cache_dir=tmp_path))
+    (step,) = flat_steps(made.engine)
+    x = next(t for s in made.engine.steps for t in s.outputs if t.slice.buffer in {a.buffer for a in step.args[:1]})
+    assert made.engine.plain.buffers[x.slice.buffer].kind == "zeros" and x.strides[0] > x.shape[1] * x.shape[2] * x.shape[3]
+    feeds = [draw(m, seed, low=-1, high=1) for seed in (1, 2)]
+    sources = {c.kernel.symbol: c.kernel.source for c in made.chosen if c.kernel is not None}
+    results, held = apart.submit(run, made.engine.tobytes(), sources, feeds, x.slice.buffer).result()
+    for fed, got in zip(feeds, results):
+        want = evaluate(importer.load(m).graph, fed)["y"]
+        assert np.abs(got["y"].astype(np.float64) - want).max() < {"fp16": 5e-3, "bf16": 4e-2}[precision] * np.abs(want).max()
+    own = np.zeros(held.size, bool)
+    np.lib.stride_tricks.as_strided(own, x.shape, x.strides)[...] = True
+    assert held[own].any() and not held[~own].any() and not own.all()           # what lies between is zero as before
+
+
+def test_only_where_it_pays(tmp_path):
+    def flat(n: int, channels: int, size: int, target: str = "cuda:sm_90", precision: str = "fp16") -> int:
+        graph = network(n, channels, channels, size=(size, size), pads=[1] * 4)
+        return len(flat_steps(built(graph, Options(target=target, precision=precision, level=0, cache_dir=tmp_path)).engine))
+    wide = dict(n=16, channels=256, size=52)
+    assert flat(**wide) == 1 and flat(1, 64, 14) == 0
+    assert flat(**wide, target="cuda:sm_80") == flat(**wide, target="cuda:sm_90,sm_80") == flat(**wide, precision="fp32") == 0
+
+
+def test_memory_for_it_is_limited(preferred, tmp_path, monkeypatch):
+    m = network(**CASES["pictures"])
+    monkeypatch.setattr(place, "MOST_AMID", 100)
+    engine = built(m, Options(target="cuda:sm_90", precision="fp16", level=0, cache_dir=tmp_path)).engine
+    assert not flat_steps(engine) and not any(b.kind == "zeros" and b.size > 1000 for b in engine.plain.buffers)
+
+
+def test_gaps_of_which_nothing_is_known_are_no_zeros():
+    case = conv("f16", (2, 16, 9, 7), 20, (3, 3), pads=1)
+    region, template = region_of(case.graph), GPU_TEMPLATES["conv"]
+    x = region.anchor.inputs[0]
+    strides = template.amid(region, x, Target("sm_90", lanes=32, threads=132)) or (10 * 8 * 16, 1, 8 * 16, 16)
+    lay = {x: strides, **{v: (1,) * v.type.rank for v in (*region.body.constants, *region.body.outputs)}}
+    assert not any(t["FLAT"] for t in template.tactics(region, lay, Target("sm_90", lanes=32, threads=132)))
+
+
+def test_rows_go_to_the_tensor_cores_as_boxes(preferred, tmp_path):
+    m = network(n=16, channels=64, pads=[1] * 4)
+    made = built(m, Options(target="cuda:sm_90", precision="fp16", level=0, cache_dir=tmp_path))
+    (kernel,) = (c.kernel for c in made.chosen if c.kernel is not None and "FLAT=1" in c.info["tactic"])
+    asm = compiled(kernel.symbol, kernel.source, 90).asm
+    assert "wgmma.mma_async" in asm["ptx"] and "cp.async.bulk.tensor.2d" in asm["ptx"] and "cp.async.cg" not in asm["ptx"]
+    assert asm["ttgir"].count("ttg.local_store") == 0                           # from shared memory, not by way of registers
