@@ -89,8 +89,7 @@ def ran(data: bytes, sources: Mapping[str, str], feeds: Mapping[str, np.ndarray]
     def kernel(symbol: str) -> Any:
         return lambda programs, words: triton_interpreter.launch(sources[symbol], symbol, words.tolist(), triton_interpreter.TYPES, programs)
     networks = object.__new__(Networks)
-    networks.feeds = dict(feeds)
-    return networks.run(CudaEngine(file.read(data)).start(NullDevice(kernels={s: kernel(s) for s in sources})))
+    return networks.run(CudaEngine(file.read(data)).start(NullDevice(kernels={s: kernel(s) for s in sources})), feeds)
 
 
 def test_networks_are_checked_on_a_device(apart, tmp_path):
@@ -104,6 +103,16 @@ def test_networks_are_checked_on_a_device(apart, tmp_path):
     want = evaluate(graph, feeds, round=False)
     assert suite.off(got, want) <= suite.TOLERANCE["fp16"]
     assert suite.off({"y": got["y"] * np.nan}, want) == suite.off({}, want) == math.inf
+
+
+def test_outputs_have_to_follow_the_inputs():
+    """Also where rounding is nearly as much as what an input changes."""
+    rng = np.random.default_rng(0)
+    large, noise = 10 * rng.standard_normal(1000), 0.4 * rng.standard_normal((2, 1000))
+    want = [{"y": large + rng.standard_normal(1000)} for _ in range(2)]
+    assert suite.follows([{"y": w["y"] + n} for w, n in zip(want, noise)], want) > suite.FOLLOWS
+    assert suite.follows(want, want) == pytest.approx(1)
+    assert suite.follows([{"y": large + n} for n in noise], want) < 0.2 and suite.follows(want[:1] * 2, want) == 0 and suite.follows(want[::-1], want) < 0
 
 
 # ---- processes

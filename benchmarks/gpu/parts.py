@@ -161,6 +161,8 @@ def network(model: str, run: Run, found: dict[str, Any]) -> None:
             found[precision] = said
             if "wrong" in said or not said["off"] <= tolerance:
                 found["wrong"][f"{model} {precision}"] = said.get("wrong") or f"off by {said['off']:.1e} of the largest output, {tolerance:g} is allowed"
+            elif not said["follows"] >= suite.FOLLOWS:
+                found["wrong"][f"{model} {precision}"] = f"another input changes something else than it should (correlation {said['follows']:.2f})"
             run.told(f"{model} {precision}: {found['wrong'].get(f'{model} {precision}', 'right')}")
 
 

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from .child import ROOT, Failed
 GENERATOR = ROOT / "benchmarks" / "models.py"
 # Of the largest output. With every result rounded, as nobody can avoid, the suite is off by up to 6e-3 in fp16 and 6e-2 in bf16.
 TOLERANCE = {"fp32": 2e-3, "fp16": 2e-2, "bf16": 1.2e-1}
+FOLLOWS = 0.5                                  # least, of `follows`: two inputs may differ by less in their outputs than bf16 is allowed to be off
 L2 = 128 << 20                                 # bytes: inputs that are used in turns take more than twice what the largest of caches holds
 MOST_SETS = 256
 
@@ -91,6 +92,17 @@ def off(got: Mapping[str, np.ndarray], want: Mapping[str, np.ndarray]) -> float:
             return math.inf
         worst = max(worst, float(np.abs(found.astype(np.float64) - wanted).max() / np.abs(wanted).max()))
     return worst
+
+
+def follows(got: Sequence[Mapping[str, np.ndarray]], want: Sequence[Mapping[str, np.ndarray]]) -> float:
+    """How what another input changes goes with what it should change, the least of the outputs: 1 for the same, around 0 where the input makes no difference,
+    or another one."""
+    least = 1.0
+    for name in want[0]:
+        found, wanted = (np.subtract(*(np.asarray(of[name], np.float64).reshape(-1) for of in pair)) for pair in (got, want))
+        lengths = float(np.linalg.norm(found) * np.linalg.norm(wanted))
+        least = min(least, float(found @ wanted) / lengths if lengths > 0 else 0.0)
+    return least
 
 
 def finite(number: float) -> float:
