@@ -24,12 +24,13 @@ def _prepare() -> None:
     """From now on, this process interprets all of Triton, compiles nothing, and has a GPU that is none."""
     import triton_interpreter
 
-    from pelton.kernels.triton.compile import Compiler, Cubin, Made
+    from pelton.kernels.triton.compile import Compiler, Cubin, Made, phased
     from pelton.runtime import cuda
 
     def cubins(self, sources, told=None, failed=None, archs=None):
         _sources.update(sources)
-        return {(s, arch): Made(Cubin(symbol=s, arch=arch, image=b"none", shared=0, warps=4), None, 0) for s in sources for arch in archs or self.archs}
+        return {(s, arch): Made(Cubin(symbol=s, arch=arch, image=b"none", shared=0, warps=4, phased=phased(text)), None, 0)
+                for s, text in sources.items() for arch in archs or self.archs}
     Compiler.cubins = cubins                                     # type: ignore[method-assign]
     cuda.gpu = lambda ordinal=0: triton_interpreter.device(_sources)           # type: ignore[assignment]
     triton_interpreter.prepare()
