@@ -20,9 +20,10 @@ import triton_interpreter  # noqa: E402
 from pelton.build import built  # noqa: E402
 from pelton.engine import file  # noqa: E402
 from pelton.engine.library import LIBRARIES  # noqa: E402
-from pelton.errors import InputError  # noqa: E402
+from pelton.errors import BuildError, InputError  # noqa: E402
 from pelton.importers import onnx as importer  # noqa: E402
 from pelton.ir.evaluate import evaluate  # noqa: E402
+from pelton.kernels.triton import compile as triton_compile  # noqa: E402
 from pelton.options import Options  # noqa: E402
 from pelton.runtime import cuda_tune  # noqa: E402
 from pelton.runtime.cuda import CudaEngine  # noqa: E402
@@ -165,6 +166,26 @@ def test_kernels_of_a_step_agree(name, precision, apart, tmp_path):
     concerned = {s.name for s in made.engine.steps if sum(k.symbol not in LIBRARIES for k in s.spares) > 1 and s.symbol == symbol}
     assert symbol not in {k.symbol for s in file.read(other).steps if s.name in concerned for k in (s, *s.spares)}
     assert said and all("gives something else on no GPU" in line for line in said)
+
+
+def test_what_does_not_compile_ends_no_build(tmp_path, monkeypatch, caplog):
+    """Another tactic takes its place, even at level 0, where engines carry no spares; unless none compiles."""
+    options = Options(target="cuda:sm_90", level=0, cache_dir=tmp_path / "a")
+    bad = {s.symbol for s in built(small_cnn(), options).engine.steps if s.info["op"].startswith("convolution")}
+    monkeypatch.setattr("pelton.backends.cpu.default_threads", lambda: 1)                        # in this process
+    compiled = triton_compile.cubin_of
+
+    def cubin_of(symbol, text, arch):
+        if symbol in bad or not bad:
+            raise BuildError(f"{symbol} is more than the compiler holds")
+        return compiled(symbol, text, arch)
+    monkeypatch.setattr(triton_compile, "cubin_of", cubin_of)
+    with caplog.at_level("WARNING", "pelton.build"):
+        engine = built(small_cnn(), options.but(cache_dir=tmp_path / "b")).engine
+    assert bad and bad.isdisjoint(s.symbol for s in engine.steps) and sum("is more than the compiler holds" in r.message for r in caplog.records) >= len(bad)
+    bad.clear()
+    with pytest.raises(BuildError, match="is more than the compiler holds"):
+        built(small_cnn(), options.but(cache_dir=tmp_path / "c"))
 
 
 def test_targets_and_precisions_are_checked(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -21,19 +22,22 @@ from pelton.kernels.template import Kernel, Packed, Target
 from pelton.options import Options, cache_directory
 from pelton.passes.decompose import decompose
 from pelton.passes.keep import keep
-from pelton.plan.place import Placed
+from pelton.plan.place import Placed, Task
 from pelton.plan.workspace import Workspace
 from pelton.tune import cache, search
+from pelton.tune.candidates import candidates
 from pelton.tune.measure import CpuBench, passing
 
 if TYPE_CHECKING:
     from pelton.backends.cuda.device import Device
+    from pelton.kernels.triton.compile import Made
 
 log = logging.getLogger("pelton.build")
 
 RECURRENT = ("lstm", "gru", "rnn")
 KEPT = {"fp16": "f16", "bf16": "bf16"}                            # precision → what values are kept in; f32 as it is
 COMMON = (80, 90)                                                 # architectures to build for where no GPU says which
+TRIED = 8                                                         # tactics of a step whose kernels so far cannot be compiled
 SPARES = {0: 0, 1: 0, 2: 0, 3: 1, 4: 4, 5: 8}                     # level → tactics that an engine for GPUs has beside the chosen one, for `pelton tune`
 
 Choices = Mapping[int, search.Choice]
@@ -217,7 +221,22 @@ class ForGpu:
         sources = {k.symbol: k.source for c in choices.values() for k in (c.kernel, *(k for _, k in c.spares)) if k.symbol not in LIBRARIES}
         failed: dict[str, BuildError] = {}
         made = self._compiler.cubins(sources, lambda done: self._tell("compile", done, len(sources) * len(self._archs)), failed)
+        for i, c in choices.items():
+            if all(k.symbol in failed for k in (c.kernel, *(k for _, k in c.spares))):
+                choices[i], more = self._instead(placed, placed.tasks[i], c, failed)
+                made |= more
         return {i: c.without(failed) for i, c in choices.items()}, pack(m.cubin for m in made.values() if m.cubin.symbol not in failed)
+
+    def _instead(self, placed: Placed, task: Task, choice: search.Choice, failed: dict[str, BuildError]) -> tuple[search.Choice, Mapping[Any, Made]]:
+        """A choice none of whose kernels could be compiled, by another of the first tactics, and its cubins; as it is where these cannot be, either."""
+        for template, tactic in candidates(task.region, task.layouts, self.target, self._strict, TRIED)[:TRIED]:
+            kernel = _lying(placed, template.emit(task.region, task.layouts, tactic, self.target))
+            if kernel.symbol not in failed and kernel.symbol not in LIBRARIES:
+                made = self._compiler.cubins({kernel.symbol: kernel.source}, failed=failed)
+                if kernel.symbol not in failed:
+                    log.warning("%s instead of %s: %s", tactic.name, choice.tactic.name, failed[choice.kernel.symbol])
+                    return replace(choice, template=template, tactic=tactic, kernel=kernel, spares=()), made
+        return choice, {}
 
     def agreed(self, plain: Engine) -> Engine:
         from pelton.runtime.cuda_tune import agreed  # only engines for GPUs need it
