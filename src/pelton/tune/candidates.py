@@ -47,11 +47,12 @@ def takers(region: Region, strict: bool = False, isa: str = "") -> tuple[Templat
 
 def amid(graph: Graph, target: Target, strict: bool, value: Value) -> Strides | None:
     """The strides that a value had better be written with, zeros in all gaps, where one node alone reads it; None where nothing is gained by that."""
-    users = graph.users.get(value, ())
-    if len(users) != 1 or users[0].inputs.count(value) != 1 or users[0].op.scalar is not None:
+    users, asking = graph.users.get(value, ()), [t for t in templates(target.isa).values() if type(t).amid is not Template.amid]
+    if not asking or len(users) != 1 or users[0].inputs.count(value) != 1 or users[0].op.scalar is not None:
         return None
     region = cut(graph, (users[0],), (users[0],))
-    return next((strides for t in takers(region, strict, target.isa) if (strides := t.amid(region, value, target)) is not None), None)
+    able = (t for t in asking if not (strict and t.inexact) and refusal(t, region) is None)
+    return next((strides for t in able if (strides := t.amid(region, value, target)) is not None), None)
 
 
 def chosen(region: Region, strict: bool = False) -> Template:
