@@ -356,5 +356,8 @@ def test_what_does_not_compile_gives_way_to_another_tactic(built_on, caplog, mon
     with caplog.at_level(logging.WARNING, "pelton.build"):
         step = built_on(None, timing_cache=None).steps[0]
     assert step.symbol == first.spares[0].symbol and {s.symbol for s in step.spares} == {"cublaslt"} and "out of registers" in caplog.text
+    step, = built_on(None, timing_cache=None, level=0).steps              # also where none is carried
+    assert step.symbol not in (first.symbol, "cublaslt") and not step.spares
+    monkeypatch.setattr(triton_compile, "cubin_of", lambda symbol, text, arch: cubin_of(first.symbol, text, arch))
     with pytest.raises(BuildError, match="out of registers"):
         built_on(None, timing_cache=None, level=0)
