@@ -25,7 +25,10 @@ static void steps(unsigned blocks, int64_t *w) {
     for (int64_t phase = w[2]; phase < w[3]; phase++)
         for (unsigned i = 0; i < blocks; i++) ((float *)w[1])[i] = ((float *)w[phase > 0])[i] * 2 + phase;
 }
-static Kernel kernels[] = {{"scale", 5, scale}, {"add", 7, add}, {"steps", 6, steps}};
+static void boxes(unsigned blocks, int64_t *w) {       /* w[0]: where what the map is of lies */
+    for (unsigned i = 0; i < blocks; i++) ((float *)w[5])[i] = ((float *)w[0])[i] * 2;
+}
+static Kernel kernels[] = {{"scale", 5, scale}, {"add", 7, add}, {"steps", 6, steps}, {"boxes", 8, boxes}};
 
 static FILE *out(void) {
     static FILE *f;
@@ -56,7 +59,7 @@ static R owner(int *v, int what, void *p) { if ((uintptr_t)p < 1 << 20) return 1
 static R copy(void *to, const void *from, size_t n, void *stream) { BEGIN("copy"); memcpy(to, from, n); return 0; }
 static R load(void **m, const char *image) { BEGIN("cuModuleLoadData"); if (memcmp(image, "\x7f" "ELF", 4)) return 200; *m = (void *)0x200; return 0; }
 static R function(void **f, void *m, const char *name) {
-    for (int i = 0; i < 3; i++) if (!strcmp(kernels[i].name, name)) { *f = &kernels[i]; return 0; }
+    for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++) if (!strcmp(kernels[i].name, name)) { *f = &kernels[i]; return 0; }
     return 500;
 }
 static R attribute(void *f, int a, int v) { fprintf(out(), "attribute %s %d=%d\n", ((Kernel *)f)->name, a, v); return 0; }
@@ -64,8 +67,37 @@ static R cache_config(void *f, int which) { fprintf(out(), "cache %s %d\n", ((Ke
 static R occupancy(int *n, void *f, int threads, size_t shared) { *n = fails("occupancy") ? 1 : 8; return 0; }
 static R parameter(Kernel *f, size_t i, size_t *at, size_t *size) {
     if (i >= (size_t)f->parameters) return 1;
-    *at = 8 * i; *size = fails("wide") ? 4 : 8;
+    static const size_t ends[] = {0, 128, 132, 136, 144, 152, 160, 168, 176};
+    int map = f->run == boxes;
+    *at = map ? ends[i] : 8 * i; *size = fails("wide") ? 4 : map ? ends[i + 1] - ends[i] : 8;
     return 0;
+}
+static R written(const char *what, void **map, unsigned kind, unsigned rank, void *of, const uint64_t *sizes, const uint64_t *strides, const int *low,
+                 const int *high, unsigned boxes, const unsigned *box, const unsigned *step, unsigned interleave, unsigned swizzle, unsigned l2, unsigned fill) {
+    BEGIN("cuTensorMapEncode");
+    if ((uintptr_t)map % 64) return 1;
+    memset(map, 0, 128);
+    *map = of;
+    fprintf(out(), "map %s kind %u interleave %u swizzle %u l2 %u fill %u sizes", what, kind, interleave, swizzle, l2, fill);
+    for (unsigned i = 0; i < rank; i++) fprintf(out(), " %llu", (unsigned long long)sizes[i]);
+    fprintf(out(), " strides");
+    for (unsigned i = 0; i + 1 < rank; i++) fprintf(out(), " %llu", (unsigned long long)strides[i]);
+    fprintf(out(), " box");
+    for (unsigned i = 0; i < boxes; i++) fprintf(out(), " %u", box[i]);
+    fprintf(out(), " steps");
+    for (unsigned i = 0; i < rank; i++) fprintf(out(), " %u", step[i]);
+    for (unsigned i = 0; low && i + 2 < rank; i++) fprintf(out(), " corners %d %d", low[i], high[i]);
+    fprintf(out(), "\n");
+    return 0;
+}
+static R tiled(void **map, int kind, unsigned rank, void *of, const uint64_t *sizes, const uint64_t *strides, const unsigned *box, const unsigned *step,
+               int interleave, int swizzle, int l2, int fill) {
+    return written("tiled", map, kind, rank, of, sizes, strides, 0, 0, rank, box, step, interleave, swizzle, l2, fill);
+}
+static R im2col(void **map, int kind, unsigned rank, void *of, const uint64_t *sizes, const uint64_t *strides, const int *low, const int *high,
+                unsigned channels, unsigned pixels, const unsigned *step, int interleave, int swizzle, int l2, int fill) {
+    unsigned box[] = {channels, pixels};
+    return written("im2col", map, kind, rank, of, sizes, strides, low, high, 2, box, step, interleave, swizzle, l2, fill);
 }
 static R stream_create(void **s, unsigned flags) { static intptr_t next = 0x300; BEGIN("cuStreamCreate"); *s = (void *)next++; return 0; }
 /* Whatever was recorded has happened when somebody has waited for it. */
@@ -163,7 +195,7 @@ static const struct { const char *name; void *function; } table[] = {
     {"cuStreamBeginCapture", begin_capture}, {"cuStreamEndCapture", end_capture}, {"cuGraphAddChildGraphNode", add_graph},
     {"cuGraphExecChildGraphNodeSetParams", change_graph}, {"cuGraphAddKernelNode", add_kernel}, {"cuGraphKernelNodeSetAttribute", node_attribute},
     {"cuGraphInstantiateWithFlags", instantiate}, {"cuGraphUpload", fine}, {"cuGraphExecKernelNodeSetParams", change}, {"cuGraphLaunch", replay},
-    {"cuGraphExecDestroy", fine}, {"cuGetErrorName", error_name}, {"cuGetErrorString", error_text}};
+    {"cuTensorMapEncodeTiled", tiled}, {"cuTensorMapEncodeIm2col", im2col}, {"cuGraphExecDestroy", fine}, {"cuGetErrorName", error_name}, {"cuGetErrorString", error_text}};
 
 static R absent(void) { return 801; }
 R cuGetProcAddress_v2(const char *name, void **found, int version, uint64_t flags, int *status) {

@@ -15,6 +15,8 @@ from .bundle import Cubin
 
 ALIGN = 256                                    # bytes, of every piece of device memory that we cut ourselves
 TRAILING = 2                                   # pointers behind the parameters of every kernel: global scratch, and the profiler's
+MAP = 128                                      # bytes of a map as kernels take it
+BEHIND = (4, 4, 8, 8)                          # bytes of the parameters that Triton puts behind each map, and no kernel of ours reads: two sizes, two strides
 
 
 @dataclass(eq=False)
@@ -46,12 +48,14 @@ def of_library(planned: Any, symbol: str, arch: int) -> Function:
 class Launch:
     """`programs` programs of a function on a grid of one dimension. `words`: its parameters, 64 bits each, the trailing pointers included; whoever changes
     them in place tells the graphs that have the launch (`change`). `phases`: of a phased function, the one it begins with and the one it ends before; with more
-    than one, all programs have to be on the GPU at once."""
+    than one, all programs have to be on the GPU at once. `maps`: room for the function's maps, which the device makes of the words whenever it is told of them.
+    """
 
     function: Function
     programs: int
     words: np.ndarray
     phases: np.ndarray | None = None
+    maps: np.ndarray | None = None
 
     @property
     def grid(self) -> int:
@@ -65,9 +69,14 @@ class Launch:
 
     @cached_property
     def table(self) -> np.ndarray:
-        """Where each parameter lies, as the driver wants them: phases before the trailing pointers."""
+        """Where each parameter lies, as the driver wants them: maps in place of their operands' addresses, phases before the trailing pointers."""
         places = [a.__array_interface__["data"][0] + np.arange(0, 8 * len(a), 8, dtype=np.uint64) for a in (self.words, self.phases) if a is not None]
-        return np.concatenate([places[0][:-TRAILING], *places[1:], places[0][-TRAILING:]])
+        table = np.concatenate([places[0][:-TRAILING], *places[1:], places[0][-TRAILING:]])
+        if self.maps is None:
+            return table
+        found, of = table.tolist(), {m.operand: k for k, m in enumerate(self.function.cubin.maps)}
+        room = self.maps.__array_interface__["data"][0]
+        return np.array([at for i, word in enumerate(found) for at in ((word,) if i not in of else (room + MAP * of[i],) * (1 + len(BEHIND)))], np.uint64)
 
     @property
     def cooperative(self) -> bool:
@@ -79,10 +88,31 @@ def launches(function: Function, programs: int, phases: int, words: np.ndarray) 
     """What a kernel of so many phases is launched as, one after the other: once where all its programs are on the GPU at once, or it has no phases to tell it,
     else once for each phase."""
     if not function.cubin.phased:
-        return (Launch(function, programs, words),)
+        return (Launch(function, programs, words, maps=_room(len(function.cubin.maps))),)
     if programs <= function.together:
         return (Launch(function, programs, words, np.array([0, phases], np.int64)),)
     return tuple(Launch(function, programs, words, np.array([p, p + 1], np.int64)) for p in range(phases))
+
+
+def _room(maps: int) -> np.ndarray | None:
+    """Room for so many maps, from a multiple of 128 bytes on."""
+    if not maps:
+        return None
+    room = np.zeros(MAP * (maps + 1), np.uint8)
+    start = -room.__array_interface__["data"][0] % MAP
+    return room[start:start + MAP * maps].reshape(maps, MAP)
+
+
+def parameters(cubin: Cubin, words: int) -> tuple[tuple[int, int], ...]:
+    """(place, bytes) of each parameter of a kernel whose launches have so many words: what `Launch.table` leads to."""
+    sizes, at, found = list[int](), 0, list[tuple[int, int]]()
+    for i in range(words + (2 if cubin.phased else 0)):
+        sizes += (MAP, *BEHIND) if any(m.operand == i for m in cubin.maps) else (8,)
+    for size in sizes:
+        at += -at % min(size, 64)
+        found.append((at, size))
+        at += size
+    return tuple(found)
 
 
 class Device(Protocol):

@@ -14,8 +14,9 @@ import numpy as np
 from pelton.engine.library import Convolution, Product
 from pelton.errors import EngineError, InputError
 
+from . import maps
 from .bundle import Cubin
-from .device import Function, Launch, Memory, of_library
+from .device import Function, Launch, Memory, of_library, parameters
 from .libraries import Library, opened, versions
 
 STATIC_SHARED = 48 << 10                       # bytes of shared memory per block that a kernel gets without asking
@@ -168,7 +169,7 @@ class Gpu:
 
     # ---- kernels ----
 
-    def load(self, cubin: Cubin, parameters: int) -> Function:
+    def load(self, cubin: Cubin, words: int) -> Function:
         driver = binding()
         where = f"kernel {cubin.symbol!r} for sm_{cubin.arch}"
         module = self._readable("cuModuleLoadData", where, cubin.image)
@@ -180,7 +181,7 @@ class Gpu:
         if cubin.shared > STATIC_SHARED:
             call("cuFuncSetAttribute", handle, driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, cubin.shared)
             call("cuFuncSetCacheConfig", handle, driver.CUfunc_cache.CU_FUNC_CACHE_PREFER_SHARED)      # as Triton does: several blocks of it side by side
-        self._check_parameters(handle, parameters + (2 if cubin.phased else 0), where)
+        self._check_parameters(handle, parameters(cubin, words), where)
         return Function(Held(handle, module), cubin, together=self._together(handle, cubin) if cubin.phased == 2 else 0)
 
     def _together(self, handle: Any, cubin: Cubin) -> int:
@@ -198,10 +199,10 @@ class Gpu:
             refuse(driver, name, status)
         return found
 
-    def _check_parameters(self, handle: Any, parameters: int, where: str) -> None:
-        """EngineError unless the function takes so many parameters of 64 bits, one behind the other."""
+    def _check_parameters(self, handle: Any, wanted: Sequence[tuple[int, int]], where: str) -> None:
+        """EngineError unless the function takes these parameters: (place, bytes) of each."""
         driver = binding()
-        for i in range(parameters + 1):
+        for i in range(len(wanted) + 1):
             try:
                 status, *found = driver.cuFuncGetParamInfo(handle, i)
             except RuntimeError:               # a driver older than CUDA 12.4 does not tell
@@ -209,9 +210,10 @@ class Gpu:
             last = status == driver.CUresult.CUDA_ERROR_INVALID_VALUE
             if status and not last:
                 refuse(driver, "cuFuncGetParamInfo", status)
-            if last != (i == parameters) or (not last and tuple(found) != (8 * i, 8)):
+            if last != (i == len(wanted)) or (not last and tuple(found) != wanted[i]):
                 given = "no such parameter" if last else f"{found[1]} bytes at {found[0]}"
-                raise EngineError(f"{where} does not take what its step gives it: {parameters} parameters of 8 bytes; parameter {i} is {given}; "
+                asked = "none" if i == len(wanted) else f"{wanted[i][1]} bytes at {wanted[i][0]}"
+                raise EngineError(f"{where} does not take what its step gives it, {len(wanted)} parameters: parameter {i} is {given}, should be {asked}; "
                                   "build the engine again")
 
     @property
@@ -228,6 +230,7 @@ class Gpu:
             launch.function.call(launch.words, stream)
             return
         driver, cubin = binding(), launch.function.cubin
+        self._lay_maps(launch)
         config = driver.CUlaunchConfig()
         config.gridDimX, config.gridDimY, config.gridDimZ = launch.grid, 1, 1
         config.blockDimX, config.blockDimY, config.blockDimZ = launch.block, 1, 1
@@ -239,6 +242,12 @@ class Gpu:
             found.append(attribute)
         config.attrs, config.numAttrs = found, len(found)
         call("cuLaunchKernelEx", config, launch.function.handle.handle, launch.table.__array_interface__["data"][0], 0)
+
+    def _lay_maps(self, launch: Launch) -> None:
+        """Makes the maps of what the launch's words lead to now."""
+        if launch.maps is not None:
+            for m, room in zip(launch.function.cubin.maps, launch.maps):
+                maps.lay(m, int(launch.words[m.operand]), room)
 
     def _attributes(self, launch: Launch) -> list[tuple[str, Any]]:
         """What a launch of clusters, or of programs that wait for each other, says beside its grid."""
@@ -316,6 +325,7 @@ class Gpu:
         return self._kept(Held(graph), "cuGraphDestroy", graph)
 
     def _node(self, launch: Launch) -> Any:
+        self._lay_maps(launch)
         node = binding().CUDA_KERNEL_NODE_PARAMS()
         node.func = launch.function.handle.handle
         node.gridDimX, node.gridDimY, node.gridDimZ = launch.grid, 1, 1
