@@ -347,7 +347,7 @@ def test_every_pointwise_op_has_a_triton_reading(case):
 
 
 def test_every_template_has_cases():
-    assert {*CASES, *LIBRARIES} == set(GPU_TEMPLATES)                 # which have their own: test_triton_cublaslt.py, test_triton_cudnn.py
+    assert {*CASES, *LIBRARIES, "im2col"} == set(GPU_TEMPLATES)       # the latter have their own: test_triton_cublaslt.py, …_cudnn.py, …_im2col.py
 
 
 @pytest.mark.parametrize("name, case", ALL)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from pelton.backends.cuda.null import NullDevice
-from pelton.kernels.triton.compile import load, phased
+from pelton.kernels.triton.compile import fetched, load, phased
 
 LIBRARY = {"pow": np.power, "tanh": np.tanh, "tan": np.tan, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh,
            "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh, "rint": np.rint, "trunc": np.trunc, "fmod": np.fmod}
@@ -227,7 +227,18 @@ def _run(source: str, symbol: str, arrays: list[tuple[np.ndarray, str, int]], di
 
 def _call(source: str, symbol: str, arguments: Sequence[Any], tiles: int, at_once: bool = False) -> None:
     # products of bf16 are of their bits there
-    kernel = load(re.sub(r"\btl\.dot\((\w+), (\w+)", r"tl.dot(\1.to(tl.float32), \2.to(tl.float32)", source), symbol)[symbol]
+    text = re.sub(r"\btl\.dot\((\w+), (\w+)", r"tl.dot(\1.to(tl.float32), \2.to(tl.float32)", source)
+    if maps := fetched(source):
+        import gluon_emulation
+
+        text = re.sub(r"^import triton\.experimental\S* as", "import gluon_emulation as", text, flags=re.M)
+        text = re.sub(r"^from triton\.experimental\.\S* import", "from gluon_emulation import", text, flags=re.M)
+        text = text.replace("from triton.experimental import gluon as triton", "import triton")
+        arguments = [*arguments]
+        for m in maps:
+            of = arguments[m.operand]
+            arguments[m.operand] = gluon_emulation.Fetched(of.data_ptr(), of.name, m)
+    kernel = load(text, symbol)[symbol]
     _at_once.wanted, _at_once.programs = at_once, tiles
     with np.errstate(all="ignore"):
         kernel[(tiles,)](tuple(arguments))

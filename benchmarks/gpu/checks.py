@@ -7,7 +7,6 @@ import os
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,9 @@ from pelton.engine.library import LIBRARIES
 from pelton.errors import BuildError, Error
 from pelton.importers import onnx as importer
 from pelton.ir.evaluate import evaluate
-from pelton.kernels.triton.compile import Compiler
+from pelton.kernels.triton.compile import GLUON, Compiler, release
 from pelton.runtime.cuda_context import CudaContext
+from pelton.targets import gpu_target
 
 from . import suite
 from .child import ROOT
@@ -40,10 +40,10 @@ class Templates:
         self.templates = importlib.import_module("pelton.kernels.template").GPU_TEMPLATES
         self.seed = seed
         self.device = gpu(0)
-        self.target = replace(self.harness.TARGET, isa=f"sm_{self.device.arch}", threads=self.device.multiprocessors,
-                              libraries=tuple(self.device.libraries.items()))
+        self.target = gpu_target([self.device.arch], self.device, level=5)
         self.compiler = Compiler((self.device.arch,), Path(cache), os.cpu_count() or 1)
-        self.cases = [(name, case) for name, cases in found_cases().items() for case in cases if name not in LIBRARIES or name in self.device.libraries]
+        here = {**self.device.libraries, "im2col": self.device.arch == 90 and release() >= GLUON}
+        self.cases = [(name, case) for name, cases in found_cases().items() for case in cases if here.get(name, name not in LIBRARIES)]
         self.cubins: dict[str, Cubin] = {}
 
     def names(self) -> list[str]:

@@ -80,7 +80,7 @@ def describe_target(options: Options) -> tuple[Target, Mapping[str, Any]]:
     from pelton.kernels.triton import library  # noqa: F401  (declares the templates)
 
     archs, device = _gpus(options)
-    return gpu_target(archs, device), runs_on_gpu(archs)
+    return gpu_target(archs, device, options.level), runs_on_gpu(archs)
 
 
 def adapted(graph: Graph, options: Options) -> Graph:
@@ -267,7 +267,7 @@ def _gpu(options: Options) -> Iterator[BackEnd]:
     from pelton.tune.measure_cuda import GpuBench
 
     archs, device = _gpus(options)
-    target = gpu_target(archs, device)
+    target = gpu_target(archs, device, options.level)
     compiler = triton_compile.Compiler(archs, _folder(options, "cubins"), cpu.default_threads())
     if device is None or not options.level:
         idle = [name for name in ("budget", "timing_cache") if getattr(options, name) is not None]
@@ -306,14 +306,16 @@ def gpu_here() -> Device | None:
         return None
 
 
-def gpu_target(archs: Sequence[int], device: Device | None = None) -> Target:
+def gpu_target(archs: Sequence[int], device: Device | None = None, level: int = 3) -> Target:
     """What tactics are chosen for: `threads` are multiprocessors, `lanes` the threads of a warp. Those of the GPU, else of what stands for the oldest
-    architecture."""
+    architecture. Templates that ask for a version of Triton are those that no GPU has run yet, which only the highest level tries."""
     from pelton.backends.cuda.machine import usual
+    from pelton.kernels.triton.compile import release
 
     of = device or usual(min(archs))
+    known = {**(device.libraries if device else {}), **({"triton": release()} if level >= max(SPARES) else {})}
     return Target(isa=",".join(f"sm_{a}" for a in archs), lanes=32, l1=of.l1, l2=of.l2, l3=of.l2, threads=of.multiprocessors,
-                  libraries=tuple(sorted(device.libraries.items())) if device else ())
+                  libraries=tuple(sorted(known.items())))
 
 
 def gpu_key(device: Device, compiler: str, target: Target) -> str:

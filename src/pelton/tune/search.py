@@ -108,9 +108,10 @@ def select(placed: Placed, target: Target, timing: Timing | None, *, strict: boo
 
 
 def ranked(found: Found, times: Mapping[str, int], but: Tactic) -> Found:
-    """All other tactics: by their times where they have some, then the first of every form, then the rest."""
+    """All other tactics: by their times where they have some, then the first of every template, of every form, then the rest."""
     timed = sorted((way for way in found if way[1].name in times), key=lambda way: times[way[1].name])
-    return [way for way in dict.fromkeys([*timed, *first_few(found), *found]) if way[1] != but]
+    firsts = {t.name: (t, c) for t, c in reversed(found)}
+    return [way for way in dict.fromkeys([*timed, *reversed(firsts.values()), *first_few(found), *found]) if way[1] != but]
 
 
 def _alike(task: Task, kernel: Kernel, ways: Found, target: Target) -> Iterator[tuple[Tactic, Kernel]]:

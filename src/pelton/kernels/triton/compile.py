@@ -1,6 +1,7 @@
 """From Triton text to cubins, ahead of time and without a GPU, with a content-addressed cache of them."""
 from __future__ import annotations
 
+import ast
 import contextlib
 import hashlib
 import io
@@ -12,20 +13,23 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from functools import partial
+from functools import cache, partial
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from pelton.backends.cuda.bundle import Cubin
+from pelton.backends.cuda.bundle import Cubin, Map
 from pelton.backends.cuda.machine import usual
 from pelton.engine.rooms import room
 from pelton.errors import BuildError
 from pelton.kernels.compile import store
 
 from . import workers
-from .emit import ALIGNED
+from .emit import ALIGNED, Fetched
 
 
+GLUON = 30900                                                              # the Triton whose Gluon has maps in im2col mode: 3.9
+KIND = {"*fp16": 6, "*bf16": 9}                                            # what maps call the elements that pointers lead to
 CUBIN = {f.name for f in fields(Cubin)} - {"image"}                        # what is remembered of one besides
 
 
@@ -47,6 +51,17 @@ def version() -> str:
     return f"triton {triton.__version__}"
 
 
+@cache
+def release() -> int:
+    """The compiler's version as 30900, 0 where it is missing. It is not imported, which takes a while."""
+    try:
+        numbers = re.findall(r"\d+", metadata.version("triton"))
+    except metadata.PackageNotFoundError:
+        return 0
+    major, minor, patch = (int(n) for n in (*numbers, 0, 0)[:3])
+    return 10000 * major + 100 * minor + patch
+
+
 def load(text: str, name: str) -> dict[str, Any]:
     """The names that a kernel's source defines. Triton reads the source of functions again by their file, which is one in memory."""
     file = f"<{name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}>"
@@ -59,6 +74,22 @@ def load(text: str, name: str) -> dict[str, Any]:
 def phased(text: str) -> int:
     """What a kernel's source says of its phases: see `Cubin.phased`."""
     return int((re.findall(r"^PHASED = tl\.constexpr\((\d)\)$", text, re.M) or [0])[0])
+
+
+def fetched(text: str) -> tuple[Fetched, ...]:
+    """What a kernel's source says of the operands that it takes by maps."""
+    found = re.search(r"^MAPS = (.*)$", text, re.M)
+    return tuple(Fetched(*m) for m in ast.literal_eval(found[1])) if found else ()
+
+
+def _described(pointer: str, of: Fetched) -> str:
+    """The type that Gluon gives a map of what a pointer leads to, boxes of which lie in shared memory as the tensor cores want them."""
+    from triton.experimental.gluon import language as gl
+
+    dtype = {"*fp16": gl.float16, "*bf16": gl.bfloat16}[pointer]
+    block = list(reversed(of.box))
+    lies = gl.NVMMASharedLayout.get_default_for(block, dtype)
+    return f"tensordesc{'_im2col' if of.lower else ''}<{pointer[1:]}{block},{lies!r}>"
 
 
 class Compiler:
@@ -115,7 +146,8 @@ class Compiler:
             told = json.loads(table)
             if told["cubin"].keys() != CUBIN:                              # of another version
                 return None
-            self._memory[key] = Made(Cubin(image=image, **told["cubin"]), told["registers"], told["spilled"])
+            maps = tuple(Map.of([*m.values()]) for m in told["cubin"].pop("maps"))
+            self._memory[key] = Made(Cubin(image=image, maps=maps, **told["cubin"]), told["registers"], told["spilled"])
             self.reused += 1
         return self._memory.get(key)
 
@@ -138,10 +170,19 @@ def compiled(symbol: str, text: str, arch: int) -> Any:
     from triton.compiler import ASTSource
     from triton.errors import TritonError
 
+    maps = {m.operand: m for m in fetched(text)}
+    if maps and release() < GLUON:
+        newer = f"{GLUON // 10000}.{GLUON // 100 % 100}"
+        raise BuildError(f"kernel {symbol} takes operands by maps, which {version()} does not have: install triton {newer} or newer")
     source = load(text, symbol)
     types, multiples = source["SIGNATURE"], source["MULTIPLES"]
+    if maps:
+        from triton.experimental.gluon._runtime import GluonASTSource as ASTSource  # noqa: F811
+    if not all(multiples[i] for i in maps):
+        raise BuildError(f"kernel {symbol} takes operands by maps that do not begin at multiples of {ALIGNED} bytes")
+    types = tuple(_described(t, maps[i]) if i in maps else t for i, t in enumerate(types))
     options = {"num_warps": source["WARPS"], "num_stages": source["STAGES"], "num_ctas": 1, "enable_fp_fusion": True}
-    attrs = {(0, i): [["tt.divisibility", ALIGNED]] for i, known in enumerate(multiples) if known}
+    attrs = {(0, i): [["tt.divisibility", ALIGNED]] for i, known in enumerate(multiples) if known and i not in maps}
     said = io.StringIO()                                                   # a failing assembler prints its whole input
     with room() as folder, knobs.compilation.scope(), knobs.cache.scope(), contextlib.redirect_stdout(said):
         knobs.cache.dir, knobs.compilation.always_compile, knobs.compilation.disable_line_info = folder, True, True
@@ -162,8 +203,23 @@ def cubin_of(symbol: str, text: str, arch: int) -> Made:
     if about.shared > usual(arch).block:
         raise BuildError(f"kernel {symbol} takes {about.shared} bytes of shared memory, a block of sm_{arch} has {usual(arch).block}")
     cubin = Cubin(symbol=about.name, arch=arch, image=image, shared=about.shared, warps=about.num_warps, clusters=about.num_ctas,
-                  scratch=about.global_scratch_size, align=max(1, about.global_scratch_align), phased=phased(text))
+                  scratch=about.global_scratch_size, align=max(1, about.global_scratch_align), phased=phased(text), maps=_maps(text, about))
     return Made(cubin, *_resources(image))
+
+
+def _maps(text: str, about: Any) -> tuple[Map, ...]:
+    """The maps that a compiled kernel takes."""
+    wanted = fetched(text)
+    if not wanted:
+        return ()
+    types = load(text, about.name)["SIGNATURE"]
+    made = tuple(Map(f.operand, KIND[types[f.operand]], m["swizzle"], *f[1:]) for f, m in zip(wanted, about.tensordesc_meta, strict=True))
+    for m, told in zip(made, about.tensordesc_meta):
+        if tuple(reversed(told["block_size"])) != m.box or told["is_im2col"] != bool(m.lower):
+            raise BuildError(f"kernel {about.name} was to fetch boxes of {m.box}, and fetches {told}")
+        if why := m.wrong():
+            raise BuildError(f"kernel {about.name} takes a map with {why}, which no GPU takes")
+    return made
 
 
 def _resources(image: bytes) -> tuple[int | None, int | None]:

@@ -108,7 +108,7 @@ class Convolution(Products):
     """
 
     name = "conv"
-    anchors = ("convolution", "conv_transpose")
+    anchors: tuple[str, ...] = ("convolution", "conv_transpose")
 
     def refuses_sizes(self, region: Region) -> str | None:
         node = region.anchor

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -238,11 +239,23 @@ class _Code:
         self.store(v, self.names[node.inputs[0]], where, mask=f"inside & (c >= {start}) & (c < {spelled(start + size)})")
 
 
+class Fetched(NamedTuple):
+    """An operand that a kernel takes by a map, as `bundle.Map` has it."""
+
+    operand: int
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    steps: tuple[int, ...]
+    lower: tuple[int, ...] = ()
+    upper: tuple[int, ...] = ()
+
+
 def kernel(file: str, region: Region, tactic: Tactic, sizes: Mapping[str, Size], block: str, operands: Sequence[Value | Packed | Workspace],
-           tiles: Size, layouts: Layouts, phases: Size = 1) -> Kernel:
+           tiles: Size, layouts: Layouts, phases: Size = 1, maps: Sequence[Fetched] = ()) -> Kernel:
     """The kernel file with its region and tactic blocks replaced. The tactic says WARPS and, for pipelined loops, STAGES. `sizes` are constants by name where
     they are known; where a run decides them, their names stand for elements of `a`, behind the pointers, as do sizes in the block. A tactic that is PHASED has
-    behind them the phase that a launch begins with and the one that it ends before, from element PHASE on."""
+    behind them the phase that a launch begins with and the one that it ends before, from element PHASE on. A kernel with maps is one in Gluon."""
     marks: dict[str, int] = {}
 
     def argument(mark: str) -> str:
@@ -259,9 +272,10 @@ def kernel(file: str, region: Region, tactic: Tactic, sizes: Mapping[str, Size],
     large = bool(dims) or any(bounds(_reach(x, layouts))[1] >= 1 << 31 for x in operands)
     types = [f"*{memory(x.type.dtype if isinstance(x, Value) else x.dtype)}" for x in operands] + ["i64"] * (len(dims) + 2 * len(ends))
     whole = [True] * len(operands) + [d // ALIGNED * ALIGNED == d for d in dims] + [False, False] * len(ends)
-    text = _with_scalars(text)
+    text = _in_gluon(_with_scalars(text)) if maps else _with_scalars(text)
     head = (f'"""{region.title()} by {tactic.name}."""\n'
-            f"SIGNATURE, WARPS, STAGES = {tuple(types)}, {chosen['WARPS']}, {chosen.get('STAGES', 1)}\nMULTIPLES = {tuple(whole)}\n")
+            f"SIGNATURE, WARPS, STAGES = {tuple(types)}, {chosen['WARPS']}, {chosen.get('STAGES', 1)}\nMULTIPLES = {tuple(whole)}\n"
+            + (f"MAPS = {tuple(map(tuple, maps))}\n" if maps else ""))
     text = head + text.partition('"""\n')[2].replace("INDEX = tl.constexpr(tl.int32)", f"INDEX = tl.constexpr(tl.int{64 if large else 32})")
     return named(Kernel(text, "KERNEL", tuple(operands), tiles, tuple(dims), phases=phases))
 
@@ -309,6 +323,11 @@ def _with_scalars(text: str) -> str:
         used |= called
         ahead += [shared[name].partition("\n")[2].partition("\n")[2] for name in called]
     return text.replace("from scalars import *\n", "\n\n\n".join([*(f for name, f in shared.items() if name in used), ""]))
+
+
+def _in_gluon(text: str) -> str:
+    """The same in Gluon, where blocks that are made of nothing have to say how they lie."""
+    return text.replace("tl.zeros(inside.shape, tl.int32)", "inside.to(tl.int32) * 0").replace("tl.full([], ", "gl.full([], ")
 
 
 def _filled(text: str, mark: str, new: str) -> str:

@@ -1,0 +1,83 @@
+"""Convolutions whose pixels the GPU's units for copies gather by themselves."""
+from __future__ import annotations
+
+from pelton.backends.cuda.bundle import MOST_STEP, SWIZZLES
+from pelton.ir.graph import Value
+from pelton.kernels.conv import Window, window
+from pelton.kernels.grid import constant, divide
+from pelton.kernels.template import Kernel, Layouts, Tactic, Target, gpu_template
+from pelton.plan.layout import Strides
+from pelton.plan.region import Region
+
+from .compile import GLUON
+from .conv import WASTE, Convolution, Filters, described
+from .emit import Fetched, kernel, tail
+from .product import pixels, tiles
+from .roofline import BOXES, cycles
+
+ROWS = 64                                      # that four warps hand to the tensor cores of an H100 at once
+MOST_ROW = max(SWIZZLES.values())              # bytes of channels that are fetched at once
+MOST_CORNER, MOST_OFFSET = 1 << 7, 1 << 8      # pixels from the edge of a picture to where windows begin; from there to a tap
+
+
+@gpu_template
+class Im2col(Convolution):
+    """Those with strides and few pictures, too: each tap of the pixels of a tile is one box of memory. Never a first guess, and tried only where all is
+    (`gpu_target`): its barriers are set by hand, where a mistake waits forever, and no GPU has run it yet."""
+
+    name = "im2col"
+    anchors = ("convolution",)
+    dynamic = False
+
+    def refuses_sizes(self, region: Region) -> str | None:
+        node = region.anchor
+        if node.inputs[0].type.rank != 4:
+            return "not two spatial axes"
+        if not constant(region, node.inputs[1]):
+            return "the filters are not constant"
+        s = window(region)
+        if max(s.sh, s.sw) > MOST_STEP or max(map(abs, (*lower(s), *upper(s)))) >= MOST_CORNER or max((s.kh - 1) * s.dh, (s.kw - 1) * s.dw) >= MOST_OFFSET:
+            return "strides, padding or filters are too large for such boxes"
+        return super().refuses_sizes(region)
+
+    def amid(self, region: Region, value: Value, target: Target) -> Strides | None:
+        return None                                                        # padding costs nothing here
+
+    def tactics(self, region: Region, layouts: Layouts, target: Target):
+        s, group = window(region), region.anchor.attrs["group"]
+        if target.isa != "sm_90" or target.version("triton") < GLUON or not described(region, layouts, target):
+            return
+        taps, c, out, found = s.kh * s.kw, s.c // group, s.oc // group, []
+        for t in tiles(self.name, taps * c, c, False, target):
+            deep = divide(c, t["BK"]) * t["BK"]
+            if t["BK"] * 2 > MOST_ROW or t["BM"] < ROWS * t["WARPS"] // 4 or deep > WASTE * c or group > 1 and deep > c:
+                continue
+            count = group * divide(s.n * s.oh * s.ow, t["BM"]) * divide(out, t["BN"])
+            found.append((cycles(t, count, taps * deep, False, True, target) - BOXES, t))
+        yield from (t for _, t in sorted(found, key=lambda pair: pair[0]))
+
+    def form(self, tactic: Tactic) -> tuple[int, ...]:
+        return tactic["BM"], tactic["BN"]
+
+    def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
+        node, s, f = region.anchor, window(region), Filters(region, layouts, tactic)
+        x, _, bias = node.inputs
+        end = tail(region, layouts, pixels(node.output.type.shape), (node.output,), first=2, add=bias)
+        size, (n, _, h, w) = x.type.dtype.size, layouts[x]
+        maps = (Fetched(0, (s.c, s.w, s.h, s.n), (w * size, h * size, n * size), (tactic["BK"], tactic["BM"]), (1, s.sw, s.sh, 1), lower(s), upper(s)),
+                Fetched(1, (f.step, f.group * f.out), (f.step * size,), (tactic["BK"], tactic["BN"]), (1, 1)))
+        sizes = {k: v for k, v in (f.sizes() | s.sizes(layouts[x])).items() if k in ("GROUPS", "C", "OUT", "DEEP", "BATCH", "OH", "OW", "KH", "KW", "SH", "SW",
+                                                                                     "PT", "PL", "DH", "DW")}
+        ways = Tactic(tactic.template, tactic.isa, (*tactic.params, ("RING", tactic["STAGES"]), ("HIGH", tactic["WARPS"])))
+        count = f.group * divide(s.n * s.oh * s.ow, tactic["BM"]) * divide(f.out, tactic["BN"])
+        return kernel("im2col.py", region, ways, sizes, end.text, (x, f.operand, *end.operands), count, layouts, maps=maps)
+
+
+def lower(s: Window) -> tuple[int, int]:
+    """Where windows begin, from the first column and row of a picture on."""
+    return -s.pl, -s.pt
+
+
+def upper(s: Window) -> tuple[int, int]:
+    """Where the last ones begin, from the last column and row on."""
+    return (s.ow - 1) * s.sw - s.pl - (s.w - 1), (s.oh - 1) * s.sh - s.pt - (s.h - 1)

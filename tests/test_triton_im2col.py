@@ -1,0 +1,198 @@
+"""Convolutions whose pixels are gathered by the units of an H100 that copy: interpreted with what Gluon adds emulated, and compiled where Triton has it."""
+from __future__ import annotations
+
+import re
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from multiprocessing import get_context
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from draw import examples
+from kernel_harness import Case, program, region_of
+from onnx_models import draw, model
+
+pytest.importorskip("triton", reason="Triton is not installed (make test-gpu)")
+import triton_interpreter  # noqa: E402
+from triton.runtime.errors import InterpreterError  # noqa: E402
+from test_triton_compile import SPILLED, kernels  # noqa: E402
+from test_triton_kernels import constant, conv  # noqa: E402
+from triton_harness import TARGET, check, nhwc, tried  # noqa: E402
+
+from pelton.build import built  # noqa: E402
+from pelton.engine import file  # noqa: E402
+from pelton.errors import BuildError  # noqa: E402
+from pelton.importers import onnx as importer  # noqa: E402
+from pelton.ir.evaluate import evaluate  # noqa: E402
+from pelton.kernels.triton.compile import GLUON, Compiler, compiled, fetched, release  # noqa: E402
+from pelton.kernels.triton.emit import TYPES, lying  # noqa: E402
+from pelton.kernels.triton.library import GPU_TEMPLATES  # noqa: E402
+from pelton.options import Options  # noqa: E402
+from pelton.runtime.cuda import CudaEngine  # noqa: E402
+from pelton.runtime.cuda_tune import agreed  # noqa: E402
+from pelton.targets import gpu_target  # noqa: E402
+from pelton.tune import search  # noqa: E402
+from pelton.tune.candidates import refusal  # noqa: E402
+
+NAME, TEMPLATE = "im2col", GPU_TEMPLATES["im2col"]
+HERE = replace(TARGET, libraries=(("triton", GLUON),))
+needs_gluon = pytest.mark.skipif(release() < GLUON, reason="Triton before 3.9 has no im2col mode")
+
+
+def uneven(dtype: str, pads: tuple[int, ...], strides: tuple[int, int], dilations: tuple[int, int] = (1, 1), kernel: tuple[int, int] = (3, 3),
+           x: tuple[int, ...] = (2, 32, 13, 9)) -> Case:
+    graph = program(("y", "convolution", "x w b", dict(strides=strides, pads=pads, dilations=dilations, group=1)), ("z", "relu", "y"),
+                    x=f"{dtype}{list(x)}", w=constant(dtype, 24, x[1], *kernel), b=constant(dtype, 24))
+    return Case(f"uneven-{dtype}-{pads}-{strides}-{dilations}-{kernel}", graph, {"x": nhwc(4)})
+
+
+CASES = {NAME: [
+    conv("f16", (2, 32, 9, 7), 20, (3, 3), pads=1), conv("bf16", (3, 64, 9, 7), 20, (3, 3), strides=2, pads=1, tail=(("z", "relu", "y"),)),
+    conv("f16", (2, 64, 12, 11), 40, (1, 1), strides=2), conv("f16", (2, 64, 10, 9), 48, (3, 3), pads=1, group=2),
+    conv("f16", (2, 32, 17, 15), 24, (3, 3), pads=2, dilations=2), conv("bf16", (1, 64, 19, 21), 72, (5, 5), strides=2, pads=2),
+    conv("f16", (1, 56, 8, 8), 33, (3, 3), pads=1, tail=(("z", "gelu", "y"),)), conv("f16", (70, 32, 3, 3), 16, (3, 3)),
+    uneven("f16", (2, 0, 0, 1), (1, 1)), uneven("f16", (1, 3, 2, 0), (2, 1)), uneven("bf16", (0, 4, 1, 1), (1, 3), (2, 1), (2, 5)),
+    uneven("f16", (0, 0, 0, 0), (4, 4), kernel=(2, 2)), uneven("f16", (3, 3, 3, 3), (8, 2), kernel=(1, 1))]}
+
+
+@pytest.mark.parametrize("case", CASES[NAME], ids=lambda c: c.name)
+def test_right_as_emulated(case):
+    assert check(TEMPLATE, case, 3, target=HERE)
+
+
+@pytest.mark.parametrize("change", [
+    ("mbarrier.wait(barriers.index(k % RING), k // RING & 1)", "mbarrier.wait(barriers.index(k % RING), 1 - (k // RING & 1))"),
+    ("mbarrier.wait(barriers.index(k % RING), k // RING & 1)", "pass"), ("warpgroup_mma_wait(1,", "warpgroup_mma_wait(2,"),
+    ("k + RING - 1 < STEPS", "k + RING < STEPS"), ("(BM + BN) * BK * 2", "(BM + BN) * BK"), ("(BM + BN) * BK * 2", "(BM + BN) * BK * 4"),
+    ("range(RING - 1)", "range(RING)"), ("begin % OW * SW - PL", "begin % OW * SW"), ("tap % KW * DW", "tap % KW")], ids=lambda change: change[1])
+def test_mistakes_are_seen(change):
+    """The emulation of barriers, fetches and products makes whatever is not waited for, overwritten early or fetched from elsewhere wrong, or raises."""
+    case = conv("f16", (2, 64, 12, 11), 20, (3, 3), pads=1, dilations=2)
+    kernel, lay, about = next(tried(TEMPLATE, case, 1, HERE))
+
+    def run(source: str, *rest, **named):
+        assert change[0] in source
+        return triton_interpreter.run(source.replace(*change), *rest, **named)
+    with pytest.raises((AssertionError, InterpreterError)):
+        check(TEMPLATE, case, target=HERE, run=run)
+
+
+def test_where_it_is_tried():
+    region = region_of(CASES[NAME][0].graph)
+    lay = tried(TEMPLATE, CASES[NAME][0], 1, HERE).__next__()[1]
+
+    def count(**change) -> int:
+        return len(list(TEMPLATE.tactics(region, lay, replace(HERE, **change))))
+    assert count() and not count(libraries=()) and not count(libraries=(("triton", GLUON - 1),))
+    assert not count(isa="sm_80") and not count(isa="sm_90,sm_80") and not count(isa="sm_100")
+    assert not gpu_target([90]).version("triton") and gpu_target([90], level=5).version("triton") == release()
+    for case, why in ((conv("f16", (2, 32, 9), 20, (3,)), "two spatial axes"), (conv("f16", (1, 32, 90, 90), 20, (1, 1), strides=9), "too large"),
+                      (conv("f16", (1, 32, 300, 300), 20, (2, 2), dilations=257), "too large"), (conv("f16", (1, 32, 9, 9), 8, (3, 3), pads=200), "too large")):
+        assert why in (refusal(TEMPLATE, region_of(case.graph)) or "")
+
+
+# ---- compiled ----
+
+def large(dtype: str) -> list[Case]:
+    return [conv(dtype, (8, 256, 14, 14), 256, (3, 3), pads=1), conv(dtype, (32, 128, 28, 28), 128, (3, 3), strides=2, pads=1, tail=(("z", "relu", "y"),)),
+            conv(dtype, (1, 512, 7, 7), 512, (3, 3), pads=1), conv(dtype, (128, 64, 56, 56), 256, (1, 1), strides=2)]
+
+
+@needs_gluon
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_pixels_are_gathered_by_units_that_copy_and_go_to_the_tensor_cores_as_they_are(dtype):
+    compiler = Compiler((90,))
+    for case in (*large(dtype), *(c for c in CASES[NAME] if c.name.partition("-")[0] == dtype)):
+        for about, kernel in kernels(NAME, case, replace(HERE, threads=132), most=4):
+            made = compiler.cubins({kernel.symbol: kernel.source})[kernel.symbol, 90]
+            assert made.spilled <= SPILLED, f"{about} spills {made.spilled} bytes"
+            assert [(m.operand, m.sizes, m.strides, m.box, m.steps, m.lower, m.upper) for m in made.cubin.maps] == [tuple(m) for m in fetched(kernel.source)]
+            assert {m.kind for m in made.cubin.maps} == {6 if dtype == "f16" else 9} and not any(m.wrong() for m in made.cubin.maps)
+            ptx = compiled(kernel.symbol, kernel.source, 90).asm["ptx"]
+            assert "wgmma.mma_async" in ptx and ".tensor.4d" in ptx and ".im2col." in ptx and "cp.async.cg" not in ptx, about
+            loop = ptx[ptx.index("mbarrier.try_wait"):]
+            read = loop.index("wgmma.wait_group")
+            assert loop.index("bar.sync", read) < loop.find("cp.async.bulk", read) % len(loop), f"{about} fetches before all warps have read"
+            assert not re.search(r"ld\.param\.\w+\s+%\w+, \[\w+_param_([1-4]|[6-9])\]", ptx), f"{about} reads what stands behind its maps"
+
+
+@needs_gluon
+def test_every_pointwise_op_compiles_behind_it():
+    made, ops = dict[str, str](), set[str]()
+    for _, op, types, attrs in examples("pointwise"):
+        if not all(t.dtype.value in TYPES for t in types):
+            continue
+        others = {f"u{i}": f"{t.dtype.value}[2, 8, 8, 8]" for i, t in enumerate(types[1:])}
+        graph = program(("c", "convolution", "x w b", dict(strides=(1, 1), pads=(1,) * 4, dilations=(1, 1), group=1)),
+                        ("y", "cast", "c", dict(to=types[0].dtype)), ("z", op.name, " ".join(("y", *others)), attrs),
+                        x="f16[2, 32, 8, 8]", w=constant("f16", 8, 32, 3, 3), b=constant("f16", 8), **others)
+        case = Case(f"behind-{op.name}", graph, dict.fromkeys(("x", *others), nhwc(4)))
+        if refusal(TEMPLATE, region_of(graph)) is None:
+            ops.add(op.name)
+            made |= {k.symbol: k.source for _, k in kernels(NAME, case, HERE)}
+    assert {"add", "erf", "tanh", "pow", "sqrt", "floor"} <= ops and len(ops) > 40
+    failed = dict[str, BuildError]()
+    Compiler((90,)).cubins(made, failed=failed)
+    assert not failed, {made[symbol].splitlines()[0]: str(why)[-300:] for symbol, why in failed.items()}
+
+
+@needs_gluon
+def test_operands_that_begin_elsewhere_are_not_compiled():
+    (_, kernel), = kernels(NAME, CASES[NAME][0], HERE)
+    again = lying(kernel, [False] + [True] * (len(kernel.operands) - 1))
+    with pytest.raises(BuildError, match="do not begin at multiples of 16 bytes"):
+        Compiler((90,)).cubins({again.symbol: again.source})
+
+
+@pytest.mark.skipif(release() >= GLUON, reason="this Triton has im2col mode")
+def test_a_triton_without_it_is_named():
+    (_, kernel), = kernels(NAME, CASES[NAME][0], HERE)
+    with pytest.raises(BuildError, match="install triton 3.9 or newer"):
+        Compiler((90,)).cubins({kernel.symbol: kernel.source})
+
+
+# ---- in engines ----
+
+def network() -> onnx.ModelProto:
+    rng = np.random.default_rng(3)
+
+    def weights(*shape: int) -> np.ndarray:
+        return (rng.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))).astype(np.float32)
+    node = onnx.helper.make_node
+    nodes = [node("Conv", ["x", "w0", "b0"], ["c0"], pads=[1] * 4), node("Relu", ["c0"], ["r0"]),
+             node("Conv", ["r0", "w1", "b1"], ["c1"], strides=[2, 2], pads=[1] * 4),
+             node("Conv", ["r0", "w2"], ["c2"], strides=[2, 2]), node("Add", ["c1", "c2"], ["a"]), node("Relu", ["a"], ["y"])]
+    constants = {"w0": weights(32, 32, 3, 3), "b0": weights(32, 1)[:, 0], "w1": weights(64, 32, 3, 3), "b1": weights(64, 1)[:, 0], "w2": weights(64, 32, 1, 1)}
+    return model(nodes, {"x": "f32[2, 32, 11, 9]"}, ["y"], constants)
+
+
+def run(data: bytes, sources: dict[str, str], feeds: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], dict[str, list[str]]]:
+    """What an engine gives on a device that interprets, and the tactics of its steps that agree with each other there."""
+    device, plain = triton_interpreter.device(sources), file.read(data)
+    return CudaEngine(plain).start(device).run(feeds), tactics(agreed(plain, device))
+
+
+def tactics(plain: Any) -> dict[str, list[str]]:
+    return {s.name: [k.info["tactic"] for k in (s, *s.spares)] for s in plain.steps}
+
+
+@needs_gluon
+@pytest.mark.parametrize("precision, off", [("fp16", 5e-3), ("bf16", 4e-2)])
+def test_engines_carry_it_and_it_agrees_with_the_others(precision, off, tmp_path, monkeypatch):
+    """At the level that tries everything; and a network by it alone is right."""
+    m = network()
+    feeds = draw(m, 1, low=-1, high=1)
+    want = evaluate(importer.load(m).graph, feeds)["y"]
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=triton_interpreter.prepare) as pool:
+        for alone in (False, True):
+            if alone:
+                monkeypatch.setattr(search, "candidates", lambda *a, of=search.candidates: sorted(of(*a), key=lambda way: way[0].name != NAME))
+            made = built(m, Options(target="cuda:sm_90", precision=precision, level=5, cache_dir=tmp_path))
+            sources = {k.symbol: k.source for c in made.chosen if c.kernel is not None for k in (c.kernel, *(k for _, k in c.spares))}
+            carried = tactics(made.engine.plain)
+            by_it = [name for name, found in carried.items() if any(t.startswith("im2col:") for t in found[:1 if alone else None])]
+            assert len(by_it) == 3
+            got, left = pool.submit(run, made.engine.tobytes(), sources, feeds).result()
+            assert np.abs(got["y"].astype(np.float64) - want).max() < off * np.abs(want).max() and left == carried
