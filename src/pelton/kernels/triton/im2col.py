@@ -2,17 +2,19 @@
 from __future__ import annotations
 
 from pelton.backends.cuda.bundle import MOST_STEP, SWIZZLES
+from pelton.ir.dims import minimum
 from pelton.ir.graph import Value
 from pelton.kernels.conv import Window, window
 from pelton.kernels.grid import constant, divide
-from pelton.kernels.template import Kernel, Layouts, Tactic, Target, gpu_template
+from pelton.kernels.template import Kernel, Layouts, Packed, Tactic, Target, gpu_template
 from pelton.plan.layout import Strides
 from pelton.plan.region import Region
+from pelton.plan.workspace import Workspace
 
 from .compile import GLUON
-from .conv import WASTE, Convolution, Filters, described
+from .conv import SUMS, WASTE, Convolution, Filters, described
 from .emit import Fetched, kernel, tail
-from .product import pixels, tiles
+from .product import likely, pixels, streams, tiles, workspaces
 from .roofline import BOXES, cycles
 
 ROWS = 64                                      # that four warps hand to the tensor cores of an H100 at once
@@ -53,11 +55,13 @@ class Im2col(Convolution):
             if t["BK"] * 2 > MOST_ROW or t["BM"] < ROWS * t["WARPS"] // 4 or deep > WASTE * c or group > 1 and deep > c:
                 continue
             count = group * divide(s.n * s.oh * s.ow, t["BM"]) * divide(out, t["BN"])
-            found.append((cycles(t, count, taps * deep, False, True, target) - BOXES, t))
+            shared = streams(count, taps * deep // t["BK"], target) if t["BM"] * t["BN"] <= SUMS * 32 * t["WARPS"] else ()        # more spill up to 288 bytes
+            ways = (Tactic(t.template, t.isa, (*t.params, ("STREAM", n))) for n in (0, *shared))
+            found += likely([(cycles(way, count, taps * deep, False, True, target) - BOXES, way) for way in ways])
         yield from (t for _, t in sorted(found, key=lambda pair: pair[0]))
 
     def form(self, tactic: Tactic) -> tuple[int, ...]:
-        return tactic["BM"], tactic["BN"]
+        return tactic["BM"], tactic["BN"], int(tactic["STREAM"] > 0)
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node, s, f = region.anchor, window(region), Filters(region, layouts, tactic)
@@ -66,11 +70,16 @@ class Im2col(Convolution):
         size, (n, _, h, w) = x.type.dtype.size, layouts[x]
         maps = (Fetched(0, (s.c, s.w, s.h, s.n), (w * size, h * size, n * size), (tactic["BK"], tactic["BM"]), (1, s.sw, s.sh, 1), lower(s), upper(s)),
                 Fetched(1, (f.step, f.group * f.out), (f.step * size,), (tactic["BK"], tactic["BN"]), (1, 1)))
+        operands: tuple[Value | Packed | Workspace, ...] = (x, f.operand, *end.operands)
         sizes = {k: v for k, v in (f.sizes() | s.sizes(layouts[x])).items() if k in ("GROUPS", "C", "OUT", "DEEP", "BATCH", "OH", "OW", "KH", "KW", "SH", "SW",
                                                                                      "PT", "PL", "DH", "DW")}
+        sizes |= dict(SUMS=len(operands), ARRIVED=len(operands) + 1)
         ways = Tactic(tactic.template, tactic.isa, (*tactic.params, ("RING", tactic["STAGES"]), ("HIGH", tactic["WARPS"])))
         count = f.group * divide(s.n * s.oh * s.ow, tactic["BM"]) * divide(f.out, tactic["BN"])
-        return kernel("im2col.py", region, ways, sizes, end.text, (x, f.operand, *end.operands), count, layouts, maps=maps)
+        if tactic["STREAM"]:
+            operands += workspaces(tactic)
+            count = minimum(count * (s.kh * s.kw * f.deep // tactic["BK"]), tactic["STREAM"])
+        return kernel("im2col.py", region, ways, sizes, end.text, operands, count, layouts, maps=maps)
 
 
 def lower(s: Window) -> tuple[int, int]:

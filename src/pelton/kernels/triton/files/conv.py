@@ -127,10 +127,11 @@ def convolved(tile, first, until, program, one, last, lying, filters, a):
     if STREAM:
         if one == last:
             write(acc, r, o, rows[:, None], OUT - j * BN, a)
-        elif parted(acc, program, one, last, a[SUMS], a[ARRIVED], BM, BN):
+        elif parted(acc, places(BM, BN, 0, BN), BM * BN, program, one, last, a[SUMS], a[ARRIVED]):
             for side in tl.static_range(0, BN, WIDE):
                 at = side + tl.arange(0, WIDE)[None, :]
-                finish(joined(one, last, side, a[SUMS], BM, BN, WIDE), 0, r, o + at, rows[:, None], at < OUT - j * BN, a)
+                sums = joined(one, last, places(BM, BN, side, WIDE), BM * BN, a[SUMS])
+                finish(sums, 0, r, o + at, rows[:, None], at < OUT - j * BN, a)
     else:
         write(acc, r, o, rows[:, None], OUT - j * BN, a)
 

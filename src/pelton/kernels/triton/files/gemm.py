@@ -112,11 +112,11 @@ def streamed(program, x, w, a):
         acc = summed(x, w, b, i, j, first, until, a)
         if one == last:
             write(acc, b, i, j, a)
-        elif parted(acc, program, one, last, a[SUMS], a[ARRIVED], BM, BN):
+        elif parted(acc, places(BM, BN, 0, BN), BM * BN, program, one, last, a[SUMS], a[ARRIVED]):
             r = i + tl.arange(0, BM)[:, None]
             for left in tl.static_range(0, BN, WIDE):
                 c = j + left + tl.arange(0, WIDE)[None, :]
-                finish(joined(one, last, left, a[SUMS], BM, BN, WIDE), b, r, c, r < M, c < N, a)
+                finish(joined(one, last, places(BM, BN, left, WIDE), BM * BN, a[SUMS]), b, r, c, r < M, c < N, a)
 
 
 @triton.jit

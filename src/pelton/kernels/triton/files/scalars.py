@@ -36,7 +36,7 @@ def share(program, total):
 def sharers(tile, steps, total):
     """The first and the last program that has steps of a tile."""
     programs = tl.num_programs(0)
-    return ((tile * steps + 1) * programs - 1) // total, ((tile + 1) * steps * programs - 1) // total
+    return (programs * (tile * steps + 1) - 1) // total, (programs * ((tile + 1) * steps) - 1) // total
 
 
 @triton.jit
@@ -51,22 +51,26 @@ def last_to_arrive(counter, others):
 
 
 @triton.jit
-def parted(acc, program, one, last, sums, arrived, rows: tl.constexpr, columns: tl.constexpr):
-    """Lays down a program's part of a tile's sums, of which the programs from `one` to `last` have parts, for `joined`; true for the last of them to do so,
-    whichever that is. `arrived` counts those of a tile in a place of its first program, and is left zero; `sums` has two tiles for each program: a part of the
-    tile that it begins in the middle of, and one of the tile that it is the first of."""
-    at = (2 * program + (program == one)) * (rows * columns)
-    tl.store(sums + at + tl.arange(0, rows)[:, None] * columns + tl.arange(0, columns)[None, :], acc)
+def places(rows: tl.constexpr, columns: tl.constexpr, left, wide: tl.constexpr):
+    """Where a tile's elements lie one behind the other: so many columns of all rows, from `left` on."""
+    return tl.arange(0, rows)[:, None] * columns + left + tl.arange(0, wide)[None, :]
+
+
+@triton.jit
+def parted(acc, at, size, program, one, last, sums, arrived):
+    """Lays down a program's part of a tile's sums, of so many elements in all at these places, of which the programs from `one` to `last` have parts, for
+    `joined`; true for the last of them to do so, whichever that is. `arrived` counts those of a tile in a place of its first program, and is left zero; `sums`
+    has two tiles for each program: a part of the tile that it begins in the middle of, and one of the tile that it is the first of."""
+    tl.store(sums + (2 * program + (program == one)) * size + at, acc)
     return last_to_arrive(arrived + one, last - one)
 
 
 @triton.jit
-def joined(one, last, left, sums, rows: tl.constexpr, columns: tl.constexpr, wide: tl.constexpr):
-    """Columns of a tile from `left` on: all parts of the sums, in the order of the programs that made them."""
-    total = tl.zeros((rows, wide), tl.float32)
-    at = tl.arange(0, rows)[:, None] * columns + left + tl.arange(0, wide)[None, :]
+def joined(one, last, at, size, sums):
+    """Some of a tile's elements: all parts of the sums, in the order of the programs that made them."""
+    total = (at * 0).to(tl.float32)
     for program in tl.range(one, last + 1, num_stages=4):                      # several are on their way
-        total += tl.load(sums + (2 * program + (program == one)) * (rows * columns) + at, cache_modifier=".cg")
+        total += tl.load(sums + (2 * program + (program == one)) * size + at, cache_modifier=".cg")
     return total
 
 
