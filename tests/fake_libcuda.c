@@ -53,7 +53,7 @@ static R push(void *c) { depth++; return fails("cuCtxPushCurrent"); }
 static R pop(void **c) { depth--; return 0; }
 static R memory_info(size_t *left, size_t *all) { *left = 1000; *all = 1 << 30; return 0; }
 static R allocate(void **p, size_t n) { BEGIN("cuMemAlloc"); *p = aligned_alloc(256, (n + 255) / 256 * 256); fprintf(out(), "allocate %zu\n", n); return 0; }
-static R give_back(void *p) { free(p); fprintf(out(), "free\n"); return 0; }
+static R give_back(void *p) { if (fails("endless")) abort(); free(p); fprintf(out(), "free\n"); return 0; }
 static R host_allocate(void **p, size_t n, unsigned flags) { BEGIN("cuMemHostAlloc"); *p = malloc(n); return 0; }
 static R owner(int *v, int what, void *p) { if ((uintptr_t)p < 1 << 20) return 1; *v = 0; return 0; }
 static R copy(void *to, const void *from, size_t n, void *stream) { BEGIN("copy"); memcpy(to, from, n); return 0; }
@@ -105,6 +105,7 @@ static long recorded, waited;
 static R event_create(long **e, unsigned flags) { BEGIN("cuEventCreate"); *e = calloc(1, sizeof **e); return 0; }
 static R event_record(long *e, void *s) { *e = ++recorded; return 0; }
 static R event_wait(long *e) { if (*e > waited) waited = *e; return 0; }
+static R event_query(long *e) { if (fails("endless")) return 600; return event_wait(e); }
 static R elapsed(float *ms, long *a, long *b) { *ms = 0.5f; return !*a || !*b ? 400 : *a > waited || *b > waited ? 600 : 0; }
 static R synchronize(void *s) { BEGIN("cuStreamSynchronize"); waited = recorded; return 0; }
 static R fine(void) { return 0; }
@@ -190,7 +191,7 @@ static const struct { const char *name; void *function; } table[] = {
     {"cuMemFreeHost", give_back}, {"cuPointerGetAttribute", owner}, {"cuMemcpyHtoDAsync", copy}, {"cuMemcpyDtoHAsync", copy}, {"cuMemcpyDtoDAsync", copy},
     {"cuModuleLoadData", load}, {"cuModuleGetFunction", function}, {"cuModuleUnload", fine}, {"cuFuncSetAttribute", attribute}, {"cuFuncSetCacheConfig", cache_config},
     {"cuOccupancyMaxActiveBlocksPerMultiprocessor", occupancy}, {"cuFuncGetParamInfo", parameter}, {"cuStreamCreate", stream_create}, {"cuStreamDestroy", fine}, {"cuEventCreate", event_create},
-    {"cuEventDestroy", fine}, {"cuEventRecord", event_record}, {"cuStreamWaitEvent", fine}, {"cuEventSynchronize", event_wait}, {"cuEventElapsedTime", elapsed},
+    {"cuEventDestroy", fine}, {"cuEventRecord", event_record}, {"cuStreamWaitEvent", fine}, {"cuEventSynchronize", event_wait}, {"cuEventQuery", event_query}, {"cuEventElapsedTime", elapsed},
     {"cuStreamSynchronize", synchronize}, {"cuLaunchKernelEx", launch}, {"cuGraphCreate", graph_create}, {"cuGraphDestroy", fine},
     {"cuStreamBeginCapture", begin_capture}, {"cuStreamEndCapture", end_capture}, {"cuGraphAddChildGraphNode", add_graph},
     {"cuGraphExecChildGraphNodeSetParams", change_graph}, {"cuGraphAddKernelNode", add_kernel}, {"cuGraphKernelNodeSetAttribute", node_attribute},

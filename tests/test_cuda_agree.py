@@ -14,6 +14,8 @@ from test_cuda_tuning import device, spare
 import pelton
 from pelton import cli
 from pelton.backends.cuda import Cubin, pack, target
+from pelton.backends.cuda.clock import Clock, Way
+from pelton.backends.cuda.device import Launch, Stuck
 from pelton.backends.cuda.null import NullDevice, seen
 from pelton.engine.engine import Engine, Slice, Tensor
 from pelton.runtime.cuda_agree import agree, groups
@@ -93,6 +95,22 @@ def test_what_is_wrong_does_not_win(caplog):
     tuned = pelton.tune(pelton.Engine(carrying()), null)
     assert symbols(tuned.plain) == [["scale_b", "scale", "scale_d"], ["add"], ["scale_b", "scale", "scale_d"]]
     assert tuned.steps[0].info["times_ns"] == {"scale": 3000, "scale_b": 2000, "scale_d": 2990} and "scale_c gives something else" in caplog.text
+
+
+@pytest.mark.parametrize("look", [lambda plain, null: agreed(plain, null), lambda plain, null: pelton.tune(pelton.Engine(plain), null)])
+def test_one_that_does_not_end_is_named_and_not_waited_for(look):
+    null = device(kernels={**KERNELS, **dict.fromkeys(OTHERS, scale)}, endless=["scale_c"])
+    with pytest.raises(Stuck, match="scale_c of step 'double': a kernel does not end on no GPU. This is a fault of Pelton"):
+        look(carrying(), null)
+
+
+def test_the_clock_names_it():
+    null = device(kernels=KERNELS, endless=["scale"])
+    with null:
+        x = null.allocate(8, "a test")
+        launch = Launch(null.load(Cubin("scale", 90, b"\x7fELF", 0, 4), 5), 1, np.array([x.address, x.address, 2, 0, 0], np.int64))
+    with pytest.raises(Stuck, match="^the way: a kernel does not end"):
+        Clock(null).race([Way("the way", lambda turn: [launch])], 3)
 
 
 def test_the_command_line_says_so(tmp_path, monkeypatch, capsys):

@@ -99,6 +99,17 @@ def test_kernels_are_timed_by_the_driver(driver, tmp_path):
 
 
 @needs_binding
+def test_what_does_not_end_is_not_waited_for(driver, tmp_path):
+    """Neither by the clock nor by what gives memory back, which the driver would let wait, too."""
+    plain = on_gpu(chain(1000))
+    other = replace(plain.steps[0], info={"tactic": "other"})
+    steps = (replace(plain.steps[0], info={"tactic": "first"}, spares=(other,)), *plain.steps[1:])
+    tune = "from pelton.backends.cuda import clock; clock.PATIENCE = 0.05; pelton.tune(sys.argv[1])"
+    said, _ = ran(driver, tmp_path, tune, replace(plain, steps=steps), "endless=1")
+    assert said.startswith("Stuck: first of step 'double': a kernel does not end on Fake 0; this process can use the GPU no more, end it. ")
+
+
+@needs_binding
 def test_edges_arrive(driver, tmp_path):
     _, log = ran(driver, tmp_path, plain=on_gpu(branches()))
     assert [line for line in log if line.startswith("node")] == ["node 0 scale after", "node 1 scale after", "node 2 add after 0 1", "node 3 add after 0",

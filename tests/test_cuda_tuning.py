@@ -212,8 +212,9 @@ def test_constants_are_read_where_they_are_cold():
     clocked = {h.stream for h in null.happened("replay")}
     begun = next(i for i, h in enumerate(null.happenings) if h.what == "copy" and h.stream in clocked)
     before = [h for h in null.happenings[:begun] if h.what == "launch"][-1]                      # by the context; the clock has a stream of its own
-    assert before.stream not in clocked and any(
-        h.what == "synchronize" and h.stream == before.stream for h in null.happenings[null.happenings.index(before):begun])
+    after = null.happenings[null.happenings.index(before):begun]
+    ended = {h.facts["event"] for h in after if h.what == "record" and h.stream == before.stream}
+    assert before.stream not in clocked and any(h.what == "finish" and h.facts["event"] in ended for h in after)
 
 
 def test_without_time_nothing_changes_and_cancelled_is_cancelled():

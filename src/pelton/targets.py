@@ -239,12 +239,15 @@ class ForGpu:
         return choice, {}
 
     def agreed(self, plain: Engine) -> Engine:
-        from pelton.runtime.cuda_tune import agreed  # only engines for GPUs need it
+        from pelton.backends.cuda.device import Stuck  # only engines for GPUs need it
+        from pelton.runtime.cuda_tune import agreed
 
         if self._device is None or not any(s.spares for s in plain.steps):
             return plain
         try:
             return agreed(plain, self._device, self._tell)
+        except Stuck:
+            raise
         except EngineError as e:
             log.warning("what kernels give was not compared: %s", e)
             return plain

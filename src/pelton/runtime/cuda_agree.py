@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from pelton.backends.cuda.device import Device, Launch, Memory
+from pelton.backends.cuda import clock
+from pelton.backends.cuda.device import Device, Launch, Memory, Stuck
 from pelton.engine.engine import Step, Tensor
 
 from .cuda_prepared import CudaPrepared
@@ -21,10 +22,11 @@ PIECE = 4 << 20                                # elements of the beginning and o
 
 
 class Trial:
-    """A step that is about to run, tried in the memory of its context: all that it writes is as before when the trial is left. Nothing else runs meanwhile."""
+    """A step that is about to run, tried in the memory of its context: all that it writes is as before when the trial is left. Nothing else runs meanwhile.
+    Stuck where a kernel does not end."""
 
     def __init__(self, device: Device, ready: CudaPrepared, step: Step):
-        self.device, self.ready, self.step = device, ready, step
+        self.device, self.ready, self.step, self.event = device, ready, step, device.event()
         written = Counter(t.slice.buffer for t in step.outputs)
         named = [Counter(a.buffer for a in k.args) for k in (step, *step.spares)]
         spans = {b: (int(ready.starts[b]), int(ready.filled.bytes[b])) for b in set(written).union(*named)}
@@ -43,7 +45,9 @@ class Trial:
         self.device.synchronize(self.ready.stream)
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None and issubclass(kind, Stuck):
+            return
         self._put_back()
         self.device.synchronize(self.ready.stream)
 
@@ -58,7 +62,8 @@ class Trial:
             self.device.upload(at, self.poison.__array_interface__["data"][0], nbytes, self.ready.stream)
         for launch in launches:
             self.device.launch(launch, self.ready.stream)
-        self.device.synchronize(self.ready.stream)               # what is timed next is on another stream
+        self.device.record(self.event, self.ready.stream)
+        self.device.finish(self.event, clock.PATIENCE)           # what is timed next is on another stream
         return [_numbers(t, self.ready) for t in self.step.outputs]
 
 

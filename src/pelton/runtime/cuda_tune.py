@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from pelton.backends.cuda.clock import MOST_TURNS, Clock, Way
-from pelton.backends.cuda.device import ALIGN, TRAILING, Device, Function, Launch, Memory, launches
+from pelton.backends.cuda.clock import MOST_TURNS, Clock, Way, endless
+from pelton.backends.cuda.device import ALIGN, TRAILING, Device, Function, Launch, Memory, Stuck, launches
 from pelton.backends.cuda.machine import chosen
 from pelton.engine import engine as plain_engine
 from pelton.engine.engine import Slice, Step
@@ -167,6 +167,8 @@ class _Bench:
             for way in ways:
                 try:
                     result = trial.results(way.launches(0))
+                except Stuck as e:
+                    raise endless(f"{way.name} of step {step.name!r}", e) from None
                 except EngineError as e:
                     self.device.synchronize(trial.ready.stream)              # fails, too, where the GPU can do nothing any more
                     log.warning("%s of step %r is left out: %s", way.name, step.name, e)

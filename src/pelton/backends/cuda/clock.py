@@ -10,12 +10,13 @@ from typing import Any
 
 from pelton.errors import EngineError
 
-from .device import Device, Launch, Memory
+from .device import Device, Launch, Memory, Stuck
 
 log = logging.getLogger("pelton.build")
 
 SPAN_NS = 200_000                              # of a replay: much more than it takes to start one
 FIRST_TURNS, MOST_TURNS = 8, 50                # in a graph: of the first, which says how many it takes; at most
+PATIENCE = 60.0                                # seconds for a replay, of which most take less than one thousandth
 DROPS = {1: 2.0, 3: 1.25}                      # after so many rounds, what takes so many times the best one's time is out
 
 
@@ -27,6 +28,11 @@ class Way:
     name: str
     launches: Callable[[int], Sequence[Launch]]
     turns: int = MOST_TURNS
+
+
+def endless(name: str, e: Stuck) -> Stuck:
+    """What is said where that kernel does not end."""
+    return Stuck(f"{name}: {e}. This is a fault of Pelton or of the GPU's software: please report it, and build the engine at a lower level")
 
 
 class Clock:
@@ -41,7 +47,7 @@ class Clock:
 
     def race(self, ways: Sequence[Way], rounds: int, deadline: float | None = None) -> list[int | None]:
         """Nanoseconds of one turn of each: the median of several replays, the slow ones dropped after the first rounds. None where a kernel does not launch,
-        which is logged with the reason. EngineError where nothing runs any more."""
+        which is logged with the reason. EngineError where nothing runs any more, Stuck where one does not end."""
         with self.device:
             graphs = {i: graph for i, way in enumerate(ways) if (graph := self._graph(way)) is not None}
             times: dict[int, list[float]] = {i: [] for i in graphs}
@@ -65,6 +71,8 @@ class Clock:
             self._replayed(ready)              # code and activations come in
             wanted = max(1, min(way.turns, MOST_TURNS, round(turns * SPAN_NS / max(self._replayed(ready), 1.0))))
             return (ready, turns) if wanted == turns else (self._turns(way, wanted), wanted)
+        except Stuck as e:
+            raise endless(way.name, e) from None
         except EngineError as e:
             self.device.synchronize(self.stream.handle)          # fails, too, where the GPU can do nothing any more
             log.warning("%s is not timed: %s", way.name, e)
@@ -86,5 +94,5 @@ class Clock:
         self.device.record(self._begin, self.stream.handle)
         self.device.replay(ready, self.stream.handle)
         self.device.record(self._end, self.stream.handle)
-        self.device.finish(self._end)
+        self.device.finish(self._end, PATIENCE)
         return self.device.elapsed(self._begin, self._end)

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from pelton.engine.library import Convolution, Product
+from pelton.errors import EngineError
 
 from .bundle import Cubin
 
@@ -17,6 +18,10 @@ ALIGN = 256                                    # bytes, of every piece of device
 TRAILING = 2                                   # pointers behind the parameters of every kernel: global scratch, and the profiler's
 MAP = 128                                      # bytes of a map as kernels take it
 BEHIND = (4, 4, 8, 8)                          # bytes of the parameters that Triton puts behind each map, and no kernel of ours reads: two sizes, two strides
+
+
+class Stuck(EngineError):
+    """What was launched does not end. The GPU can do nothing more for this process."""
 
 
 @dataclass(eq=False)
@@ -155,7 +160,8 @@ class Device(Protocol):
     def record(self, event: Any, stream: int) -> None: ...
     def wait(self, stream: int, event: Any) -> None:
         """What comes later on the stream waits for the event, the caller does not."""
-    def finish(self, event: Any) -> None: ...
+    def finish(self, event: Any, patience: float | None = None) -> None:
+        """patience: the seconds after which it is Stuck; any other time is waited for as well."""
     def synchronize(self, stream: int) -> None: ...
     def elapsed(self, begin: Any, end: Any) -> float:
         """Nanoseconds between two timed events that have happened."""

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import os
+import time
 import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -16,9 +17,10 @@ from pelton.errors import EngineError, InputError
 
 from . import maps
 from .bundle import Cubin
-from .device import Function, Launch, Memory, of_library, parameters
+from .device import Function, Launch, Memory, Stuck, of_library, parameters
 from .libraries import Library, opened, versions
 
+POLL = 5e-5                                    # seconds between two looks at what may never end
 STATIC_SHARED = 48 << 10                       # bytes of shared memory per block that a kernel gets without asking
 _LOST = ("ILLEGAL_ADDRESS", "LAUNCH_FAILED", "LAUNCH_TIMEOUT", "ASSERT", "HARDWARE_STACK_ERROR", "ILLEGAL_INSTRUCTION", "MISALIGNED_ADDRESS",
          "INVALID_ADDRESS_SPACE", "INVALID_PC", "CONTEXT_IS_DESTROYED", "ECC_UNCORRECTABLE", "EXTERNAL_DEVICE", "DEVICE_UNAVAILABLE", "UNKNOWN", "CONTAINED")
@@ -97,7 +99,7 @@ class Gpu:
         if not 0 <= ordinal < count:
             raise InputError(f"there is no GPU {ordinal}; those that this process may use are 0 to {count - 1}")
         self.ordinal = ordinal
-        self._process = os.getpid()
+        self._process, self._stuck = os.getpid(), False
         handle = call("cuDeviceGet", ordinal)
         known = driver.CUdevice_attribute
 
@@ -117,6 +119,7 @@ class Gpu:
         if os.getpid() != self._process:
             raise EngineError("this process was forked from one that had begun to use the GPU, where the driver does not work; load the engine after the "
                               "fork, or start processes with multiprocessing's \"spawn\"")
+        self._refuse_stuck()
         call("cuCtxPushCurrent", self._context)
         return self
 
@@ -163,7 +166,7 @@ class Gpu:
         return thing
 
     def _release(self, free: str, handle: Any) -> None:
-        if os.getpid() == self._process:
+        if os.getpid() == self._process and not self._stuck:     # giving back waits for all that runs
             with suppress(EngineError), self:  # a lost context has given back everything already
                 getattr(binding(), free)(handle)
 
@@ -280,11 +283,29 @@ class Gpu:
     def wait(self, stream: int, event: Held) -> None:
         call("cuStreamWaitEvent", stream, event.handle, 0)
 
-    def finish(self, event: Held) -> None:
-        call("cuEventSynchronize", event.handle)
+    def finish(self, event: Held, patience: float | None = None) -> None:
+        if patience is None:
+            call("cuEventSynchronize", event.handle)
+            return
+        driver, until = binding(), time.monotonic() + patience
+        while True:
+            status, = driver.cuEventQuery(event.handle)
+            if not status:
+                return
+            if status != driver.CUresult.CUDA_ERROR_NOT_READY:
+                refuse(driver, "cuEventQuery", status)
+            if time.monotonic() > until:
+                self._stuck = True
+                self._refuse_stuck()
+            time.sleep(POLL)
 
     def synchronize(self, stream: int) -> None:
+        self._refuse_stuck()
         call("cuStreamSynchronize", stream)
+
+    def _refuse_stuck(self) -> None:
+        if self._stuck:
+            raise Stuck(f"a kernel does not end on {self.name}; this process can use the GPU no more, end it")
 
     def elapsed(self, begin: Held, end: Held) -> float:
         return 1e6 * call("cuEventElapsedTime", begin.handle, end.handle)

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +13,7 @@ from pelton.engine.library import Convolution, Product
 from pelton.errors import EngineError
 
 from .bundle import Cubin
-from .device import ALIGN, TRAILING, Function, Launch, Memory, of_library
+from .device import ALIGN, TRAILING, Function, Launch, Memory, Stuck, of_library
 from .libraries import Library
 from .machine import usual
 
@@ -50,7 +50,8 @@ class NullDevice:
     nothing to wait for."""
 
     def __init__(self, arch: int = 90, kernels: Mapping[str, Kernel] | None = None, memory: int = 1 << 30, ordinal: int = 0,
-                 lasts: Callable[[Launch], float] = lambda launch: 1.0, libraries: Mapping[str, Library] | None = None, together: int | None = None):
+                 lasts: Callable[[Launch], float] = lambda launch: 1.0, libraries: Mapping[str, Library] | None = None, together: int | None = None,
+                 endless: Collection[str] = ()):
         self.ordinal, self.name, self.arch, self.memory = ordinal, "no GPU", arch, memory
         self.multiprocessors, self.l1, self.l2, self.cuda = usual(arch).multiprocessors, usual(arch).l1, usual(arch).l2, "13.0"
         self.together = self.multiprocessors if together is None else together
@@ -58,6 +59,7 @@ class NullDevice:
         self.opened = dict(libraries or {})
         self.libraries = {symbol: library.version for symbol, library in self.opened.items()}
         self.happenings: list[Happening] = []
+        self.endless, self.stuck = frozenset(endless), False
         self.inside = 0                        # blocks `with device:` that have begun
         self._spans: dict[int, int] = {}       # address → bytes of its memory
         self._things = self._recorded = self._waited = 0
@@ -150,6 +152,7 @@ class NullDevice:
         phases = [] if launch.phases is None else launch.phases.tolist()
         self._note("launch", stream, symbol=cubin.symbol, grid=launch.grid, block=launch.block, shared=cubin.shared, words=words.tolist(), phases=phases)
         self.now += self.lasts(launch)
+        self.stuck = self.stuck or cubin.symbol in self.endless
         if launch.function.call is not None:
             launch.function.call(words, stream)
         elif cubin.symbol in self.kernels:
@@ -171,13 +174,19 @@ class NullDevice:
     def wait(self, stream: int, event: Thing) -> None:
         self._note("wait", stream, event=event.handle)
 
-    def finish(self, event: Thing) -> None:
+    def finish(self, event: Thing, patience: float | None = None) -> None:
         self._note("finish", event=event.handle)
+        self._refuse_stuck(patience is not None)
         self._waited = max(self._waited, event.number)
 
     def synchronize(self, stream: int) -> None:
         self._note("synchronize", stream)
+        self._refuse_stuck(False)
         self._waited = self._recorded
+
+    def _refuse_stuck(self, patient: bool) -> None:
+        if self.stuck:
+            raise Stuck("a kernel does not end on no GPU") if patient else AssertionError("somebody waits forever")
 
     def elapsed(self, begin: Thing, end: Thing) -> float:
         if not 0 < max(begin.number, end.number) <= self._waited:
