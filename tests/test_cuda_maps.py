@@ -12,9 +12,10 @@ from test_cuda_runtime import CUBINS, on_gpu
 
 from pelton.backends.cuda.bundle import Cubin, Map, pack, unpack
 from pelton.backends.cuda.device import MAP, Function, launches, parameters
-from pelton.backends.cuda.null import seen
+from pelton.backends.cuda.null import NullDevice, seen
 from pelton.engine.engine import Buffer, Engine, Port, Slice, Step
 from pelton.errors import EngineError
+from pelton.runtime.cuda import CudaEngine
 
 PICTURES = Map(0, 9, 3, (256, 14, 12, 8), (512, 7168, 86016), (64, 128), (1, 2, 1, 1), (-1, -2), (-3, 1))
 FILTERS = Map(0, 6, 2, (2304, 72), (4608,), (32, 64), (1, 1))
@@ -74,6 +75,11 @@ def mapped(m: Map) -> Engine:
     steps = [Step("a", "boxes", (Slice(0, 0), Slice(1, 0)), (), N, 1, 0), Step("b", "scale", (Slice(1, 0), Slice(2, 0)), (3,), N, 1, 1)]
     plain = engine([Port("x", "f32", (N,))], [Port("y", "f32", (N,))], buffers, steps, arena=4096, code=b"none")
     return on_gpu(plain, [*CUBINS, cubin(m)])
+
+
+def test_a_step_has_what_its_kernel_takes_by_a_map():
+    with pytest.raises(EngineError, match="kernel 'boxes' takes more operands by maps than step 'a' has, 2"):
+        CudaEngine(mapped(replace(FILTERS, operand=2))).start(NullDevice())
 
 
 @needs_binding

@@ -95,6 +95,9 @@ class CudaEngine(Engine):
                 loaded[step.symbol] = self.device.load(cubins[step.symbol], parameters), parameters
             if step.symbol and step.phases != 1 and not cubins[step.symbol].phased:
                 raise EngineError(f"step {step.name!r} has {step.phases} phases, its kernel {step.symbol!r} none; the engine is damaged, build it again")
+            if step.symbol and any(m.operand >= len(step.args) for m in cubins[step.symbol].maps):
+                raise EngineError(f"kernel {step.symbol!r} takes more operands by maps than step {step.name!r} has, {len(step.args)}; "
+                                  "the engine is damaged, build it again")
             if step.symbol and loaded[step.symbol][1] != parameters:
                 raise EngineError(f"step {step.name!r} gives kernel {step.symbol!r} {parameters} parameters, another step {loaded[step.symbol][1]}; "
                                   "the engine is damaged, build it again")

@@ -25,11 +25,10 @@ from pelton.errors import BuildError
 from pelton.kernels.compile import store
 
 from . import workers
-from .emit import ALIGNED, Fetched
+from .emit import ALIGNED
 
 
 GLUON = 30900                                                              # the Triton whose Gluon has maps in im2col mode: 3.9
-KIND = {"*fp16": 6, "*bf16": 9}                                            # what maps call the elements that pointers lead to
 CUBIN = {f.name for f in fields(Cubin)} - {"image"}                        # what is remembered of one besides
 
 
@@ -76,13 +75,13 @@ def phased(text: str) -> int:
     return int((re.findall(r"^PHASED = tl\.constexpr\((\d)\)$", text, re.M) or [0])[0])
 
 
-def fetched(text: str) -> tuple[Fetched, ...]:
+def fetched(text: str) -> tuple[Map, ...]:
     """What a kernel's source says of the operands that it takes by maps."""
     found = re.search(r"^MAPS = (.*)$", text, re.M)
-    return tuple(Fetched(*m) for m in ast.literal_eval(found[1])) if found else ()
+    return tuple(map(Map.of, ast.literal_eval(found[1]))) if found else ()
 
 
-def _described(pointer: str, of: Fetched) -> str:
+def _described(pointer: str, of: Map) -> str:
     """The type that Gluon gives a map of what a pointer leads to, boxes of which lie in shared memory as the tensor cores want them."""
     from triton.experimental.gluon import language as gl
 
@@ -208,18 +207,14 @@ def cubin_of(symbol: str, text: str, arch: int) -> Made:
 
 
 def _maps(text: str, about: Any) -> tuple[Map, ...]:
-    """The maps that a compiled kernel takes."""
+    """The maps that a compiled kernel takes, as it was compiled for them. BuildError where it was for others."""
     wanted = fetched(text)
-    if not wanted:
-        return ()
-    types = load(text, about.name)["SIGNATURE"]
-    made = tuple(Map(f.operand, KIND[types[f.operand]], m["swizzle"], *f[1:]) for f, m in zip(wanted, about.tensordesc_meta, strict=True))
-    for m, told in zip(made, about.tensordesc_meta):
-        if tuple(reversed(told["block_size"])) != m.box or told["is_im2col"] != bool(m.lower):
+    for m, told in zip(wanted, about.tensordesc_meta or (), strict=True):
+        if (tuple(reversed(told["block_size"])), told["swizzle"], told["is_im2col"]) != (m.box, m.swizzle, bool(m.lower)):
             raise BuildError(f"kernel {about.name} was to fetch boxes of {m.box}, and fetches {told}")
         if why := m.wrong():
             raise BuildError(f"kernel {about.name} takes a map with {why}, which no GPU takes")
-    return made
+    return wanted
 
 
 def _resources(image: bytes) -> tuple[int | None, int | None]:

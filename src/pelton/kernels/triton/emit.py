@@ -10,13 +10,13 @@ import hashlib
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import astuple, replace
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
+from pelton.backends.cuda.bundle import Map
 from pelton.engine.library import LIBRARIES
 from pelton.ir.dims import Dim, Size, bounds
 from pelton.ir.graph import Node, Value
@@ -239,20 +239,8 @@ class _Code:
         self.store(v, self.names[node.inputs[0]], where, mask=f"inside & (c >= {start}) & (c < {spelled(start + size)})")
 
 
-class Fetched(NamedTuple):
-    """An operand that a kernel takes by a map, as `bundle.Map` has it."""
-
-    operand: int
-    sizes: tuple[int, ...]
-    strides: tuple[int, ...]
-    box: tuple[int, ...]
-    steps: tuple[int, ...]
-    lower: tuple[int, ...] = ()
-    upper: tuple[int, ...] = ()
-
-
 def kernel(file: str, region: Region, tactic: Tactic, sizes: Mapping[str, Size], block: str, operands: Sequence[Value | Packed | Workspace],
-           tiles: Size, layouts: Layouts, phases: Size = 1, maps: Sequence[Fetched] = ()) -> Kernel:
+           tiles: Size, layouts: Layouts, phases: Size = 1, maps: Sequence[Map] = ()) -> Kernel:
     """The kernel file with its region and tactic blocks replaced. The tactic says WARPS and, for pipelined loops, STAGES. `sizes` are constants by name where
     they are known; where a run decides them, their names stand for elements of `a`, behind the pointers, as do sizes in the block. A tactic that is PHASED has
     behind them the phase that a launch begins with and the one that it ends before, from element PHASE on. A kernel with maps is one in Gluon."""
@@ -275,7 +263,7 @@ def kernel(file: str, region: Region, tactic: Tactic, sizes: Mapping[str, Size],
     text = _in_gluon(_with_scalars(text)) if maps else _with_scalars(text)
     head = (f'"""{region.title()} by {tactic.name}."""\n'
             f"SIGNATURE, WARPS, STAGES = {tuple(types)}, {chosen['WARPS']}, {chosen.get('STAGES', 1)}\nMULTIPLES = {tuple(whole)}\n"
-            + (f"MAPS = {tuple(map(tuple, maps))}\n" if maps else ""))
+            + (f"MAPS = {tuple(map(astuple, maps))}\n" if maps else ""))
     text = head + text.partition('"""\n')[2].replace("INDEX = tl.constexpr(tl.int32)", f"INDEX = tl.constexpr(tl.int{64 if large else 32})")
     return named(Kernel(text, "KERNEL", tuple(operands), tiles, tuple(dims), phases=phases))
 

@@ -1,9 +1,10 @@
 """Convolutions whose pixels the GPU's units for copies gather by themselves."""
 from __future__ import annotations
 
-from pelton.backends.cuda.bundle import MOST_STEP, SWIZZLES
+from pelton.backends.cuda.bundle import MOST_STEP, SWIZZLES, Map
 from pelton.ir.dims import minimum
 from pelton.ir.graph import Value
+from pelton.ir.types import BF16, F16
 from pelton.kernels.conv import Window, window
 from pelton.kernels.grid import constant, divide
 from pelton.kernels.template import Kernel, Layouts, Packed, Tactic, Target, gpu_template
@@ -13,10 +14,11 @@ from pelton.plan.workspace import Workspace
 
 from .compile import GLUON
 from .conv import SUMS, WASTE, Convolution, Filters, described
-from .emit import Fetched, kernel, tail
+from .emit import kernel, tail
 from .product import likely, pixels, streams, tiles, workspaces
 from .roofline import BOXES, cycles
 
+KIND = {F16: 6, BF16: 9}                       # what maps call element types
 ROWS = 64                                      # that four warps hand to the tensor cores of an H100 at once
 MOST_ROW = max(SWIZZLES.values())              # bytes of channels that are fetched at once
 MOST_CORNER, MOST_OFFSET = 1 << 7, 1 << 8      # pixels from the edge of a picture to where windows begin; from there to a tap
@@ -67,18 +69,18 @@ class Im2col(Convolution):
         node, s, f = region.anchor, window(region), Filters(region, layouts, tactic)
         x, _, bias = node.inputs
         end = tail(region, layouts, pixels(node.output.type.shape), (node.output,), first=2, add=bias)
-        size, (n, _, h, w) = x.type.dtype.size, layouts[x]
-        maps = (Fetched(0, (s.c, s.w, s.h, s.n), (w * size, h * size, n * size), (tactic["BK"], tactic["BM"]), (1, s.sw, s.sh, 1), lower(s), upper(s)),
-                Fetched(1, (f.step, f.group * f.out), (f.step * size,), (tactic["BK"], tactic["BN"]), (1, 1)))
+        kind, size, (n, _, h, w) = KIND[x.type.dtype], x.type.dtype.size, layouts[x]
+        (bm, bn, bk), strides = (tactic[name] for name in ("BM", "BN", "BK")), (w * size, h * size, n * size)
+        swizzle = next(k for k, row in SWIZZLES.items() if row == bk * size)
+        maps = (Map(0, kind, swizzle, (s.c, s.w, s.h, s.n), strides, (bk, bm), (1, s.sw, s.sh, 1), lower(s), upper(s)),
+                Map(1, kind, swizzle, (f.step, f.group * f.out), (f.step * size,), (bk, bn), (1, 1)))
         operands: tuple[Value | Packed | Workspace, ...] = (x, f.operand, *end.operands)
-        sizes = {k: v for k, v in (f.sizes() | s.sizes(layouts[x])).items() if k in ("GROUPS", "C", "OUT", "DEEP", "BATCH", "OH", "OW", "KH", "KW", "SH", "SW",
-                                                                                     "PT", "PL", "DH", "DW")}
-        sizes |= dict(SUMS=len(operands), ARRIVED=len(operands) + 1)
+        sizes = dict(SUMS=len(operands), ARRIVED=len(operands) + 1, **f.sizes(), **s.sizes(layouts[x]))
         ways = Tactic(tactic.template, tactic.isa, (*tactic.params, ("RING", tactic["STAGES"]), ("HIGH", tactic["WARPS"])))
-        count = f.group * divide(s.n * s.oh * s.ow, tactic["BM"]) * divide(f.out, tactic["BN"])
+        count = f.group * divide(s.n * s.oh * s.ow, bm) * divide(f.out, bn)
         if tactic["STREAM"]:
             operands += workspaces(tactic)
-            count = minimum(count * (s.kh * s.kw * f.deep // tactic["BK"]), tactic["STREAM"])
+            count = minimum(count * (s.kh * s.kw * f.deep // bk), tactic["STREAM"])
         return kernel("im2col.py", region, ways, sizes, end.text, operands, count, layouts, maps=maps)
 
 
