@@ -30,7 +30,7 @@ S cublasLtDestroy(void *h) { return gone(h); }
 S cublasLtMatmulDescCreate(What **w, int compute, int scale) {
     BEGIN("cublasLtMatmulDescCreate");
     *w = made(sizeof **w), (*w)->compute = compute, (*w)->scale = scale, (*w)->end = 1, (*w)->bias_type = -1;
-    return compute == 68 && scale == 0 ? 0 : 15;
+    return (compute == 68 || compute == 77) && scale == 0 ? 0 : 15;
 }
 S cublasLtMatmulDescDestroy(void *w) { return gone(w); }
 static S put(void *to, size_t size, const void *from, size_t given) { if (size != given) return 7; memcpy(to, from, size); return 0; }

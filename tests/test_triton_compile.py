@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from itertools import islice
 
 import pytest
@@ -85,6 +86,23 @@ def test_matrix_kernels_use_the_tensor_cores_and_hold_their_sums(name, case, dty
         assert name != "gemm" or ("DESCRIBED=1" in about) == (arch == 90 and dtype != "f32"), about
         made = Compiler((arch,), jobs=1).cubins({kernel.symbol: kernel.source})[kernel.symbol, arch]
         assert made.spilled <= SPILLED, f"{about} spills {made.spilled} bytes"
+
+
+@pytest.mark.parametrize("arch, instruction", [(80, r"mma\.sync\S*\.tf32\.tf32"), (90, r"wgmma\.mma_async\S*\.tf32\.tf32")])
+@pytest.mark.parametrize("name, case", [("gemm", large_gemm), ("conv", large_conv), ("conv", stem), ("attention", large_attention)],
+                         ids=["gemm", "conv", "stem", "attention"])
+def test_products_of_tf32_take_one_each(name, case, arch, instruction, compiler):
+    """Where that may be; all else of f32 takes three or none."""
+    target = Target(isa=f"sm_{arch}", lanes=32, threads=132, tf32=True)
+    found = kernels(name, case("f32"), target, most=1000)
+    assert found and all("PRECISION=2" in about for about, _ in found)
+    assert all("PRECISION=2" not in about for about, _ in kernels(name, case("f32"), replace(target, tf32=False), most=1000))
+    about, kernel = found[0]
+    asm = compiled(kernel.symbol, kernel.source, arch).asm
+    dots = re.findall(r"inputPrecision = (\w+)", asm["ttgir"])
+    assert re.search(instruction, asm["ptx"]) and dots and set(dots) <= {"tf32", "0"}, about               # how a product of warps spells it
+    made = Compiler((arch,), jobs=1).cubins({kernel.symbol: kernel.source})[kernel.symbol, arch]
+    assert made.spilled <= SPILLED, f"{about} spills {made.spilled} bytes"
 
 
 def test_pixels_of_many_pictures_are_fetched_as_boxes_and_go_to_the_tensor_cores_as_they_are():

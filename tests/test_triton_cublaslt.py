@@ -116,6 +116,23 @@ def test_what_a_library_does_not_do(nodes, reason):
     assert reason in (refusal(GPU_TEMPLATES[SYMBOL], region) or "")
 
 
+@pytest.mark.parametrize("tf32, compute", [(False, 68), (True, 77)])
+def test_products_of_f32_may_be_of_tf32(tf32, compute, blas, monkeypatch):
+    asked = list[int]()
+    made = type(blas).made
+    monkeypatch.setattr(type(blas), "made", lambda self, owner, create, destroy, *a: (
+        asked.append(a[0]) if create == "MatmulDescCreate" else None, made(self, owner, create, destroy, *a))[1])
+
+    def run(source, symbol, arrays, dims, tiles, phases):
+        told = replace(library.work(SYMBOL, dims), choice=0)
+        assert library.KINDS[told.kind] == ("tf32" if tf32 else "f32") and {kind for kind, _ in told.operands()} == {"f32"}
+        found = blas.planned(told, [4] * len(arrays))
+        found(np.array([*(a.ctypes.data + first * a.itemsize for a, _, first in arrays), *dims, 0, 0], np.int64), 0)
+        return [a for a, _, _ in arrays]
+    case = next(c for c in CASES[SYMBOL] if c.graph.inputs[0].type.dtype.value == "f32")
+    assert check(GPU_TEMPLATES[SYMBOL], case, target=replace(HERE, tf32=tf32), run=run) and set(asked) == {compute}
+
+
 def test_operands_that_lie_otherwise_are_none_of_it():
     template = GPU_TEMPLATES[SYMBOL]
     case = one("heads", ("y", "matmul", "a b"), a="f32[2, 3, 5, 4]", b="f32[2, 3, 4, 5]", orders={"a": (0, 2, 1, 3)})
@@ -280,7 +297,7 @@ def forged(step_of: Product | tuple = (), offset: int = 0, **other) -> Engine:
 def test_forged_products_are_refused():
     checked(forged())
     for change in (dict(m=5), dict(a_line=6), dict(b_line=7), dict(n=7), dict(k=0), dict(m=-1), dict(batch=2), dict(batch=1 << 31), dict(d_line=5),
-                   dict(kind=3), dict(out=1), dict(end=9), dict(choice=3), dict(b_step=-1), dict(bias=0), dict(added=1), dict(scale=1 << 32),
+                   dict(kind=4), dict(out=1), dict(end=9), dict(choice=3), dict(b_step=-1), dict(bias=0), dict(added=1), dict(scale=1 << 32),
                    dict(a_line=1 << 50), dict(b_turned=1), dict(version=-1)):
         with pytest.raises(EngineError, match="is damaged"):
             checked(forged(told(**change)))

@@ -81,7 +81,7 @@ def test_convolutions(case, dnn):
 
 
 @pytest.mark.parametrize("dtype, x, w, more, nodes, reason", [
-    ("f32", (1, 8, 5, 5), (4, 8, 3, 3), {}, (), "in f16 or bf16"), ("f16", (1, 12, 5, 5), (4, 12, 3, 3), {}, (), "not constant filters of 8, 16"),
+    ("f16", (1, 12, 5, 5), (4, 12, 3, 3), {}, (), "not constant filters of 8, 16"),
     ("f16", (1, 8, 5), (4, 8, 3), {}, (), "two spatial axes"), ("f16", (1, 8, 5, 5), (4, 8, 1, 1), {}, (), "a product"),
     ("f16", (1, 8, 5, 5), (4, 8, 3, 3), {}, (("q", "sigmoid", "y"),), "sigmoid is none of the ends"),
     ("f16", (1, 8, 5, 5), (4, 8, 3, 3), {}, (("q", "relu", "y"), ("r", "add", "q c")), "add is none"),
@@ -97,6 +97,16 @@ def test_what_a_library_does_not_do(dtype, x, w, more, nodes, reason):
     graph = program(("y", "convolution", "x w b", attrs), *nodes, x=f"{dtype}{list(x)}", w=constant(dtype, *w), b=constant(dtype, 4),
                     **{n: v for n, v in inputs.items() if n in read})
     assert reason in (refusal(GPU_TEMPLATES[SYMBOL], region_of(graph)) or "")
+
+
+def test_of_f32_only_where_it_may_be_multiplied_as_tf32():
+    template, case = GPU_TEMPLATES[SYMBOL], conv("f32", (1, 8, 5, 5), 4, (3, 3))
+    region = region_of(case.graph)
+    lies = laid(template, region, case, 0)
+    assert not list(template.tactics(region, lies, HERE))
+    first, *_ = template.tactics(region, lies, replace(HERE, tf32=True))
+    told = library.work(SYMBOL, template.emit(region, lies, first, replace(HERE, tf32=True)).dims)
+    assert library.KINDS[told.kind] == "tf32" and {kind for kind, _ in told.operands()} == {"f32"}
 
 
 def test_pictures_that_lie_otherwise_are_none_of_it():

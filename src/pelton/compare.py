@@ -19,7 +19,7 @@ from pelton.runtime import Engine
 from pelton.runtime.arrays import drawn
 from pelton.runtime.prepared import Prepared
 
-TOLERANCE = {"fp32": 2e-3, "fp16": 2e-2, "bf16": 6e-2}        # of the largest value of an output, by the engine's precision
+TOLERANCE = {"fp32": 2e-3, "tf32": 2e-2, "fp16": 2e-2, "bf16": 6e-2}        # of the largest value of an output, by the engine's precision
 
 
 @dataclass(frozen=True)

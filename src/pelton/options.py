@@ -12,6 +12,8 @@ from .errors import InputError
 
 Progress = Callable[[str, int, int], "bool | None"]
 
+PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
+
 
 @dataclass(frozen=True)
 class Options:
@@ -30,7 +32,8 @@ class Options:
     max_iterations: of all loops of a run together whose ends depend on the data; a run that wants more is refused.
     target: "cpu" (for the CPU here), "cpu:x86_64_v3" or "cpu:x86_64_v4" (for all CPUs of a level: AVX2, AVX-512), "cuda" (for the GPU here; where none is,
     for sm_80 and sm_90), or "cuda:sm_80,sm_90". Where a CPU cannot run what the target is, nothing is timed.
-    precision: what values between the layers are kept in: "fp32", and for GPUs "fp16" or "bf16"; sums are always in fp32.
+    precision: what values between the layers are kept in: "fp32", and for GPUs "fp16" or "bf16"; sums are always in fp32. "tf32", for GPUs, keeps all in fp32
+    and multiplies matrices rounded to TF32 (ten bits behind the point), which tensor cores do at half the rate of fp16.
     image, labels: how pictures become inputs and outputs become words, kept in the engine. cc: another clang than the ziglang wheel's.
     """
 
@@ -77,9 +80,9 @@ class Options:
             raise InputError(f"strict keeps all arithmetic as the model has it, precision {self.precision!r} does not; give one of the two")
         if self.check and not self.on_cpu:
             raise InputError(f"check runs the engine here, on the CPU; the target is {self.target!r}")
-        if self.precision not in (("fp32",) if self.on_cpu else ("fp32", "fp16", "bf16")):
-            raise InputError(f"precision {self.precision!r} is not available for target {self.target!r}; this version builds 'fp32', and for GPUs 'fp16' "
-                             "and 'bf16'")
+        if self.precision not in (("fp32",) if self.on_cpu else PRECISIONS):
+            raise InputError(f"precision {self.precision!r} is not available for target {self.target!r}; this version builds 'fp32', and for GPUs "
+                             f"{', '.join(map(repr, PRECISIONS[1:]))}")
 
     @property
     def on_cpu(self) -> bool:

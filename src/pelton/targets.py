@@ -80,7 +80,7 @@ def describe_target(options: Options) -> tuple[Target, Mapping[str, Any]]:
     from pelton.kernels.triton import library  # noqa: F401  (declares the templates)
 
     archs, device = _gpus(options)
-    return gpu_target(archs, device, options.level), runs_on_gpu(archs)
+    return gpu_target(archs, device, options.level, options.precision), runs_on_gpu(archs)
 
 
 def adapted(graph: Graph, options: Options) -> Graph:
@@ -270,7 +270,7 @@ def _gpu(options: Options) -> Iterator[BackEnd]:
     from pelton.tune.measure_cuda import GpuBench
 
     archs, device = _gpus(options)
-    target = gpu_target(archs, device, options.level)
+    target = gpu_target(archs, device, options.level, options.precision)
     compiler = triton_compile.Compiler(archs, _folder(options, "cubins"), cpu.default_threads())
     if device is None or not options.level:
         idle = [name for name in ("budget", "timing_cache") if getattr(options, name) is not None]
@@ -309,7 +309,7 @@ def gpu_here() -> Device | None:
         return None
 
 
-def gpu_target(archs: Sequence[int], device: Device | None = None, level: int = 3) -> Target:
+def gpu_target(archs: Sequence[int], device: Device | None = None, level: int = 3, precision: str = "fp32") -> Target:
     """What tactics are chosen for: `threads` are multiprocessors, `lanes` the threads of a warp. Those of the GPU, else of what stands for the oldest
     architecture. Templates that ask for a version of Triton are those that no GPU has run yet, which only the highest level tries."""
     from pelton.backends.cuda.machine import usual
@@ -318,10 +318,10 @@ def gpu_target(archs: Sequence[int], device: Device | None = None, level: int = 
     of = device or usual(min(archs))
     known = {**(device.libraries if device else {}), **({"triton": release()} if level >= max(SPARES) else {})}
     return Target(isa=",".join(f"sm_{a}" for a in archs), lanes=32, l1=of.l1, l2=of.l2, l3=of.l2, threads=of.multiprocessors,
-                  libraries=tuple(sorted(known.items())))
+                  libraries=tuple(sorted(known.items())), tf32=precision == "tf32")
 
 
 def gpu_key(device: Device, compiler: str, target: Target) -> str:
     """What times depend on besides the region: the GPU, its driver, the compiler and the templates."""
     return "|".join(map(str, (device.name, f"sm_{device.arch}", device.multiprocessors, device.l2, f"CUDA {device.cuda}", target.isa, compiler,
-                              search.template_hash(target.isa))))
+                              search.template_hash(target.isa), *(["tf32"] if target.tf32 else []))))

@@ -14,7 +14,7 @@ from pelton.options import Options
 from .cases import Run
 
 OPTIONS = Options(target="cuda:sm_90", level=0, memory=1 << 31)
-ARCHITECTURES, PRECISIONS = ("sm_80", "sm_90"), ("fp32", "fp16", "bf16")
+ARCHITECTURES, PRECISIONS = ("sm_80", "sm_90"), ("fp32", "tf32", "fp16", "bf16")
 
 _sources: dict[str, str] = {}                    # of the kernels of the engine at work
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from pelton.errors import InputError
+from pelton.options import PRECISIONS
 
 SHAPE_HELP = ("sizes of an input, such as x=1x3x224x224; min..optimum..max for a size that every run may choose, x=1..8..32x3x224x224 "
               "(repeat, or separate by commas)")
@@ -67,7 +68,8 @@ def add_target(command: Any) -> None:
     """What the engine is for."""
     command.add_argument("--target", default="cpu", metavar="WHAT",
                          help='"cpu" for the CPU here (if not given), "cpu:x86_64_v3" for any with AVX2, "cuda" for the GPU here, or "cuda:sm_80,sm_90"')
-    command.add_argument("--precision", choices=("fp32", "fp16", "bf16"), default="fp32", help="what values between layers are kept in; fp32 alone for CPUs")
+    command.add_argument("--precision", choices=PRECISIONS, default="fp32",
+                         help="what values between layers are kept in, and matrices multiplied in; fp32 alone for CPUs")
 
 
 def add_build(command: argparse.ArgumentParser) -> None:

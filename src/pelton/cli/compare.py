@@ -35,7 +35,8 @@ def add(commands) -> argparse.ArgumentParser:
     command.add_argument("--values", action="append", default=[], metavar="NAME=NUMBERS", help="what the engine was built with, as for `pelton build`")
     command.add_argument("--seed", type=arguments.whole(0, 1 << 32, "a seed"), metavar="N", help="of made-up inputs (another every time, if not given)")
     command.add_argument("--tolerance", type=arguments.positive, metavar="T",
-                         help="largest difference of an output, in parts of its largest value (2e-3 for fp32, 2e-2 for fp16, 6e-2 for bf16, if not given)")
+                         help="largest difference of an output, in parts of its largest value (if not given, 2e-3 for fp32, 2e-2 for tf32 and fp16, 6e-2 for "
+                              "bf16)")
     command.add_argument("--top", type=arguments.whole(1, 1 << 20, "steps"), default=10, metavar="N", help="show the N worst steps (default 10)")
     command.add_argument("--json", action="store_true", help="everything as JSON")
     return command

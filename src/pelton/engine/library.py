@@ -11,7 +11,8 @@ from .engine import SIZES, Slice, Step
 from .record import record
 
 CHOICES = 3                                    # algorithms of a library's list that are timed
-KINDS = ("f32", "f16", "bf16")
+KINDS = ("f32", "f16", "bf16", "tf32")         # the last: f32 that may be multiplied as TF32
+TYPES = ("f32", "f16", "bf16", "f32")          # of elements, by kind
 ENDS = ("", "relu", "gelu_tanh")
 ALIGNED = 16                                   # bytes: what operands that begin at a multiple of it are known to
 _COUNT = (1, (1 << 31) - 1)
@@ -82,7 +83,7 @@ class Product:
         def reach(lines: int, length: int, line: int, step: int) -> int:
             return (self.batch - 1) * step + (lines - 1) * line + length
         a, b = (self.k, self.m) if self.a_turned else (self.m, self.k), (self.n, self.k) if self.b_turned else (self.k, self.n)
-        kind, out = KINDS[self.kind], KINDS[self.out]
+        kind, out = TYPES[self.kind], TYPES[self.out]
         found = [(kind, reach(*a, self.a_line, self.a_step)), (kind, reach(*b, self.b_line, self.b_step))]
         found += [(out, self.n)] if self.bias else []
         found += [(out, reach(self.m, self.n, self.c_line, self.c_step))] if self.added else []
@@ -90,11 +91,11 @@ class Product:
 
     def wrong(self) -> str | None:
         """What no product says; None where all is well."""
-        limits = _SAID | {"out": (0, len(KINDS) - 1), "end": (0, len(ENDS) - 1), "scale": (0, (1 << 32) - 1), "a_turned": _FLAG, "b_turned": _FLAG,
+        limits = _SAID | {"out": (0, len(KINDS) - 2), "end": (0, len(ENDS) - 1), "scale": (0, (1 << 32) - 1), "a_turned": _FLAG, "b_turned": _FLAG,
                           **dict.fromkeys(("batch", "m", "n", "k"), _COUNT)}
         if reason := _outside(self, limits):
             return reason
-        if self.out not in (self.kind, KINDS.index("f32")):
+        if TYPES[self.out] not in (TYPES[self.kind], "f32"):
             return f"it makes {KINDS[self.out]} of {KINDS[self.kind]}"
         lengths = {"a": self.m if self.a_turned else self.k, "b": self.k if self.b_turned else self.n, "d": self.n, **({"c": self.n} if self.added else {})}
         for name, length in lengths.items():
@@ -168,7 +169,7 @@ class Convolution:
         found = [_reach((self.n, self.h, self.w, self.c), (self.x_n, self.x_h, self.x_w, 1)), _reach((self.out, filters), (self.w_step, 1))]
         found += [self.out] if self.bias else []
         found += [_reach(made, (self.z_n, self.z_h, self.z_w, 1))] if self.added else []
-        return [(KINDS[self.kind], n) for n in (*found, _reach(made, (self.y_n, self.y_h, self.y_w, 1)))]
+        return [(TYPES[self.kind], n) for n in (*found, _reach(made, (self.y_n, self.y_h, self.y_w, 1)))]
 
     def wrong(self) -> str | None:
         """What no convolution says; None where all is well."""

@@ -31,6 +31,7 @@ class Target:
     l3: int = 32 << 20
     threads: int = 1
     libraries: tuple[tuple[str, int], ...] = ()                # names and versions of those that times are taken with
+    tf32: bool = False                          # whether products of f32 may be of its first ten bits behind the point
 
     def version(self, library: str) -> int:
         """Of a library, 0 where it is not there."""

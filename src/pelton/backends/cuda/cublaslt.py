@@ -21,9 +21,9 @@ from pelton.errors import EngineError
 from .wheels import located
 
 WORKSPACE = 32 << 20                           # bytes that an algorithm may want: what the library's makers suggest for GPUs of sm_90
-_TYPES = {"f32": 0, "f16": 2, "bf16": 14}      # CUDA_R_32F, …
+_TYPES = {"f32": 0, "tf32": 0, "f16": 2, "bf16": 14}      # CUDA_R_32F, …
 _ENDS = (1, 2, 32)                             # CUBLASLT_EPILOGUE_DEFAULT, RELU, GELU (by tanh); BIAS is 4 more
-_SUMS_IN_F32 = 68                              # CUBLAS_COMPUTE_32F: of f32 without TF32
+_SUMS_IN_F32, _OF_TF32 = 68, 77                # CUBLAS_COMPUTE_32F: of f32 without TF32; CUBLAS_COMPUTE_32F_FAST_TF32
 _IN_WORKSPACE = 2                              # CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE: parts of sums in f32, added in one order
 _TRANSA, _TRANSB, _EPILOGUE, _BIAS, _BIAS_TYPE = 3, 4, 7, 8, 26                # CUBLASLT_MATMUL_DESC_…
 _BATCH, _STEP = 5, 6                                                           # CUBLASLT_MATRIX_LAYOUT_…
@@ -108,7 +108,7 @@ class Planned:
         self.library, self.product = library, product
         p, kind, out = product, _TYPES[KINDS[product.kind]], _TYPES[KINDS[product.out]]
         self._setting = threading.Lock()                         # the bias' address is the descriptor's, which contexts of all threads share
-        self._what = library.made(self, "MatmulDescCreate", "MatmulDescDestroy", _SUMS_IN_F32, _TYPES["f32"])
+        self._what = library.made(self, "MatmulDescCreate", "MatmulDescDestroy", _OF_TF32 if KINDS[p.kind] == "tf32" else _SUMS_IN_F32, _TYPES["f32"])
         self._set(self._what, _TRANSA, c_int32(p.b_turned))
         self._set(self._what, _TRANSB, c_int32(p.a_turned))
         self._set(self._what, _EPILOGUE, c_uint32(_ENDS[p.end] & ~1 | 4 if p.bias else _ENDS[p.end]))

@@ -24,7 +24,7 @@ from .wheels import located
 MAJOR = 9                                      # of the library whose numbers these are
 WORKSPACE = 64 << 20                           # bytes that an engine may want
 PROPOSED = 8                                   # engines that are looked at, the most promising first
-_TYPES = {"f32": 0, "f16": 2, "bf16": 9}       # CUDNN_DATA_FLOAT, …
+_TYPES = {"f32": 0, "tf32": 0, "f16": 2, "bf16": 9}       # CUDNN_DATA_FLOAT, …
 _POINTWISE, _CONVOLUTION, _ENGINE, _CONFIG, _HEURISTICS, _PLAN, _FORWARD, _APPLY, _GRAPH, _POINTERS, _TENSOR, _DEVICE = (
     0, 1, 2, 3, 4, 5, 10, 13, 15, 16, 17, 38)                                  # CUDNN_BACKEND_…_DESCRIPTOR
 _HANDLE, _KIND, _FLAG, _I64, _F32, _POINTER, _CROSS, _MODE, _NOTE, _POINTWISE_MODE, _DESCRIPTOR, _BEHAVIOUR, _TEXT = (

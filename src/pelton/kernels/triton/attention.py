@@ -13,6 +13,7 @@ from pelton.plan.region import Region
 
 from .emit import address, kernel, place, tail, there, unreadable
 from .pointwise import power_of_two
+from .product import precisions
 from .roofline import BYTES, STEP, products, waves
 
 TILES = ((128, 128, 8, 2), (128, 64, 8, 3), (128, 64, 4, 3), (128, 32, 8, 3), (64, 128, 4, 2), (64, 64, 4, 3), (64, 32, 4, 3), (64, 64, 8, 2), (64, 32, 8, 2),
@@ -55,8 +56,8 @@ class Attention(attention.Attention):
             if bm * (dv + bn + (bn + d) * each // 4) > threads * most or room > 160 << 10:
                 continue                                                   # past registers (as found by compiling for both generations), or shared memory
             held = threads * min(255, 48 + bm * (bn + dv) // threads)
-            for precision in (1, 0) if self.wide(h) else (0,):
-                busy = bm * bn * ((d + dv) / products(bm, target, self.wide(h), not precision) + OTHERS) + STEP
+            for precision in precisions(self.wide(h), target):
+                busy = bm * bn * ((d + dv) / products(bm, target, self.wide(h), precision) + OTHERS) + STEP
                 takes = waves(h.batch * divide(h.sq, bm), divide(h.sk, bn), busy, bn * (d + dv) * each, room, held, stages - 1, bm * dv * each / BYTES, target)
                 found.append((takes, Tactic(self.name, target.isa, (("BM", bm), ("BN", bn), ("WARPS", warps), ("STAGES", stages), ("PRECISION", precision)))))
         yield from (t for _, t in sorted(found, key=lambda pair: pair[0]))

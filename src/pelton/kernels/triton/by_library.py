@@ -1,7 +1,7 @@
 """What templates share that a library computes: where it is installed and the clock prefers it; no Triton, but a tactic like any other."""
 from __future__ import annotations
 
-from pelton.engine.library import CHOICES, WORK, name
+from pelton.engine.library import CHOICES, KINDS, WORK, name
 from pelton.ir.graph import Value
 from pelton.kernels.template import Kernel, Layouts, Packed, Tactic, Target, Template
 from pelton.plan.region import Region
@@ -32,5 +32,8 @@ class ByLibrary(Template):
         found = self.told(region, layouts)
         if found is None:
             raise AssertionError(f"{self.name} does not take {region.title()}")
-        what = WORK[self.name](tactic["VERSION"], tactic["CHOICE"], **found[0])
+        told = dict(found[0])
+        if target.tf32 and KINDS[told["kind"]] == "f32":
+            told["kind"] = KINDS.index("tf32")
+        what = WORK[self.name](tactic["VERSION"], tactic["CHOICE"], **told)
         return Kernel(f'"""{region.title()} by {name(what, tactic.isa)}."""\n', self.name, found[1], 1, what.dims())

@@ -36,7 +36,10 @@ def taps_of(size: int, stride: int, pad: int, dilation: int) -> list[list[int]]:
 
 class Filters:
     """The filters of a region as a tactic reads them: for each part (phase, then group) and output a row over taps, down and right, and channels, of which
-    there are `deep`; where pictures lie as planes, over channels and then taps. What pads them is zero."""
+    there are `deep`; where pictures lie as planes, over channels and then taps. What pads them is zero.
+
+    Of first layers, planes of three colours, 7×7 filters over steps of 2 sum over 3·7·8 taps so. Space to depth, which networks are often rewritten by for
+    them, would give 16 taps of 12 channels, padded to 16: half as many again, and a pass that rearranges the picture."""
 
     def __init__(self, region: Region, layouts: Layouts, tactic: Tactic):
         node, s, bk = region.anchor, window(region), tactic["BK"]

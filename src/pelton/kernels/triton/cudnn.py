@@ -10,7 +10,7 @@ from pelton.ir.graph import Value
 from pelton.ir.types import F32
 from pelton.kernels.conv import window
 from pelton.kernels.grid import constant
-from pelton.kernels.template import Layouts, Packed, Tactic, gpu_template
+from pelton.kernels.template import Layouts, Packed, Tactic, Target, gpu_template
 from pelton.plan.region import Region
 
 from .by_library import ByLibrary
@@ -30,7 +30,7 @@ class End(NamedTuple):
 @gpu_template
 class CuDnn(ByLibrary, Convolution):
     """The region has to be one that the library has a kernel for: what is added to the sums, then ReLU. Products of single pixels are left to cuBLASLt.
-    Not in f32, of which its kernels for a GPU of today read no more than TF32."""
+    Of f32 its kernels for a GPU of today read no more than TF32."""
 
     name = Told.symbol
 
@@ -39,8 +39,8 @@ class CuDnn(ByLibrary, Convolution):
         x, w, _ = node.inputs
         if node.op.name != "convolution":
             return "a transposed convolution"
-        if x.type.rank != 4 or x.type.dtype is F32:
-            return "not two spatial axes in f16 or bf16"
+        if x.type.rank != 4:
+            return "not two spatial axes"
         if not constant(region, w) or w.type.shape[1] % DEEP:
             return f"not constant filters of {DEEP}, {2 * DEEP}, … channels"
         s = window(region)
@@ -48,6 +48,10 @@ class CuDnn(ByLibrary, Convolution):
             return "a product"
         reason = ending(region)
         return reason if isinstance(reason, str) else super().refuses_sizes(region)
+
+    def tactics(self, region: Region, layouts: Layouts, target: Target):
+        if target.tf32 or region.anchor.inputs[0].type.dtype is not F32:
+            yield from super().tactics(region, layouts, target)
 
     def told(self, region: Region, layouts: Layouts) -> tuple[dict[str, int], tuple[Value | Packed, ...]] | None:
         found, end = described(region, layouts), ending(region)

@@ -34,10 +34,10 @@ def tiles(name: str, k: int, whole: int, f32: bool, target: Target) -> Iterable[
     """Tactics for sums over k; of such as may take equally long, the preferred ones come first.
 
     Sums that a thread holds are half as many where an A100 has to hold them: with twice as many its kernels spilled 112 to 424 bytes per thread.
-    whole: steps that divide it are preferred. f32: exactly rounded products (three of TF32 each, or by the units for f32) instead of half ones.
+    whole: steps that divide it are preferred. f32: instead of half products those of f32, see `precisions`.
     """
-    most = (32 if f32 else 64) * (2 if target.isa == "sm_90" else 1)
-    ways = [(bk, precision) for precision in ((1, 0) if f32 else (0,)) for bk in ((32, 16) if f32 else (64, 32, 128))]
+    most = (32 if f32 and not target.tf32 else 64) * (2 if target.isa == "sm_90" else 1)
+    ways = [(bk, precision) for precision in precisions(f32, target) for bk in ((32, 16) if f32 else (64, 32, 128))]
     ways = [w for w in ways if w[0] <= power_of_two(k, 16)] or [(16, ways[0][1])]
     ways.sort(key=lambda w: whole % w[0] != 0)
     for bk, precision in ways:
@@ -45,6 +45,11 @@ def tiles(name: str, k: int, whole: int, f32: bool, target: Target) -> Iterable[
             if (bm + bn) * bk * (4 if f32 else 2) * stages > 160 << 10 or bm * bn > 32 * warps * most:
                 continue                                                   # past shared memory, or registers
             yield Tactic(name, target.isa, (("BM", bm), ("BN", bn), ("BK", bk), ("TALL", 8), ("WARPS", warps), ("STAGES", stages), ("PRECISION", precision)))
+
+
+def precisions(f32: bool, target: Target) -> tuple[int, ...]:
+    """Of products: 0, as operands are; of f32 1, three of TF32 each, which is as exact as sums of f32 are, or 2, one of TF32."""
+    return ((2,) if target.tf32 else (1, 0)) if f32 else (0,)
 
 
 def guesses(m: int, n: int, k: int, batch: int, f32: bool, boxes: bool, target: Target) -> list[tuple[float, Tactic]]:
@@ -121,7 +126,7 @@ class Products(Template):
         return tactic["BM"], tactic["BN"]
 
     def exact(self, tactic: Tactic) -> bool:
-        return tactic["PRECISION"] == 0                                    # 1: three products of TF32 instead of one of f32
+        return tactic["PRECISION"] == 0
 
 
 def pixels(shape: tuple[int, ...]) -> Grid:

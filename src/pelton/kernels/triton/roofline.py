@@ -15,14 +15,14 @@ BOXES = 800                                    # cycles until the descriptors of
 BEGIN = 2500                                   # cycles of a program besides its steps, from its launch to its last store
 
 
-def products(bm: int, target: Target, f32: bool = False, rounded: bool = False) -> float:
+def products(bm: int, target: Target, f32: bool = False, precision: int = 0) -> float:
     """Products that a multiprocessor makes in a cycle. An H100 makes 2,048 of half floats with tiles of 64 rows and more and half of that with smaller ones,
-    an A100 1,024; of TF32 half as many, of which an f32 takes three. `rounded`: other units make those of f32, exactly rounded ones, 128 and 64 of them.
+    an A100 1,024; of TF32 half as many, of which an f32 takes three (precision 1) or one (2). Other units make those of f32 themselves (0), 128 and 64 of them.
     Kernels reach three quarters."""
     new = target.isa.startswith("sm_9")
-    if f32 and rounded:
+    if f32 and not precision:
         return 0.75 * (128 if new else 64)
-    return 0.75 * (2048 if new and bm >= 64 else 1024) / (6 if f32 else 1)
+    return 0.75 * (2048 if new and bm >= 64 else 1024) / ((6, 2)[precision - 1] if f32 else 1)
 
 
 def waves(programs: int, steps: int, busy: float, piece: int, room: int, held: int, ahead: int, end: float, target: Target) -> float:
@@ -45,7 +45,7 @@ def cycles(tactic: Tactic, count: int, k: int, f32: bool, boxes: bool, target: T
     bm, bn, bk, warps, stages = (chosen[name] for name in ("BM", "BN", "BK", "WARPS", "STAGES"))
     size = 4 if f32 else 2
     piece, steps, end, joins = (bm + bn) * bk * size, divide(k, bk), bm * bn * size / BYTES, 0.0
-    busy = bm * bn * bk / products(bm, target, f32, not chosen["PRECISION"]) * (1 if boxes else ADDRESSED) + STEP
+    busy = bm * bn * bk / products(bm, target, f32, chosen["PRECISION"]) * (1 if boxes else ADDRESSED) + STEP
     held = 32 * warps * min(255, 48 + bm * bn // (32 * warps))
     programs = chosen.get("STREAM", 0) or (min(count, target.threads) if chosen.get("PERSISTENT") else count)
     if chosen.get("STREAM"):
