@@ -1,4 +1,5 @@
-"""What tests of commands share: small model files, engines of them, and a folder in which a refused command must leave nothing."""
+"""What tests share: of commands, small model files, engines of them, and a folder in which a refused command must leave nothing; of kernels for GPUs, a process
+that interprets them."""
 import os
 import re
 
@@ -46,6 +47,15 @@ def engines(folder, cache, cnn, pair):
         made[name] = str(folder / f"{name}.pelton")
         assert main(["build", source, "-o", made[name], "--level", "0", "-q", *cache, *more]) == 0
     return made
+
+
+@pytest.fixture(scope="module")
+def apart():
+    """A process in which all of Triton is interpreted."""
+    pytest.importorskip("triton", reason="Triton is not installed (make test-gpu)")
+    import triton_interpreter
+    with triton_interpreter.apart() as pool:
+        yield pool
 
 
 @pytest.fixture

@@ -9,8 +9,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -52,21 +50,13 @@ def checked(kind: str, at: int, seed: int) -> dict[str, Any]:
         def run(programs: int, words: np.ndarray) -> None:
             if kind == "lazy":
                 return
-            triton_interpreter.launch(kernels[symbol].source, symbol, words.tolist(), triton_interpreter.TYPES, programs)
+            triton_interpreter.launch(kernels[symbol].source, symbol, words.tolist(), programs)
             if kind == "careless":                                 # behind the last operand, which is written
                 ctypes.c_uint8.from_address(int(words[-1]) + 3500).value = 7
         return run
     checks.device = NullDevice(kernels={s: kernel(s) for s in kernels})
     checks.cubins = {s: Cubin(s, 90, b"none", 0, 4) for s in kernels}
     return checks.check(0)
-
-
-@pytest.fixture(scope="module")
-def apart():
-    pytest.importorskip("triton", reason="Triton is not installed (make test-gpu)")
-    import triton_interpreter
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=triton_interpreter.prepare) as pool:
-        yield pool
 
 
 @pytest.mark.parametrize("at", [0, 1])
@@ -82,24 +72,23 @@ def ran(data: bytes, sources: Mapping[str, str], feeds: Mapping[str, np.ndarray]
     import triton_interpreter
     from benchmarks.gpu.checks import Networks
 
-    from pelton.backends.cuda.null import NullDevice
     from pelton.engine import file
     from pelton.runtime.cuda import CudaEngine
 
-    def kernel(symbol: str) -> Any:
-        return lambda programs, words: triton_interpreter.launch(sources[symbol], symbol, words.tolist(), triton_interpreter.TYPES, programs)
     networks = object.__new__(Networks)
-    return networks.run(CudaEngine(file.read(data)).start(NullDevice(kernels={s: kernel(s) for s in sources})), feeds)
+    return networks.run(CudaEngine(file.read(data)).start(triton_interpreter.device(sources)), feeds)
 
 
 def test_networks_are_checked_on_a_device(apart, tmp_path):
+    import triton_interpreter
+
     from pelton.build import built
     from pelton.options import Options
 
     graph = importer.load(small_cnn(size=12)).graph
     feeds = suite.drawn(suite.ports(graph), 3)
     made = built(small_cnn(size=12), Options(target="cuda:sm_90", precision="fp16", cache_dir=tmp_path))
-    got = apart.submit(ran, made.engine.tobytes(), {c.kernel.symbol: c.kernel.source for c in made.chosen if c.kernel is not None}, feeds).result()
+    got = apart.submit(ran, made.engine.tobytes(), triton_interpreter.sources(made), feeds).result()
     want = evaluate(graph, feeds, round=False)
     assert suite.off(got, want) <= suite.TOLERANCE["fp16"]
     assert suite.off({"y": got["y"] * np.nan}, want) == suite.off({}, want) == math.inf

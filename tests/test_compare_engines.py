@@ -113,33 +113,17 @@ def interpreted(data, sources, m, feeds):
     """In a process where all of Triton is interpreted."""
     import triton_interpreter
 
-    from pelton.backends.cuda.null import NullDevice
     from pelton.runtime.cuda import CudaEngine
-    from pelton.kernels.triton.emit import TYPES
-
-    names = {memory: register.replace("int1", "int8") for register, memory in TYPES.values()}
-    kernels = {s: lambda programs, words, s=s: triton_interpreter.launch(sources[s], s, words.tolist(), names, programs) for s in sources}
-    return compare(m, CudaEngine(file.read(data)).start(NullDevice(kernels=kernels)), feeds)
-
-
-@pytest.fixture(scope="module")
-def apart():
-    from concurrent.futures import ProcessPoolExecutor
-    from multiprocessing import get_context
-
-    pytest.importorskip("triton", reason="Triton is not installed (make test-gpu)")
-    import triton_interpreter
-
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=triton_interpreter.prepare) as pool:
-        yield pool
+    return compare(m, CudaEngine(file.read(data)).start(triton_interpreter.device(sources)), feeds)
 
 
 def on_gpu(apart, cache, m, feeds, precision):
+    import triton_interpreter
+
     from pelton.build import built
 
     made = built(m, Options(target="cuda:sm_90", precision=precision, level=0, cache_dir=cache))
-    sources = {c.kernel.symbol: c.kernel.source for c in made.chosen if c.kernel is not None}
-    return apart.submit(interpreted, made.engine.tobytes(), sources, m, feeds).result()
+    return apart.submit(interpreted, made.engine.tobytes(), triton_interpreter.sources(made), m, feeds).result()
 
 
 def test_overflow_in_half_precision_is_found_where_it_begins(apart, cache):

@@ -2,10 +2,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import partial
-from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
@@ -113,15 +111,11 @@ def long_sums() -> Any:
 def twice(data: bytes, sources: Mapping[str, str], feeds: list[Mapping[str, np.ndarray]]) -> list[dict[str, np.ndarray]]:
     """In a process where all of Triton is interpreted: what one context gives for each."""
     import triton_interpreter
-
-    def kernel(symbol: str) -> Any:
-        return lambda programs, words: triton_interpreter.launch(sources[symbol], symbol, words.tolist(), triton_interpreter.TYPES, programs)
-    context = CudaEngine(file.read(data)).start(NullDevice(kernels={s: kernel(s) for s in sources})).context()
+    context = CudaEngine(file.read(data)).start(triton_interpreter.device(sources)).context()
     return [context.run(each) for each in feeds]
 
 
-def test_products_with_long_sums_run_in_one_launch_again_and_again(tmp_path):
-    pytest.importorskip("triton", reason="Triton is not installed (make test-gpu)")
+def test_products_with_long_sums_run_in_one_launch_again_and_again(apart, tmp_path):
     import triton_interpreter
     made = built(long_sums(), Options(target="cuda:sm_90", level=2, cache_dir=tmp_path))
     plain = made.engine.plain
@@ -136,8 +130,7 @@ def test_products_with_long_sums_run_in_one_launch_again_and_again(tmp_path):
     spans = sorted((b.offset, b.offset + b.size) for b in arena.values())
     assert len(spans) >= 2 and all(end <= begin for (_, end), (begin, _) in zip(spans, spans[1:]))
     feeds = [draw(long_sums(), seed, low=-1, high=1) for seed in (1, 2, 1)]
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=triton_interpreter.prepare) as pool:
-        got = pool.submit(twice, made.engine.tobytes(), {c.kernel.symbol: c.kernel.source for c in made.chosen if c.kernel is not None}, feeds).result()
+    got = apart.submit(twice, made.engine.tobytes(), triton_interpreter.sources(made), feeds).result()
     for results, given in zip(got, feeds):
         for port, want in evaluate(importer.load(long_sums()).graph, given).items():
             assert np.abs(results[port] - want).max() < 2e-3 * np.abs(want).max()

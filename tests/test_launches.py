@@ -2,8 +2,6 @@
 from __future__ import annotations
 
 import re
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 
 import numpy as np
 import onnx
@@ -20,7 +18,6 @@ from test_triton_networks import TOLERANCE, block, moving  # noqa: E402
 from triton_harness import interpreted as left_by  # noqa: E402
 
 from pelton import targets  # noqa: E402
-from pelton.backends.cuda.null import NullDevice  # noqa: E402
 from pelton.build import built, plan  # noqa: E402
 from pelton.engine import file  # noqa: E402
 from pelton.importers import onnx as importer  # noqa: E402
@@ -208,20 +205,12 @@ def test_tactics_whose_programs_count_each_other_are_no_parts():
 
 def twice(data, sources, feeds):
     """In a process where all of Triton is interpreted: what an engine gives, and how many kernels it launched, in two runs of a context."""
-    def kernel(symbol):
-        return lambda programs, words: triton_interpreter.launch(sources[symbol], symbol, words.tolist(), triton_interpreter.TYPES, programs)
-    device = NullDevice(kernels={s: kernel(s) for s in sources})
+    device = triton_interpreter.device(sources)
     context, found = CudaEngine(file.read(data)).start(device).context(), []
     for _ in range(2):
         before = len(device.happened("launch"))
         found.append((context.run(feeds), len(device.happened("launch")) - before))
     return found
-
-
-@pytest.fixture(scope="module")
-def apart():
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=triton_interpreter.prepare) as pool:
-        yield pool
 
 
 NETWORKS = pytest.mark.parametrize("make, precision", [(squeeze, "fp16"), (block, "fp16"), (moving, "fp32"), (small_cnn, "bf16")],
@@ -257,7 +246,7 @@ def test_networks_with_chains_are_right(make, precision, apart, tmp_path, all_ch
     counters = [[a.buffer for a in s.args if buffers[a.buffer].kind == "zeros"] for s in found]
     assert [len(c) for c in counters] == [s.tiles > 1 for s in found] and any(counters) and len({b for c in counters for b in c}) == sum(map(len, counters))
     feeds = draw(m, 3, low=-1, high=1)
-    both = apart.submit(twice, made.engine.tobytes(), {c.kernel.symbol: c.kernel.source for c in made.chosen if c.kernel is not None}, feeds).result()
+    both = apart.submit(twice, made.engine.tobytes(), triton_interpreter.sources(made), feeds).result()
     for results, launched in both:
         assert launched == len(steps)
         assert_right(results, m, feeds, precision)

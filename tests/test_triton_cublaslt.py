@@ -8,7 +8,6 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +24,7 @@ from test_cuda_driver import driver, needs_binding, ran  # noqa: E402, F401  (a 
 from test_cuda_runtime import on_gpu  # noqa: E402
 from test_cuda_tuning import built_on, cubins, device  # noqa: E402, F401  (fixtures)
 from test_triton_kernels import constant, conv, one  # noqa: E402
-from test_triton_networks import TOLERANCE, apart, block  # noqa: E402, F401  (a fixture)
+from test_triton_networks import TOLERANCE, block  # noqa: E402
 from triton_harness import TARGET, Case, check  # noqa: E402
 
 import pelton  # noqa: E402
@@ -43,7 +42,6 @@ from pelton.ir.types import F16  # noqa: E402
 from pelton.kernels.template import GPU_TEMPLATES  # noqa: E402
 from pelton.options import Options  # noqa: E402
 from pelton.runtime import cuda_tune  # noqa: E402
-from pelton.runtime.cuda import CudaEngine  # noqa: E402
 from pelton.tune import launches  # noqa: E402
 from pelton.tune.candidates import refusal  # noqa: E402
 
@@ -251,11 +249,7 @@ def by_library(step: Step) -> Step:
 
 def interpreted(data: bytes, sources: Mapping[str, str], feeds: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[str]]:
     """In a process where all of Triton is interpreted: what the engine gives, and what it launched."""
-    def kernel(symbol: str) -> Any:
-        return lambda programs, words: triton_interpreter.launch(sources[symbol], symbol, words.tolist(), triton_interpreter.TYPES, programs)
-    on = NullDevice(kernels={s: kernel(s) for s in sources}, libraries={SYMBOL: Library(bound(str(built())))})
-    results = CudaEngine(file.read(data)).start(on).run(feeds)
-    return results, [h.facts["symbol"] for h in on.happened("launch")]
+    return triton_interpreter.ran(data, sources, feeds, libraries={SYMBOL: Library(bound(str(built())))})
 
 
 @pytest.mark.parametrize("network, precision", [(block, "fp32"), (block, "fp16"), (block, "bf16"), (inverted_residuals, "bf16")])
@@ -265,8 +259,7 @@ def test_networks_by_the_library(network, precision, apart, tmp_path, apart_from
     plain = made.engine.plain
     steps = tuple(map(by_library, plain.steps))
     feeds = draw(m, 3, low=-1, high=1)
-    results, launched = apart.submit(interpreted, file.to_bytes(replace(plain, steps=steps)),
-                                     {c.kernel.symbol: c.kernel.source for c in made.chosen if c.kernel is not None}, feeds).result()
+    results, launched = apart.submit(interpreted, file.to_bytes(replace(plain, steps=steps)), triton_interpreter.sources(made), feeds).result()
     wanted = evaluate(importer.load(m).graph, feeds)
     assert launched == [s.symbol for s in steps] and launched.count(SYMBOL) >= 2
     for port, want in wanted.items():

@@ -2,8 +2,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 
 import numpy as np
 import onnx
@@ -58,12 +56,6 @@ def run(data: bytes, sources: Mapping[str, str], feeds: list[Mapping[str, np.nda
     return results, seen(int(context._only.starts[buffer]), np.uint16, int(engine.plain.buffers[buffer].size) // 2).copy()
 
 
-@pytest.fixture(scope="module")
-def apart():
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=triton_interpreter.prepare) as pool:
-        yield pool
-
-
 @pytest.fixture
 def preferred(monkeypatch):
     """By a model for which addresses that threads compute take long."""
@@ -82,8 +74,7 @@ def test_pictures_amid_zeros(name, precision, apart, preferred, tmp_path):
     x = next(t for s in made.engine.steps for t in s.outputs if t.slice.buffer in {a.buffer for a in step.args[:1]})
     assert made.engine.plain.buffers[x.slice.buffer].kind == "zeros" and x.strides[0] > x.shape[1] * x.shape[2] * x.shape[3]
     feeds = [draw(m, seed, low=-1, high=1) for seed in (1, 2)]
-    sources = {c.kernel.symbol: c.kernel.source for c in made.chosen if c.kernel is not None}
-    results, held = apart.submit(run, made.engine.tobytes(), sources, feeds, x.slice.buffer).result()
+    results, held = apart.submit(run, made.engine.tobytes(), triton_interpreter.sources(made), feeds, x.slice.buffer).result()
     for fed, got in zip(feeds, results):
         want = evaluate(importer.load(m).graph, fed)["y"]
         assert np.abs(got["y"].astype(np.float64) - want).max() < {"fp16": 5e-3, "bf16": 4e-2}[precision] * np.abs(want).max()

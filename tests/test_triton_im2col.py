@@ -2,9 +2,7 @@
 from __future__ import annotations
 
 import re
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
@@ -203,19 +201,18 @@ def tactics(plain: Any) -> dict[str, list[str]]:
 
 @needs_gluon
 @pytest.mark.parametrize("precision, off", [("fp16", 5e-3), ("bf16", 4e-2)])
-def test_engines_carry_it_and_it_agrees_with_the_others(precision, off, tmp_path, monkeypatch):
+def test_engines_carry_it_and_it_agrees_with_the_others(precision, off, apart, tmp_path, monkeypatch):
     """At the level that tries everything; and a network by it alone is right."""
     m = network()
     feeds = draw(m, 1, low=-1, high=1)
     want = evaluate(importer.load(m).graph, feeds)["y"]
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=triton_interpreter.prepare) as pool:
-        for alone in (False, True):
-            if alone:
-                monkeypatch.setattr(search, "candidates", lambda *a, of=search.candidates: sorted(of(*a), key=lambda way: way[0].name != NAME))
-            made = built(m, Options(target="cuda:sm_90", precision=precision, level=5, cache_dir=tmp_path))
-            sources = {k.symbol: k.source for c in made.chosen if c.kernel is not None for k in (c.kernel, *(k for _, k in c.spares))}
-            carried = tactics(made.engine.plain)
-            by_it = [name for name, found in carried.items() if any(t.startswith("im2col:") for t in found[:1 if alone else None])]
-            assert len(by_it) == 3
-            got, left = pool.submit(run, made.engine.tobytes(), sources, feeds).result()
-            assert np.abs(got["y"].astype(np.float64) - want).max() < off * np.abs(want).max() and left == carried
+    for alone in (False, True):
+        if alone:
+            monkeypatch.setattr(search, "candidates", lambda *a, of=search.candidates: sorted(of(*a), key=lambda way: way[0].name != NAME))
+        made = built(m, Options(target="cuda:sm_90", precision=precision, level=5, cache_dir=tmp_path))
+        sources = {k.symbol: k.source for c in made.chosen if c.kernel is not None for k in (c.kernel, *(k for _, k in c.spares))}
+        carried = tactics(made.engine.plain)
+        by_it = [name for name, found in carried.items() if any(t.startswith("im2col:") for t in found[:1 if alone else None])]
+        assert len(by_it) == 3
+        got, left = apart.submit(run, made.engine.tobytes(), sources, feeds).result()
+        assert np.abs(got["y"].astype(np.float64) - want).max() < off * np.abs(want).max() and left == carried

@@ -5,8 +5,6 @@ import json
 import logging
 import re
 from collections.abc import Mapping
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
@@ -27,7 +25,6 @@ from pelton.ir.evaluate import evaluate  # noqa: E402
 from pelton.kernels.triton import compile as triton_compile  # noqa: E402
 from pelton.options import Options  # noqa: E402
 from pelton.runtime import cuda_tune  # noqa: E402
-from pelton.runtime.cuda import CudaEngine  # noqa: E402
 
 TOLERANCE = {"fp32": 2e-3, "tf32": 2e-2, "fp16": 2e-2, "bf16": 6e-2}          # of the largest output
 
@@ -105,15 +102,9 @@ NETWORKS = {"a CNN": small_cnn, "inverted residuals": lambda: inverted_residuals
 HOSTED = {"steps of the CPU": partly_hosted}
 
 
-def interpreted(data: bytes, sources: Mapping[str, str], feeds: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], int]:
-    """In a process where all of Triton is interpreted: what the engine gives, and how many kernels it launched."""
-    device = triton_interpreter.device(sources)
-    results = CudaEngine(file.read(data)).start(device).run(feeds)
-    return results, len(device.happened("launch"))
-
-
 def compared(data: bytes, sources: Mapping[str, str], wrong: str = "") -> tuple[bytes, int, list[str]]:
-    """In such a process: the engine without kernels that disagree, how many were launched, and what was said. `wrong`: one that does nothing."""
+    """In a process where all of Triton is interpreted: the engine without kernels that disagree, how many were launched, and what was said. `wrong`: one that
+    does nothing."""
     said: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: said.append(record.getMessage())             # type: ignore[method-assign]
@@ -126,12 +117,6 @@ def compared(data: bytes, sources: Mapping[str, str], wrong: str = "") -> tuple[
     return file.to_bytes(engine), len(device.happened("launch")), said
 
 
-@pytest.fixture(scope="module")
-def apart():
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=triton_interpreter.prepare) as pool:
-        yield pool
-
-
 @pytest.mark.parametrize("precision", TOLERANCE)
 @pytest.mark.parametrize("name", [*NETWORKS, *HOSTED])
 def test_networks_are_right(name, precision, apart, tmp_path, caplog):
@@ -142,10 +127,9 @@ def test_networks_are_right(name, precision, apart, tmp_path, caplog):
     assert bool(hosted) == (name in HOSTED) and made.engine.meta["precision"] == precision
     assert [h for h in hosted if not any(f"{h} runs as a host step" in r.message for r in caplog.records)] == []
     feeds = draw(m, 3, low=-1, high=1)
-    results, launched = apart.submit(interpreted, made.engine.tobytes(), {c.kernel.symbol: c.kernel.source for c in made.chosen if c.kernel is not None},
-                                     feeds).result()
+    results, launched = apart.submit(triton_interpreter.ran, made.engine.tobytes(), triton_interpreter.sources(made), feeds).result()
     wanted = evaluate(importer.load(m).graph, feeds)
-    assert launched == len(made.engine.steps) - len(hosted) and results.keys() == wanted.keys()
+    assert len(launched) == len(made.engine.steps) - len(hosted) and results.keys() == wanted.keys()
     for port, want in wanted.items():
         assert results[port].dtype == want.dtype
         off = np.abs(results[port].astype(np.float64) - want).max() / np.abs(want).max()

@@ -14,7 +14,10 @@ from typing import Any
 import numpy as np
 
 from pelton.backends.cuda.null import NullDevice
+from pelton.build import Built
+from pelton.engine import file
 from pelton.kernels.triton.compile import fetched, load, phased
+from pelton.runtime.cuda import CudaEngine
 
 LIBRARY = {"pow": np.power, "tanh": np.tanh, "tan": np.tan, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh,
            "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh, "rint": np.rint, "trunc": np.trunc, "fmod": np.fmod}
@@ -80,8 +83,13 @@ def run(source: str, symbol: str, arrays: Sequence[tuple[np.ndarray, str, int]],
     wait for each other have them all at once, so that one launch goes through all phases; else each phase has a launch."""
     global _pool
     if _pool is None:
-        _pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=prepare)
+        _pool = apart()
     return _pool.submit(_run, source, symbol, list(arrays), list(dims), tiles, phases, together).result()
+
+
+def apart() -> ProcessPoolExecutor:
+    """A process in which all of Triton is interpreted."""
+    return ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=prepare)
 
 
 def prepare() -> None:
@@ -203,18 +211,30 @@ class _AtOnce:
 _at_once = _AtOnce()
 
 
-def launch(source: str, symbol: str, words: Sequence[int], names: Mapping[str, str], tiles: int) -> None:
-    """Runs a kernel on memory that its parameters (addresses first, then sizes) lead to; in a process that is prepared. names: of element types in Triton."""
+def launch(source: str, symbol: str, words: Sequence[int], tiles: int) -> None:
+    """Runs a kernel on memory that its parameters (addresses first, then sizes) lead to; in a process that is prepared."""
     signature = load(source, symbol)["SIGNATURE"]
-    _call(source, symbol, [Tensor(_at(w, names[t[1:]]), names[t[1:]]) if t[0] == "*" else w for w, t in zip(words, signature, strict=True)], tiles,
+    _call(source, symbol, [Tensor(_at(w, TYPES[t[1:]]), TYPES[t[1:]]) if t[0] == "*" else w for w, t in zip(words, signature, strict=True)], tiles,
           phased(source) == 2 and words[-1] - words[-2] > 1)
 
 
-def device(sources: Mapping[str, str]) -> NullDevice:
-    """A device that interprets these kernels (symbol → source); in such a process, too."""
+def sources(made: Built) -> dict[str, str]:
+    """Symbol → source, of an engine's kernels."""
+    return {c.kernel.symbol: c.kernel.source for c in made.chosen if c.kernel is not None}
+
+
+def device(sources: Mapping[str, str], **more: Any) -> NullDevice:
+    """A device that interprets these kernels (symbol → source), and is otherwise as told; in such a process, too."""
     def kernel(symbol: str) -> Any:
-        return lambda programs, words: launch(sources[symbol], symbol, words.tolist(), TYPES, programs)
-    return NullDevice(kernels={s: kernel(s) for s in sources})
+        return lambda programs, words: launch(sources[symbol], symbol, words.tolist(), programs)
+    return NullDevice(kernels={s: kernel(s) for s in sources}, **more)
+
+
+def ran(data: bytes, sources: Mapping[str, str], feeds: Mapping[str, np.ndarray], **more: Any) -> tuple[dict[str, np.ndarray], list[str]]:
+    """What an engine gives on such a device, and the symbols of the kernels that it launched."""
+    on = device(sources, **more)
+    results = CudaEngine(file.read(data)).start(on).run(feeds)
+    return results, [h.facts["symbol"] for h in on.happened("launch")]
 
 
 def _at(address: int, name: str) -> np.ndarray:
