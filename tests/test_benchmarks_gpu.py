@@ -19,6 +19,7 @@ from models import small_cnn
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
+from benchmarks import interpreted  # noqa: E402
 from benchmarks.gpu import child, page, parts, results, suite  # noqa: E402
 from benchmarks.gpu.runtimes import Runtime  # noqa: E402
 
@@ -92,6 +93,20 @@ def test_networks_are_checked_on_a_device(apart, tmp_path):
     want = evaluate(graph, feeds, round=False)
     assert suite.off(got, want) <= suite.TOLERANCE["fp16"]
     assert suite.off({"y": got["y"] * np.nan}, want) == suite.off({}, want) == math.inf
+
+
+def test_engines_are_interpreted_at_full_size(tmp_path, capsys, monkeypatch):
+    pytest.importorskip("triton", reason="Triton is not installed (make test-gpu)")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    path = tmp_path / "small.onnx"
+    path.write_bytes(small_cnn(size=12).SerializeToString())
+    given = [str(path), "--precision", "fp16", "--target", "cuda:sm_80", "cuda:sm_90", "--jobs", "2"]
+    assert interpreted.main(given) == 0
+    head, _, *rows = capsys.readouterr().out.splitlines()
+    assert len(rows) == 2 and {row.count("|") for row in rows} == {head.count("|")}
+    assert all(row.startswith(f"| small | cuda:sm_{arch} | fp16 | ") for row, arch in zip(rows, (80, 90)))
+    monkeypatch.setitem(suite.TOLERANCE, "fp16", 1e-6)
+    assert interpreted.main(given) == 1
 
 
 def test_outputs_have_to_follow_the_inputs():

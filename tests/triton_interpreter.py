@@ -87,9 +87,9 @@ def run(source: str, symbol: str, arrays: Sequence[tuple[np.ndarray, str, int]],
     return _pool.submit(_run, source, symbol, list(arrays), list(dims), tiles, phases, together).result()
 
 
-def apart() -> ProcessPoolExecutor:
-    """A process in which all of Triton is interpreted."""
-    return ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=prepare)
+def apart(processes: int = 1) -> ProcessPoolExecutor:
+    """Processes in which all of Triton is interpreted."""
+    return ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=prepare)
 
 
 def prepare() -> None:

@@ -1,0 +1,77 @@
+#!/usr/bin/env python3
+"""Whether engines for NVIDIA GPUs give what their models say, at full size, on a machine without a GPU.
+
+    PYTHONPATH=src python -m benchmarks.interpreted MODEL.onnx … [--target cuda:sm_90] [--precision fp16 …] [--jobs N]
+
+Each model is built for the target, kernels compiled and all. Triton's interpreter then runs what an engine would launch, launch by launch in the memory that
+its plan lays out, and the outputs for random inputs are held against an evaluation in float64. That takes minutes for each. A GPU's instructions, barriers and
+memory have no part in it: for these there is `python -m benchmarks.gpu`. Prints a table; exits with 1 where an output is further off than it may be.
+"""
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from pelton.build import built
+from pelton.errors import Error
+from pelton.importers import onnx as importer
+from pelton.ir.evaluate import evaluate
+from pelton.options import PRECISIONS, Options
+
+from .gpu import suite
+from .gpu.child import ROOT
+
+HEAD = "| model | target | precision | launches | off, of the largest output | may be |\n|---|---|---|---|---|---|"
+
+
+def rows(models: Sequence[Path], targets: Sequence[str], precisions: Sequence[str], jobs: int, seed: int = 0) -> Iterator[tuple[str, float, float]]:
+    """For each model, target and precision: what to say of them, how far its outputs are off, and how far they may be."""
+    if str(ROOT / "tests") not in sys.path:
+        sys.path.insert(0, str(ROOT / "tests"))
+    import triton_interpreter
+
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")           # of the processes to come: tiles are small
+    with triton_interpreter.apart(jobs) as pool:
+        begun = []
+        for path in models:
+            graph = importer.load(path).graph
+            feeds = suite.drawn(suite.ports(graph), seed)
+            want = evaluate(graph, feeds, round=False)
+            for target in targets:
+                for precision in precisions:
+                    options = Options(target=target, precision=precision, level=0)
+                    made = built(path, options)
+                    ran = pool.submit(triton_interpreter.ran, made.engine.tobytes(), triton_interpreter.sources(made), feeds,
+                                      arch=min(options.architectures or (90,)))
+                    begun.append((f"| {path.stem} | {target} | {precision}", ran, want, suite.TOLERANCE[precision]))
+        for about, ran, want, allowed in begun:
+            got, launched = ran.result()
+            yield f"{about} | {len(launched)}", suite.off(got, want), allowed
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ask.add_argument("models", nargs="+", type=Path, metavar="MODEL.onnx")
+    ask.add_argument("--target", nargs="+", default=["cuda:sm_90"])
+    ask.add_argument("--precision", nargs="+", choices=PRECISIONS, default=["fp32", "fp16"])
+    ask.add_argument("--jobs", type=int, default=os.cpu_count(), metavar="N", help="engines that are interpreted at the same time")
+    ask.add_argument("--seed", type=int, default=0, metavar="N", help="of the inputs")
+    a = ask.parse_args(arguments)
+    if any(target.startswith("cpu") for target in a.target):
+        ask.error("engines for CPUs need no interpreter: see benchmarks/accuracy.py")
+    print(HEAD, flush=True)
+    wrong = 0
+    try:
+        for said, off, allowed in rows(a.models, a.target, a.precision, a.jobs, a.seed):
+            print(f"{said} | {off:.1e} | {allowed:g} |", flush=True)
+            wrong += not off <= allowed
+    except Error as e:
+        ask.error(str(e))
+    return int(wrong > 0)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
