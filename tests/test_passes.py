@@ -19,6 +19,7 @@ from pelton.passes.keep import keep
 from pelton.passes.pipeline import PIPELINE, run
 from pelton.passes.report import PassReport
 from pelton.passes.siblings import sibling_convolutions, sibling_matmuls
+from pelton.passes.tf32 import nearest, round_weights
 
 
 def assert_becomes(after: Graph, expected: str) -> None:
@@ -396,6 +397,30 @@ def test_places_and_angles_and_what_becomes_an_integer_are_not_rounded():
         np.testing.assert_allclose(got[name], want[name], rtol=0, atol=tolerance)
     kinds = {v.name: v.type.dtype for node in keep(graph, DType.F16).nodes for v in node.outputs}
     assert kinds["boxes"] is kinds["angles"] is DType.F32 and DType.F16 in kinds.values()
+
+
+def test_weights_of_tf32_are_the_nearest():
+    graph = parse("""graph main(%x: f32[2, 3, 5, 5], %a: f32[4, 6]) {
+        %w = constant f32[4, 3, 3, 3]  %b = constant f32[4]  %m = constant f32[6, 6]
+        %y = convolution(%x, %w, %b) {dilations=(1, 1), group=1, pads=(0, 0, 0, 0), strides=(1, 1)}
+        %z = matmul(%a, %m)
+        %p = matmul(%m, %m)
+        %q = add(%z, %a)
+        %r = mul(%p, %m)
+        return %y, %q, %r }""")
+    rng = np.random.default_rng()
+    graph = graph.replace(constants={v: rng.standard_normal(v.type.shape).astype(v.type.dtype.numpy) for v in graph.constants})
+    after = round_weights(graph)
+    verify(after)
+    assert {v.name for v in after.constants} == {"w_tf32", "b", "m", "m_tf32"}                       # m is also an operand of a multiplication
+    held, given = ({v.name: a for v, a in g.constants.items()} for g in (after, graph))
+    for name in ("w", "m"):
+        rounded = held[name + "_tf32"]
+        assert not (rounded.view(np.uint32) & 0x1fff).any() and rounded.dtype == np.float32
+        off = np.abs(rounded - given[name].astype(np.float64))
+        assert (off <= 2.0 ** -12 * 2.0 ** np.ceil(np.log2(np.abs(given[name])))).all() and off.any()
+    assert nearest(np.float32([np.inf, -np.inf, 0, 1 + 2 ** -11, 1 + 3 * 2 ** -11])).tolist() == [np.inf, -np.inf, 0, 1, 1 + 2 ** -9]
+    assert np.isnan(nearest(np.uint32([0x7fffffff]).view(np.float32))).all()
 
 
 # --- random programs

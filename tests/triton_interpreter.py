@@ -12,11 +12,13 @@ from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
+from ml_dtypes import bfloat16
 
 from pelton.backends.cuda.null import NullDevice
 from pelton.build import Built
 from pelton.engine import file
 from pelton.kernels.triton.compile import fetched, load, phased
+from pelton.passes import tf32
 from pelton.runtime.cuda import CudaEngine
 
 LIBRARY = {"pow": np.power, "tanh": np.tanh, "tan": np.tan, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh,
@@ -92,6 +94,11 @@ def apart(processes: int = 1) -> ProcessPoolExecutor:
     return ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=prepare)
 
 
+def cut(x: np.ndarray) -> np.ndarray:
+    """What a GPU makes of a factor of TF32."""
+    return (x.view(np.uint32) >> tf32.CUT << tf32.CUT).view(np.float32)
+
+
 def prepare() -> None:
     os.environ["TRITON_INTERPRET"] = "1"
     import triton.language as tl
@@ -116,16 +123,24 @@ def prepare() -> None:
         ends = (x.dtype.scalar, kind.scalar)
         if tl.bfloat16 in ends and tl.float32 not in ends and ends[0] != ends[1]:
             x = cast(self, x, tl.float32)
+        if kind.scalar == tl.bfloat16 and ends[0] != kind.scalar:              # it cuts bits off, where GPUs round to nearest
+            return interpreter.TensorHandle(x.data.astype(bfloat16).view(np.uint16), kind.scalar)
         return cast(self, x, kind)
     interpreter.InterpreterBuilder.cast_impl = by_f32
 
     dot = interpreter.InterpreterBuilder.create_dot
 
-    def rounded(self, a, b, d, precision, *rest):  # products of TF32 are of ten bits behind the point, to which the interpreter does not round
-        if "TF32" in str(precision) and "x3" not in str(precision):
-            a, b = (interpreter.TensorHandle(((x.data.view(np.uint32) + 0x1000) & 0xFFFFE000).view(np.float32), x.dtype) for x in (a, b))
-        return dot(self, a, b, d, precision, *rest)
-    interpreter.InterpreterBuilder.create_dot = rounded
+    def of_tf32(self, a, b, d, precision, *rest):  # the interpreter takes those of f32 instead
+        def held(x):
+            return interpreter.TensorHandle(x, a.dtype)
+        if "TF32" not in str(precision):
+            return dot(self, a, b, d, precision, *rest)
+        if "x3" not in str(precision):
+            return dot(self, held(cut(a.data)), held(cut(b.data)), d, precision, *rest)
+        (a_high, a_low), (b_high, b_low) = ((x, cut(y.data - x)) for y in (a, b) for x in [tf32.nearest(y.data)])
+        low = a_low @ b_high + a_high @ b_low
+        return dot(self, held(a_high), held(b_high), held(np.where(np.isnan(low), 0, low) + d.data), precision, *rest)
+    interpreter.InterpreterBuilder.create_dot = of_tf32
 
     one_by_one = interpreter.ReduceOps.generic_reduce
 

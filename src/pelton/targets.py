@@ -22,6 +22,7 @@ from pelton.kernels.template import Kernel, Packed, Target
 from pelton.options import Options, cache_directory
 from pelton.passes.decompose import decompose
 from pelton.passes.keep import keep
+from pelton.passes.tf32 import round_weights
 from pelton.plan.place import Placed, Task
 from pelton.plan.workspace import Workspace
 from pelton.tune import cache, search
@@ -89,7 +90,8 @@ def adapted(graph: Graph, options: Options) -> Graph:
     if options.on_cpu:
         return graph
     graph = keep(graph, DType(KEPT[options.precision])) if options.precision in KEPT else graph
-    return decompose(graph, lambda _, node: node.op.name not in RECURRENT)
+    graph = decompose(graph, lambda _, node: node.op.name not in RECURRENT)
+    return round_weights(graph) if options.precision == "tf32" else graph
 
 
 def teller(options: Options) -> Callable[[str, int, int], None]:

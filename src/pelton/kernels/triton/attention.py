@@ -13,7 +13,7 @@ from pelton.plan.region import Region
 
 from .emit import address, kernel, place, tail, there, unreadable
 from .pointwise import power_of_two
-from .product import precisions
+from .product import TF32, precisions
 from .roofline import BYTES, STEP, products, waves
 
 TILES = ((128, 128, 8, 2), (128, 64, 8, 3), (128, 64, 4, 3), (128, 32, 8, 3), (64, 128, 4, 2), (64, 64, 4, 3), (64, 32, 4, 3), (64, 64, 8, 2), (64, 32, 8, 2),
@@ -64,7 +64,8 @@ class Attention(attention.Attention):
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         h = Heads(region)
-        block = f"SCALE, CAUSAL, MASKED = tl.constexpr({h.node.attrs['scale']!r}), tl.constexpr({h.node.attrs['causal']}), tl.constexpr({h.masked})\n\n\n"
+        settings = (h.node.attrs["scale"], h.node.attrs["causal"], h.masked, tactic["PRECISION"] == TF32)
+        block = f"SCALE, CAUSAL, MASKED, ROUND = (tl.constexpr(x) for x in {settings!r})\n\n\n"
         for name, v in (("q_at", h.q), ("k_at", h.k), ("v_at", h.v)):
             shape = (*h.lead, *v.type.shape[-2:])
             block += place(name, Grid(shape, h.grid.b, h.grid.r, h.grid.c), broadcast(v.type.shape, layouts[v], shape))

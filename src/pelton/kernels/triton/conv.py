@@ -19,7 +19,7 @@ from pelton.plan.region import Region
 from pelton.plan.workspace import Workspace
 
 from .emit import ALIGNED, kernel, tail
-from .product import Products, likely, pixels, streams, tiles, workspaces
+from .product import Products, likely, pixels, rounded, streams, tiles, workspaces
 from .roofline import cycles
 
 MANY = 64                                      # pictures: rows that the tensor cores of an H100 take at once
@@ -173,7 +173,7 @@ class Convolution(Products):
         boxes = bool(tactic["PICTURES"] or tactic["FLAT"]) and described(region, layouts, target)
         operands: tuple[Value | Packed | Workspace, ...] = (x, f.operand, *end.operands)
         sizes = dict(ROWS=rows, COLUMNS=columns, XC=layouts[x][1], DESCRIBED=boxes, SUMS=len(operands), ARRIVED=len(operands) + 1, **f.sizes(),
-                     **s.sizes(layouts[x]))
+                     **s.sizes(layouts[x]), **rounded(region, tactic, x, node.inputs[1]))
         sizes["PL"] += f.before
         if x.type.rank == 3:
             sizes["XH"] = sizes["XN"]                                      # there is but one row, whose stride may be any but 0

@@ -27,6 +27,7 @@ TILES = ((128, 256, 8, 3), (256, 128, 8, 3), (128, 128, 8, 3), (128, 128, 4, 3),
 PARTS = (2, 3, 4, 6, 8, 12, 16)                 # that sums may be made in
 MANY = 4                                       # tiles for each multiprocessor: no steps of theirs need be shared
 LIKELY = 1.2                                   # times what a tile for each program takes: other ways that may be faster take less
+TF32 = 2                                       # the precision of products that are made as such
 FEW = 4                                        # rows that are summed without tensor cores, which take 16 at least
 
 
@@ -49,7 +50,12 @@ def tiles(name: str, k: int, whole: int, f32: bool, target: Target) -> Iterable[
 
 def precisions(f32: bool, target: Target) -> tuple[int, ...]:
     """Of products: 0, as operands are; of f32 1, three of TF32 each, which is as exact as sums of f32 are, or 2, one of TF32."""
-    return ((2,) if target.tf32 else (1, 0)) if f32 else (0,)
+    return ((TF32,) if target.tf32 else (1, 0)) if f32 else (0,)
+
+
+def rounded(region: Region, tactic: Tactic, a: Value, b: Value) -> dict[str, Size]:
+    """Which factors a kernel has to round to TF32: constant ones are."""
+    return {name: tactic["PRECISION"] == TF32 and not constant(region, v) for name, v in (("ROUND_A", a), ("ROUND_B", b))}
 
 
 def guesses(m: int, n: int, k: int, batch: int, f32: bool, boxes: bool, target: Target) -> list[tuple[float, Tactic]]:
@@ -263,7 +269,7 @@ class Gemm(Plain):
         tactic = Tactic(tactic.template, tactic.isa, tuple({**dict(tactic.params), **instead}.items()))
         operands: tuple[Value | Workspace, ...] = (p.a, p.b, *end.operands)
         sizes = dict(BATCH=batch, M=m, N=p.n, K=p.k, AK=ak, BK_STEP=bk, EVEN=even, SUMS=len(operands), ARRIVED=len(operands) + 1,
-                     **(steps or dict(ROW_A=0, ROW_B=0, TURNED=False)))
+                     **rounded(region, tactic, p.a, p.b), **(steps or dict(ROW_A=0, ROW_B=0, TURNED=False)))
         count = batch * divide(m, tactic["BM"]) * divide(p.n, tactic["BN"])
         programs = minimum(count, target.threads) if tactic["PERSISTENT"] else count
         if tactic["STREAM"]:

@@ -16,7 +16,7 @@ from scalars import *
 # <region>
 SQ, SK, D, DV = tl.constexpr(128), tl.constexpr(128), tl.constexpr(64), tl.constexpr(64)
 WIDE, WIDE_V = tl.constexpr(64), tl.constexpr(64)                           # powers of two that have room for them
-SCALE, CAUSAL, MASKED = tl.constexpr(0.125), tl.constexpr(False), tl.constexpr(False)
+SCALE, CAUSAL, MASKED, ROUND = tl.constexpr(0.125), tl.constexpr(False), tl.constexpr(False), tl.constexpr(False)
 
 
 @triton.jit
@@ -54,6 +54,7 @@ def attend(q, start, b, r, top, total, acc, a, EDGE: tl.constexpr):
     if EDGE:
         keys, values = keys & (n[None, :] < SK), values & (n[:, None] < SK)
     k = tl.broadcast_to(tl.load(a[1] + k_at(b, n[None, :], d, a), mask=keys, other=0), (WIDE, BN))       # all keys may lie in one place
+    k = nearest(k, ROUND)
     if MASKED:                                                               # on its way while the product is made
         mask = mask_at(b, r, n[None, :], r < SQ, n[None, :] < SK, a)
     s = tl.dot(q, k, input_precision=MODE) * SCALE
@@ -71,7 +72,7 @@ def attend(q, start, b, r, top, total, acc, a, EDGE: tl.constexpr):
     p, fade = tl.exp(s - base), tl.exp(top - base)
     total = total * fade + tl.sum(p, 1, keep_dims=True)
     v = tl.broadcast_to(tl.load(a[2] + v_at(b, n[:, None], e, a), mask=values, other=0), (BN, WIDE_V))
-    p = p.to(v.dtype)
+    p, v = nearest(p.to(v.dtype), ROUND), nearest(v, ROUND)
     return higher, total, tl.dot(p, v, acc * fade, input_precision=MODE)
 
 
@@ -84,7 +85,7 @@ def KERNEL(a):
         i = down - 1 - i
     r = i * BM + tl.arange(0, BM)[:, None]
     d, e = tl.arange(0, WIDE)[None, :].to(INDEX), tl.arange(0, WIDE_V)[None, :].to(INDEX)
-    q = tl.load(a[0] + q_at(b, r, d, a), mask=(r < SQ) & (d < D), other=0)
+    q = nearest(tl.load(a[0] + q_at(b, r, d, a), mask=(r < SQ) & (d < D), other=0), ROUND)
     top, total = tl.full((BM, 1), float("-inf"), tl.float32), tl.zeros((BM, 1), tl.float32)
     acc = tl.zeros((BM, WIDE_V), tl.float32)
     end, whole = SK, SK // BN * BN

@@ -28,6 +28,7 @@ XN, XH, XW, XC = tl.constexpr(12544), tl.constexpr(896), tl.constexpr(64), tl.co
 TRANSPOSED, DOWN, RIGHT, COMMON_H, COMMON_W, TURN_H, TURN_W = (tl.constexpr(x) for x in (False, 3, 3, 1, 1, 0, 0))
 WHOLE, PLANES, DESCRIBED = tl.constexpr(True), tl.constexpr(False), tl.constexpr(False)
 SUMS, ARRIVED = tl.constexpr(3), tl.constexpr(4)
+ROUND_A, ROUND_B = tl.constexpr(False), tl.constexpr(False)
 
 
 @triton.jit
@@ -122,6 +123,7 @@ def convolved(tile, first, until, program, one, last, lying, filters, a):
             there = rows[:, None] & known[None, :] & (y >= 0) & (y < H) & (z >= 0) & (z < W)
             pixels = tl.load(x + (down_by * XH + right_by * XW + c * XC)[None, :], mask=there, other=0)
             taps = tl.load(w + place[:, None], mask=cols & known[:, None], other=0)
+        pixels, taps = nearest(pixels, ROUND_A), nearest(taps, ROUND_B)
         acc = tl.dot(pixels, taps, acc, input_precision=MODE)
     r, o = ((n * OH + p) * OW + q)[:, None], group * OUT + j * BN
     if STREAM:

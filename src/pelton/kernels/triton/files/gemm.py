@@ -28,6 +28,7 @@ AK = tl.constexpr(1)
 BK_STEP = tl.constexpr(256)
 EVEN = tl.constexpr(True)
 SUMS, ARRIVED = tl.constexpr(3), tl.constexpr(4)                                        # what programs of a stream tell each other, among the pointers
+ROUND_A, ROUND_B = tl.constexpr(False), tl.constexpr(False)
 ROW_A, ROW_B, TURNED = tl.constexpr(256), tl.constexpr(256), tl.constexpr(False)       # of descriptors: steps from row to row; whether those of B are columns
 
 
@@ -91,6 +92,7 @@ def summed(x, w, b, i, j, begin, end, a):
             else:
                 left = tl.load(x, mask=rows & (k[None, :] < K - start), other=0)
                 right = tl.load(w, mask=cols & (k[:, None] < K - start), other=0)
+            left, right = nearest(left, ROUND_A), nearest(right, ROUND_B)
             acc = tl.dot(left, right, acc, input_precision=MODE)
             x += BK * AK
             w += BK * BK_STEP

@@ -75,6 +75,14 @@ def joined(one, last, at, size, sums):
 
 
 @triton.jit
+def nearest(x, wanted: tl.constexpr):
+    """Floats that become the nearest TF32, halves away from zero, where a GPU cuts off what is past ten bits behind the point, as it does with factors."""
+    if wanted:                                  # half of the last bit that stays; infinities and NaN stay
+        x += (x.to(tl.uint32, bitcast=True) & 0xFF800000).to(tl.float32, bitcast=True) * 2.0 ** -11
+    return x
+
+
+@triton.jit
 def minimum(x, y):
     return tl.minimum(x, y, propagate_nan=tl.PropagateNan.ALL)
 

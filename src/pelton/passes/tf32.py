@@ -1,0 +1,33 @@
+"""Weights of products that GPUs make as TF32, rounded while building: GPUs cut off what is past ten bits behind the point."""
+from __future__ import annotations
+
+import numpy as np
+
+from pelton.ir.graph import Graph, Node, Value, live, unique
+from pelton.ir.types import F32
+
+PRODUCTS = {"matmul", "convolution", "conv_transpose"}      # of their first two operands
+CUT = 13                                                    # bits
+
+
+def round_weights(graph: Graph) -> Graph:
+    """The same program with constant factors of products as the nearest TF32 (halves to even). What others read, too, stays for them as it is."""
+    constants, to = dict(graph.constants), dict[Value, Value]()
+    taken = {v.name for v in (*graph.inputs, *constants, *(v for n in graph.nodes for v in n.outputs))}
+    nodes = []
+    for node in graph.nodes:
+        factors = {v for v in node.inputs[:2] if v in graph.constants and v.type.dtype is F32} if node.op.name in PRODUCTS else set()
+        for v in factors - to.keys():
+            to[v] = Value(v.type, unique(v.name + "_tf32", taken))
+            taken.add(to[v].name)
+            constants[to[v]] = nearest(graph.constants[v])
+        inputs = tuple(to[v] if i < 2 and v in factors else v for i, v in enumerate(node.inputs))
+        nodes.append(Node(node.op, inputs, node.attrs, node.outputs, node.name) if factors else node)
+    return live(graph.replace(nodes=tuple(nodes), constants=constants)) if to else graph
+
+
+def nearest(array: np.ndarray) -> np.ndarray:
+    """f32 → the nearest TF32 as f32; infinities and NaN stay."""
+    bits = array.astype(np.float32).view(np.uint32)
+    found = (bits + ((1 << CUT - 1) - 1 + (bits >> CUT & 1)).astype(np.uint32)) >> CUT << CUT
+    return np.where(np.isfinite(array), found.astype(np.uint32).view(np.float32), array)
