@@ -1,7 +1,6 @@
 """GPU templates, interpreted: every template on small awkward sizes against the float64 reference."""
 from __future__ import annotations
 
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ from compare import assert_close  # noqa: E402
 from draw import examples, operands  # noqa: E402
 from kernel_harness import drawn, laid, named, program, region_of  # noqa: E402
 from test_kernels_image import regions  # noqa: E402
-from triton_harness import TARGET, Case, check, check_dynamic, check_empty, checked, interpreted, nhwc, tried  # noqa: E402
+from triton_harness import TARGET, Case, check, check_dynamic, check_empty, checked, interpreted, nhwc  # noqa: E402
 
 from pelton.engine.library import LIBRARIES  # noqa: E402
 from pelton.ir import dims  # noqa: E402
@@ -22,7 +21,6 @@ from pelton.ir.types import DType, TensorType  # noqa: E402
 from pelton.kernels.template import GPU_TEMPLATES, Tactic  # noqa: E402
 from pelton.kernels.triton.emit import TYPES, lying  # noqa: E402
 from pelton.ops import get  # noqa: E402
-from pelton.passes import tf32  # noqa: E402
 
 RNG = np.random.default_rng(5)
 HALF = ("f32", "f16", "bf16")
@@ -385,35 +383,6 @@ def test_products_by_descriptors(tactic, turned):
     for k in (kernel, lying(kernel, [True, False, True, True])):
         (got,) = interpreted(region, k, lay, inputs, way.name).values()
         assert_close(got, evaluate(case.graph, inputs, round=False)["z"].astype(np.float16))
-
-
-@pytest.mark.parametrize("name, case", [
-    ("gemm", one("tf32", ("y", "matmul", "a b"), a="f32[9, 67]", b="f32[67, 35]")), ("conv", conv("f32", (2, 19, 5, 6), 20, (3, 3), pads=1, tail=RELU)),
-    ("gemm", one("tf32-weights", ("y", "matmul", "a b"), a="f32[2, 7, 64]", b=tf32.nearest(constant("f32", 64, 33))))], ids=["gemm", "conv", "weights"])
-def test_products_of_tf32_are_those_of_the_nearest(name, case):
-    """GPUs cut off what is past ten bits behind the point, and so does the interpreter. Of constants, the kernels leave it to the passes to have done so."""
-    region, template = region_of(case.graph), GPU_TEMPLATES[name]
-    inputs = {n: (a.view(np.uint32) | 1).view(np.float32) for n, a in drawn(case).items()}                  # none is in the middle of two
-    first = next(iter(inputs.values())).reshape(-1)
-    first[[3, -2]] = np.inf, np.uint32(0x7fffffff).view(np.float32)                                      # the NaN of GPUs, all bits one
-    graph = case.graph.replace(constants={v: tf32.nearest(a) if v.name == "w" else a for v, a in case.graph.constants.items()})
-    want = evaluate(graph, {n: tf32.nearest(a) for n, a in inputs.items()}, round=False)
-    region = region_of(graph)
-    for kernel, lay, about in tried(template, replace(case, graph=graph), 2, replace(TARGET, tf32=True)):
-        assert "PRECISION=2" in about
-        for v, got in interpreted(region, kernel, lay, inputs, about).items():
-            assert np.isfinite(got).any() and not np.isfinite(got).all()
-            assert_close(got, want[v.name].astype(np.float32), about=about)
-
-
-def test_attention_of_tf32_leans_to_no_side():
-    case = attention("tf32", "f32", (2, 40, 32), (2, 50, 32), (2, 50, 48))
-    region, inputs = region_of(case.graph), {n: abs(a) for n, a in drawn(case).items()}
-    (want,) = evaluate(case.graph, inputs, round=False).values()
-    for kernel, lay, about in tried(GPU_TEMPLATES["attention"], case, 3, replace(TARGET, tf32=True)):
-        (got,) = interpreted(region, kernel, lay, inputs, about).values()
-        off = got / want - 1
-        assert 1e-5 < np.abs(off).max() < 2e-3 and abs(off.mean()) < 3e-5, about
 
 
 class Pictures(type(GPU_TEMPLATES["conv"])):                    # type: ignore[misc]
