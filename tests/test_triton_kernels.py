@@ -1,7 +1,6 @@
 """GPU templates, interpreted: every template on small awkward sizes against the float64 reference."""
 from __future__ import annotations
 
-
 import numpy as np
 import pytest
 
