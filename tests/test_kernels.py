@@ -70,6 +70,8 @@ declare(
     "depthwise",
     conv((1, 35, 13, 12), 35, (3, 3), group=35, tail=RESIDUAL, z="f32[1, 35, 13, 12]"),
     conv((2, 13, 9, 11), 13, (5, 5), (2, 2), group=13),
+    conv((1, 21, 3, 14), 21, (3, 11), group=21, pads=(1, 5, 1, 4)),              # blocks that reach over either edge, and over both
+    conv((1, 18, 5, 4), 18, (3, 7), group=18),
     conv((1, 24, 9, 9), 24, (3, 3), group=24, pads=(2, 2, 2, 2), dilations=(2, 2), tail=pieces("y", 1, 16, 8)))
 declare(
     "gemm",

@@ -1,47 +1,57 @@
-// Depthwise convolution, channels-last: TW output pixels of one row × VL channels in registers; a tap is one multiply-add per pixel.
+// Depthwise convolution, channels-last: TW output pixels of one row × NV vectors of channels in registers; a tap is one multiply-add per pixel.
 #include "vec.h"
 
 // <region>
 enum : long { BATCH = 1, H = 9, W = 17, C = 13, OH = 9, OW = 17, KH = 3, KW = 3, SH = 1, SW = 1, PT = 1, PL = 1, DH = 1, DW = 1, XN = 1989, XH = 221, XW = 13 };
+#define EDGES 1        // the sizes are constants and the window is small: blocks at the edges leave out the taps that lie beside the row
 typedef struct { float *y; } tail;
 AI tail tail_open(const args *a) { return (tail){ a[2].p }; }
 AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t->y + (b * OH * OW + r) * C + c, x, n); }
 // </region>
 // <tactic>
-enum : long { TW = 6, RB = 1 };
+enum : long { TW = 6, NV = 1, RB = 1 };
 // </tactic>
 
 enum : long { CP = (C + VL - 1) / VL * VL };
 #define RBS ((OH + RB - 1) / RB)
 
-// Pixels q … q + count of row p, whose taps all lie inside of the row's width.
-AI void inner(int count, const args *a, const tail *t, const float *x, const float *w, long b, long p, long q, long c, int lanes) {
-    vf32 acc[TW];
-    unroll (int i = 0; i < count; i++) acc[i] = bc_f32(0);
-    const long top = p * SH - PT;
-    const float *row = x + top * XH + (q * SW - PL) * XW + c;
+// `count` pixels from q on, of row p, `vectors` of their channels. Taps beside the row are asked for where `edge` is set: the compiler knows each where q and
+// the sizes are constants.
+AI void pixels(int count, int edge, int vectors, const args *a, const tail *t, const float *x, const float *w, long b, long p, long q, long c, int lanes) {
+    vf32 acc[NV][TW];
+    unroll (int j = 0; j < vectors; j++)
+        unroll (int i = 0; i < count; i++) acc[j][i] = bc_f32(0);
+    const long top = p * SH - PT, left = q * SW - PL;
+    const float *row = x + top * XH + left * XW + c;
     unroll (int kh = 0; kh < KH; kh++) {
         if ((unsigned long)(top + kh * DH) >= H) continue;
-        unroll (int kw = 0; kw < KW; kw++) {
-            const vf32 k = ld_f32(w + (kh * KW + kw) * CP + c);
-            unroll (int i = 0; i < count; i++) acc[i] = vec_fma(ldn_f32(row + kh * DH * XH + (i * SW + kw * DW) * XW, lanes), k, acc[i]);
-        }
+        unroll (int kw = 0; kw < KW; kw++)
+            unroll (int j = 0; j < vectors; j++) {
+                const vf32 k = ld_f32(w + (kh * KW + kw) * CP + c + j * VL);
+                unroll (int i = 0; i < count; i++)
+                    if (!edge || (unsigned long)(left + i * SW + kw * DW) < W)
+                        acc[j][i] = vec_fma(ldn_f32(row + kh * DH * XH + (i * SW + kw * DW) * XW + j * VL, lanes), k, acc[j][i]);
+            }
     }
-    unroll (int i = 0; i < count; i++) finish(t, acc[i], b, p * OW + q + i, c, lanes);
+    unroll (int i = 0; i < count; i++)
+        unroll (int j = 0; j < vectors; j++) finish(t, acc[j][i], b, p * OW + q + i, c + j * VL, lanes);
 }
 
 // One pixel, its taps clipped to the picture.
-AI void border(const args *a, const tail *t, const float *x, const float *w, long b, long p, long q, long c, int lanes) {
-    vf32 acc = bc_f32(0);
+AI void border(int vectors, const args *a, const tail *t, const float *x, const float *w, long b, long p, long q, long c, int lanes) {
+    vf32 acc[NV];
+    unroll (int j = 0; j < vectors; j++) acc[j] = bc_f32(0);
     const long top = p * SH - PT, left = q * SW - PL;
     for (long kh = 0; kh < KH; kh++) {
         if ((unsigned long)(top + kh * DH) >= H) continue;
         for (long kw = 0; kw < KW; kw++) {
             const long z = left + kw * DW;
-            if ((unsigned long)z < W) acc = vec_fma(ldn_f32(x + (top + kh * DH) * XH + z * XW + c, lanes), ld_f32(w + (kh * KW + kw) * CP + c), acc);
+            if ((unsigned long)z < W)
+                unroll (int j = 0; j < vectors; j++)
+                    acc[j] = vec_fma(ldn_f32(x + (top + kh * DH) * XH + z * XW + c + j * VL, lanes), ld_f32(w + (kh * KW + kw) * CP + c + j * VL), acc[j]);
         }
     }
-    finish(t, acc, b, p * OW + q, c, lanes);
+    unroll (int j = 0; j < vectors; j++) finish(t, acc[j], b, p * OW + q, c + j * VL, lanes);
 }
 
 #define Q0 ((PL + SW - 1) / SW < OW ? (PL + SW - 1) / SW : OW)             // first pixel that reads nothing left of the picture
@@ -49,14 +59,26 @@ AI void border(const args *a, const tail *t, const float *x, const float *w, lon
 #define Q2 (LAST < 0 ? 0 : LAST / SW + 1)
 #define Q1 (Q2 < Q0 ? Q0 : Q2 < OW ? Q2 : OW)                             // first that reads past the right edge
 
-AI void row(const args *a, const tail *t, const float *x, const float *w, long b, long p, long c, int lanes) {
-    const long q0 = Q0, q1 = Q1;
-    for (long q = 0; q < q0; q++) border(a, t, x, w, b, p, q, c, lanes);
-    long q = q0;
-    for (; q + TW <= q1; q += TW) inner(TW, a, t, x, w, b, p, q, c, lanes);
-    COUNTED((Q1 - Q0) % TW, TW, inner(COUNT, a, t, x, w, b, p, q, c, lanes));
-    for (q += (Q1 - Q0) % TW; q < OW; q++) border(a, t, x, w, b, p, q, c, lanes);
+#if EDGES
+// Blocks of TW pixels from 0 on: those that reach over the left edge, those that reach over neither, those that reach over the right one, and what is left.
+enum : long { A0 = (Q0 + TW - 1) / TW, A = A0 * TW < OW ? A0 : OW / TW, M = Q1 > A * TW ? (Q1 - A * TW) / TW : 0, Z = OW / TW };
+
+AI void row(int vectors, const args *a, const tail *t, const float *x, const float *w, long b, long p, long c, int lanes) {
+    unroll (int i = 0; i < A; i++) pixels(TW, 1, vectors, a, t, x, w, b, p, i * TW, c, lanes);
+    for (long i = A; i < A + M; i++) pixels(TW, 0, vectors, a, t, x, w, b, p, i * TW, c, lanes);
+    unroll (int i = A + M; i < Z; i++) pixels(TW, 1, vectors, a, t, x, w, b, p, i * TW, c, lanes);
+    if (OW % TW) pixels(OW % TW, 1, vectors, a, t, x, w, b, p, Z * TW, c, lanes);
 }
+#else
+AI void row(int vectors, const args *a, const tail *t, const float *x, const float *w, long b, long p, long c, int lanes) {
+    const long q0 = Q0, q1 = Q1;
+    for (long q = 0; q < q0; q++) border(vectors, a, t, x, w, b, p, q, c, lanes);
+    long q = q0;
+    for (; q + TW <= q1; q += TW) pixels(TW, 0, vectors, a, t, x, w, b, p, q, c, lanes);
+    COUNTED((Q1 - Q0) % TW, TW, pixels(COUNT, 0, vectors, a, t, x, w, b, p, q, c, lanes));
+    for (q += (Q1 - Q0) % TW; q < OW; q++) border(vectors, a, t, x, w, b, p, q, c, lanes);
+}
+#endif
 
 void KERNEL(const args *table, long begin, long end, void *scratch) {
     OWN_ARGS(a, table);
@@ -66,8 +88,10 @@ void KERNEL(const args *table, long begin, long end, void *scratch) {
         const float *x = (const float *)a[0].p + b * XN, *w = a[1].p;
         for (long p = p0; p < p1; p++) {
             long c = 0;
-            for (; c + VL <= C; c += VL) row(a, &T, x, w, b, p, c, VL);
-            if (C % VL) row(a, &T, x, w, b, p, c, C % VL);
+            for (; c + NV * VL <= C; c += NV * VL) row(NV, a, &T, x, w, b, p, c, VL);
+            if (NV > 1 && C / VL % NV)
+                for (; c + VL <= C; c += VL) row(1, a, &T, x, w, b, p, c, VL);
+            if (C % VL) row(1, a, &T, x, w, b, p, c, C % VL);
         }
     }
 }
