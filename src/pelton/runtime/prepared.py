@@ -46,10 +46,10 @@ class Prepared:
         self.bound: list[np.ndarray] = []                        # the arrays of the run in progress, inputs then outputs
         self.parts = list(self.cut())
         self.natives = [p.native for p in self.parts if isinstance(p, Program)] if not self.host else None
-        self.inputs, self.outputs = map(_looks, (filled.inputs, filled.outputs))
-        looks = [look[1:] for look in self.inputs + self.outputs]
+        self.inputs, self.outputs = map(looks, (filled.inputs, filled.outputs))
+        asked = [look[1:] for look in self.inputs + self.outputs]
         # runs it on arrays that are what the ports take, where a native program is all there is to run
-        self.call = callable_of(self.natives[0][1], self.ports, looks, len(self.inputs)) if self.natives and len(self.natives) == 1 else None
+        self.call = callable_of(self.natives[0][1], self.ports, asked, len(self.inputs)) if self.natives and len(self.natives) == 1 else None
         self.sizes = [p.nbytes for p in filled.inputs + filled.outputs]
 
     @cached_property
@@ -116,5 +116,5 @@ class Prepared:
         return (self.arena if b.kind == "arena" else self.engine.constants)[b.offset:b.offset + b.size]
 
 
-def _looks(ports: Sequence[Port]) -> list[Look]:
+def looks(ports: Sequence[Port]) -> list[Look]:
     return [(p, p.name, p.numpy_dtype, p.shape) for p in ports]

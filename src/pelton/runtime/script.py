@@ -20,9 +20,10 @@ from pelton.engine.script import Action, Block, Feed, Host, If, Loop, Run, Scan,
 from pelton.errors import EngineError, InputError, Needs
 
 from .arrays import check_apart, check_names, check_out, fit, refuse_mapping, refuse_out
-from .context import Context
+from .context import ENTERED, Context
 from .engine import Engine
 from .machine import check_machine, memory
+from .prepared import Look, looks
 
 log = logging.getLogger("pelton.runtime")
 REMEMBERED = 1024                                                # shapes that an engine in a loop keeps ready
@@ -46,6 +47,7 @@ class ScriptEngine(Engine):
         self.forms = None
         self.calls: dict[int, Call] = {}
         self.drops: dict[int, list[tuple[str, ...]]] = {}
+        self.feeds: dict[int, list[tuple[str, Feed]]] = {}           # which input of its engine gets what
         self.told = set[int]()                                       # engines of which a run has said that they did not take its sizes
         self._prepare(plain.main)
         self._between = [step_of(a) for a in between(plain.main)]
@@ -63,6 +65,8 @@ class ScriptEngine(Engine):
         for action in block.steps:
             if isinstance(action, Host) and action.call not in ("list", "none"):
                 self.calls[id(action)] = _function(action)
+            if isinstance(action, Run):
+                self.feeds[id(action)] = [(p.name, f) for p, f in zip(self.engines[action.engine].inputs, action.feeds)]
             for inner in blocks_in(action):
                 self._prepare(inner)
 
@@ -138,6 +142,7 @@ class ScriptContext(Context):
     def __init__(self, engine: ScriptEngine, threads: int | None = None):
         self.engine = engine
         self.owner = engine
+        self._names = {p.name for p in engine.script.inputs}
         self.contexts = [e.context(threads) for e in engine.engines]
         for context in self.contexts:
             context.remembered = REMEMBERED
@@ -146,6 +151,7 @@ class ScriptContext(Context):
         self._clock: dict[int, int] | None = None                    # in a profile: id of a script's step → nanoseconds
         self._times: list[list[tuple[Step, int]]] = []               # and per engine its steps and theirs
         self._turns = 0                                              # of all loops of the run
+        self._ports: dict[tuple[tuple[int, ...], ...], list[Look]] = {}         # shapes of the inputs → what the inputs then have to be
         self._unlock()
         survives_fork(self)
 
@@ -155,8 +161,14 @@ class ScriptContext(Context):
 
     def run(self, inputs: Mapping[str, np.ndarray], out: Mapping[str, np.ndarray] | None = None) -> dict[str, np.ndarray]:
         """Outputs by name, in fresh arrays, or in those that `out` gives for some or all of them, if those have the shape that the data gives."""
-        with self._alone():
-            return self._run(inputs, out)
+        with self._lock:                                             # as `_alone` does it, in half the time
+            if self._busy:
+                raise InputError(ENTERED)
+            self._busy = True
+            try:
+                return self._run(inputs, out)
+            finally:
+                self._busy = False
 
     def profile(self, inputs: Mapping[str, np.ndarray]) -> list[tuple[Step, int]]:
         """Every step with the nanoseconds it took in all its runs; steps between the engines include what they run."""
@@ -180,19 +192,19 @@ class ScriptContext(Context):
         script = self.owner.script
         if not isinstance(inputs, Mapping):
             refuse_mapping(script.inputs, inputs)
-        check_names("input", script.inputs, inputs, all_of_them=True)
+        if inputs.keys() != self._names:
+            check_names("input", script.inputs, inputs, all_of_them=True)
         if out is not None:
             check_out(script.outputs, out)
-        shapes = {p.name: np.shape(inputs[p.name]) for p in script.inputs}
-        for port in script.inputs:
-            if len(shapes[port.name]) != len(port.shape):
-                fit(port, inputs[port.name])                         # says what is wrong
-        ports = self.owner.ports(sizes.solve(script, shapes))
         names = Names(self.owner.arrays)
-        for port in ports:
-            names[port.name] = fit(port, inputs[port.name])
+        for port, name, dtype, shape in self._for_shapes(inputs):
+            array = inputs[name]
+            if type(array) is not np.ndarray or array.dtype != dtype or array.shape != shape or dtype.hasobject or not (
+                    array.flags.c_contiguous and array.flags.aligned):
+                array = fit(port, array)
+            names[name] = array
         if out:
-            spans = [_span(a) for a in (*(names[p.name] for p in ports), *(out.get(p.name) for p in script.outputs))]
+            spans = [_span(a) for a in (*(names[p.name] for p in script.inputs), *(out.get(p.name) for p in script.outputs))]
             check_apart(script.inputs, script.outputs, spans, out)
         self._turns = 0
         given = {id(v) for v in (*names.values(), *self.owner.arrays.values())}
@@ -203,9 +215,23 @@ class ScriptContext(Context):
                 results[port.name] = _put(port, results[port.name], out[port.name])
         return results
 
+    def _for_shapes(self, inputs: Mapping[str, Any]) -> list[Look]:
+        """What the inputs have to be, given the shapes that they have."""
+        script = self.owner.script
+        shapes = {p.name: np.shape(inputs[p.name]) for p in script.inputs}
+        key = tuple(shapes.values())
+        if key not in self._ports:
+            for port in script.inputs:
+                if len(shapes[port.name]) != len(port.shape):
+                    fit(port, inputs[port.name])                     # says what is wrong
+            if len(self._ports) >= REMEMBERED:
+                self._ports.clear()
+            self._ports[key] = looks(self.owner.ports(sizes.solve(script, shapes)))
+        return self._ports[key]
+
     def _block(self, block: Block, names: Names) -> list[Any]:
         for action, dead in zip(block.steps, self.owner.drops[id(block)]):
-            begin = time.perf_counter_ns()
+            begin = time.perf_counter_ns() if self._clock is not None else 0
             found = _STEPS[type(action)](self, action, names)
             for name, value in zip(action.outputs, found):
                 if name:
@@ -218,9 +244,8 @@ class ScriptContext(Context):
 
     def _engine(self, action: Run, names: Names) -> Sequence[Any]:
         context = self.contexts[action.engine]
-        ports = self.owner.engines[action.engine].inputs
         try:
-            feeds = {p.name: _fed(f, names[f.name]) for p, f in zip(ports, action.feeds)}
+            feeds = {name: names[f.name] if f.source == "array" else _fed(f, names[f.name]) for name, f in self.owner.feeds[id(action)]}
             found = tuple(context.run(feeds).values())
         except InputError as e:
             if action.otherwise is None:
@@ -246,7 +271,8 @@ class ScriptContext(Context):
         return [v if v is None or isinstance(v, (list, dict)) else np.asarray(v) for v in found]
 
     def _if(self, action: If, names: Names) -> Sequence[Any]:
-        return self._block(action.then if np.all(names[action.condition]) else action.other, Names(names))
+        condition = names[action.condition]
+        return self._block(action.then if (condition.item() if condition.size == 1 else condition.all()) else action.other, Names(names))
 
     def _loop(self, action: Loop, names: Names) -> Sequence[Any]:
         trips = int(names[action.trips].reshape(-1)[0]) if action.trips else None
@@ -313,9 +339,8 @@ class _Rows:
             raise EngineError(f"the iterations of a loop gave things that cannot be joined: {e}") from None
 
 
-def _fed(feed: Feed, value: Any) -> Any:
-    if feed.source == "array":
-        return value
+def _fed(feed: Feed, value: Any) -> np.ndarray:
+    """A size that is an axis of an array, or an element of it, as an engine takes it: the shape of an array without elements."""
     if not isinstance(value, np.ndarray) or feed.at >= (value.ndim if feed.source == "axis" else value.size):
         raise InputError(f"{feed.name!r} has no {feed.source} {feed.at}")
     size = value.shape[feed.at] if feed.source == "axis" else int(value.reshape(-1)[feed.at])
@@ -353,6 +378,8 @@ def _result(port: Port, value: Any, shared: bool) -> Any:
     """An output as the caller gets it: of the port's type, and memory of its own."""
     if not isinstance(value, np.ndarray):
         return _own(value)
+    if not shared and value.base is None and value.dtype == port.numpy_dtype and value.flags.c_contiguous and value.flags.writeable:
+        return value
     try:
         array = np.require(value, port.numpy_dtype, "C").reshape(value.shape)
     except (TypeError, ValueError) as e:
