@@ -2,13 +2,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from .errors import BuildError, Cancelled, EngineError, Error, InputError, ModelError, Needs
 
 if TYPE_CHECKING:
-    from .build import build
     from .options import Options
     from .runtime import Context, Engine, load
     from .runtime.cuda_tune import tune
@@ -19,7 +19,7 @@ __all__ = ["BuildError", "Cancelled", "Context", "Engine", "EngineError", "Error
            "OrtValue", "RunOptions", "SessionOptions", "build", "load", "tune"]
 
 # Loaded when first asked for: a program that runs engines never imports the compiler.
-_HOMES = {"build": "build", "Options": "options", "Engine": "runtime", "Context": "runtime", "load": "runtime", "tune": "runtime.cuda_tune"}
+_HOMES = {"Options": "options", "Engine": "runtime", "Context": "runtime", "load": "runtime", "tune": "runtime.cuda_tune"}
 # What scripts touch that were written for onnxruntime.
 _HOMES.update(dict.fromkeys((
     "ExecutionMode", "GraphOptimizationLevel", "IOBinding", "InferenceSession", "ModelMetadata", "NodeArg", "OrtValue", "RunOptions", "SessionOptions",
@@ -38,15 +38,24 @@ class _Package(ModuleType):
 sys.modules[__name__].__class__ = _Package
 
 
+def build(model: Any, shapes: Mapping[str, str | Sequence[Any]] | None = None, *, options: Options | None = None, **given: Any) -> Engine:
+    """An engine for this machine from a model.
+
+    model: path, bytes or onnx ModelProto. shapes: input name → sizes, (1, 3, 224, 224) or "1x3x224x224". options: an Options, whose fields the other
+    keywords override: values=None (inputs that become constants of the engine: {"axes": np.array([1])}), level=3, budget=None, threads=None,
+    strict=False, timing_cache=None, cache_dir=None, target="cpu", precision="fp32", outputs=None, progress=None and more (see Options).
+    Raises ModelError for what is wrong with the model, InputError for options that do not fit, BuildError for the rest.
+    """
+    with Needs("building engines"):
+        from .build import build
+    return build(model, shapes, options=options, **given)
+
+
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
-        raise AttributeError(f"module 'pelton' has no attribute {name!r}")
+        raise AttributeError(f"module 'pelton' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
     from importlib import import_module
-    home = f"pelton.{_HOMES[name]}"
-    if name == "build":
-        with Needs("building engines"):
-            import_module(home)
-    value = getattr(import_module(home), name)
+    value = getattr(import_module(f"pelton.{_HOMES[name]}"), name)
     globals()[name] = value
     return value
 

@@ -47,13 +47,7 @@ class Built:
 
 
 def build(model: Any, shapes: Mapping[str, str | Sequence[int]] | None = None, *, options: Options | None = None, **given: Any) -> Engine:
-    """An engine for this machine from a model.
-
-    model: path, bytes or onnx ModelProto. shapes: input name → sizes, (1, 3, 224, 224) or "1x3x224x224". options: an Options, whose fields the other
-    keywords override: values=None (inputs that become constants of the engine: {"axes": np.array([1])}), level=3, budget=None, threads=None,
-    strict=False, timing_cache=None, cache_dir=None, target="cpu", precision="fp32", outputs=None, progress=None and more (see Options).
-    Raises ModelError for what is wrong with the model, InputError for options that do not fit, BuildError for the rest.
-    """
+    """What `pelton.build` is where the compiler is installed."""
     options = (options or Options()).but(**given, **({} if shapes is None else {"shapes": shapes}))
     teller(options)("import", 0, 1)
     try:
