@@ -1,4 +1,6 @@
 """The one family of exceptions: every message says what was expected, what was given, where, and what to do."""
+import errno
+import os
 
 
 class Error(RuntimeError):
@@ -25,6 +27,34 @@ class EngineError(Error):
 
 class InputError(Error, ValueError):
     """An array, name, shape or option handed in by the caller does not fit."""
+
+
+class Absent(FileNotFoundError):
+    """What errors of a file that is not there are besides: the system's own, with its `errno` and the path as `filename`."""
+
+    def __init__(self, text: str = "", path: "str | os.PathLike[str] | None" = None):
+        super().__init__(text)
+        self.errno, self.filename = errno.ENOENT, path
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+    def __reduce__(self):
+        return type(self), (*self.args, self.filename)
+
+
+class ModelAbsent(Absent, ModelError):
+    """There is no file at the path of a model."""
+
+    values = ()
+
+
+class EngineAbsent(Absent, EngineError):
+    """There is no file at the path of an engine."""
+
+
+class InputAbsent(Absent, InputError):
+    """There is no file at a path that an option or an input names."""
 
 
 class Cancelled(BuildError):

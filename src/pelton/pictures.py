@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pelton.errors import InputError
+from pelton.errors import InputAbsent, InputError
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -148,6 +148,8 @@ def opened(picture: str | os.PathLike[str] | np.ndarray | Image) -> Image:
     try:
         with pillow.open(picture) as image:
             return ImageOps.exif_transpose(image).copy()
+    except FileNotFoundError as e:
+        raise InputAbsent(f"the picture {os.fspath(picture)} cannot be read: {e.strerror}", picture) from None
     except (OSError, SyntaxError, ValueError, pillow.DecompressionBombError) as e:
         raise InputError(f"the picture {os.fspath(picture)} cannot be read: {getattr(e, 'strerror', None) or e}") from None
 
@@ -157,6 +159,8 @@ def read_labels(path: str | os.PathLike[str]) -> tuple[str, ...]:
     try:
         with open(path, encoding="utf-8") as f:
             labels = tuple(line.strip() for line in f.read().rstrip().splitlines())
+    except FileNotFoundError as e:
+        raise InputAbsent(f"the labels {os.fspath(path)} cannot be read: {e.strerror}", path) from None
     except (OSError, UnicodeDecodeError) as e:
         raise InputError(f"the labels {os.fspath(path)} cannot be read: {getattr(e, 'strerror', None) or e}; "
                          "expected a text file with one class per line") from None

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from pelton.errors import EngineError
+from pelton.errors import EngineAbsent, EngineError
 
 from . import whole
 from .check import check
@@ -208,6 +208,8 @@ def mapped(source: str | os.PathLike[str] | bytes | bytearray | memoryview) -> t
             raise EngineError(f"{where} is not a file; an engine is one")
         with open(where, "rb") as f:
             return _map(f), where
+    except FileNotFoundError as e:
+        raise EngineAbsent(f"the engine {where} cannot be read: {e.strerror}", where) from None
     except OSError as e:
         raise EngineError(f"the engine {where} cannot be read: {e.strerror or e}") from None
 

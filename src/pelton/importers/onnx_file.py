@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
 
-from pelton.errors import ModelError
+from pelton.errors import ModelAbsent, ModelError
 from pelton.ir.types import DType
 from pelton.ops.foreign import DTYPES
 
@@ -55,7 +55,7 @@ def read(source: str | os.PathLike | bytes | onnx.ModelProto | Source) -> Source
                              "onnx.save(model, path, save_as_external_data=True)")
         data = _mapped(path)
     except FileNotFoundError:
-        raise ModelError(f"there is no file {path}") from None
+        raise ModelAbsent(f"there is no file {path}", path) from None
     except OSError as e:
         raise ModelError(f"{path} cannot be read: {e.strerror}") from None
     return Source(_parse(data, str(path)), path)

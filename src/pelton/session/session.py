@@ -13,7 +13,7 @@ import numpy as np
 from pelton.engine import sizes
 from pelton.engine.engine import numpy_dtype
 from pelton.engine.forks import survives_fork
-from pelton.errors import InputError, ModelError
+from pelton.errors import InputError, ModelAbsent, ModelError
 from pelton.options import cache_directory
 from pelton.runtime import Engine
 from pelton.runtime.arrays import fit
@@ -53,6 +53,8 @@ class InferenceSession:
         self._empty: dict[tuple, Engine] = {}                    # names of sizes that are 0 → the engine for all others
         try:
             self._digests = self._digest()
+        except FileNotFoundError as e:
+            raise ModelAbsent(f"{path_or_bytes!s:.200} cannot be read: {e.strerror}", e.filename) from None
         except OSError as e:
             raise ModelError(f"{path_or_bytes!s:.200} cannot be read: {e.strerror or e}") from None
         self._key = key_of(self._digests, self._settings.sizes, self._options)
