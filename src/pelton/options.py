@@ -58,6 +58,9 @@ class Options:
     max_iterations: int = 20_000
 
     def __post_init__(self):
+        for name, example in (("shapes", '{"image": (1, 3, 224, 224)}'), ("usual", '{"image": (1, 3, 224, 224)}'), ("values", '{"axes": (1,)}')):
+            if (given := getattr(self, name)) is not None and not isinstance(given, Mapping):
+                raise InputError(f"{name} is a mapping from names of inputs, such as {example}, got {given!r}")
         if not isinstance(self.level, int) or not 0 <= self.level <= 5:
             raise InputError(f"level is a whole number from 0 (no timing) to 5 (exhaustive), got {self.level!r}")
         if self.threads is not None and (not isinstance(self.threads, int) or not 1 <= self.threads <= 256):

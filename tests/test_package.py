@@ -1,0 +1,75 @@
+"""The package as Python's own tools meet it: names, help and errors, also where only numpy is installed."""
+import errno
+import os
+import pickle
+import subprocess
+import sys
+
+import pytest
+from models import small_cnn
+
+import pelton
+from pelton import pictures
+from pelton.errors import Error
+
+HERE = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+# A process in which none of the packages can be imported that the extras install.
+NUMPY_ALONE = """
+import sys
+class Without:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition('.')[0] in {'onnx', 'ml_dtypes', 'ziglang', 'rich', 'PIL', 'triton', 'cuda', 'google'}: raise ModuleNotFoundError(f'no {name}', name=name)
+sys.meta_path.insert(0, Without())
+"""
+
+
+def alone(program: str) -> str:
+    done = subprocess.run([sys.executable, "-c", NUMPY_ALONE + program], capture_output=True, text=True, env=HERE)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_all_names_are_there_without_the_compiler():
+    assert alone("import pelton\nassert all(hasattr(pelton, name) for name in dir(pelton))\n"
+                 "from pelton import *\nprint(build.__doc__.splitlines()[0])\n"
+                 "try:\n    build('m.onnx')\nexcept pelton.BuildError as e:\n    print(e)\n") == (
+        'An engine for this machine from a model.\nbuilding engines needs the package onnx: pip install "pelton[build]"\n')
+
+
+def test_help_works_without_the_compiler():
+    said = alone("import pelton\nhelp(pelton)\n")
+    assert "build(model: 'Any', shapes:" in said and "class InferenceSession(" in said and "load(source" in said
+
+
+def test_build_is_the_function_whatever_is_imported():
+    import pelton.build
+    from pelton.build import build
+    assert pelton.build.__module__ == "pelton" and build.__module__ == "pelton.build"
+
+
+def test_a_mistyped_name_is_suggested():
+    with pytest.raises(AttributeError, match="no attribute 'buidl'") as e:
+        pelton.buidl  # noqa: B018
+    assert e.value.name == "buidl" and e.value.obj is pelton              # what the traceback suggests names by
+
+
+@pytest.mark.parametrize("open_it, kind", [
+    (pelton.build, pelton.ModelError), (pelton.load, pelton.EngineError), (pelton.InferenceSession, pelton.ModelError),
+    (pictures.read_labels, pelton.InputError), (lambda path: pictures.parse("8x8 rgb").array(path, (1, 3, 8, 8), "f4"), pelton.InputError)], ids=["build", "load", "session", "labels", "picture"])
+def test_a_missing_file_is_a_file_not_found_error(tmp_path, open_it, kind):
+    path = tmp_path / "missing"
+    with pytest.raises(FileNotFoundError) as e:
+        open_it(path)
+    found = e.value
+    assert isinstance(found, kind) and isinstance(found, Error) and found.errno == errno.ENOENT and os.fspath(found.filename) == str(path)
+    assert str(path) in str(found) and "Errno" not in str(found)
+    again = pickle.loads(pickle.dumps(found))
+    assert (type(again), str(again), again.filename) == (type(found), str(found), found.filename)
+
+
+@pytest.mark.parametrize("given", [(1, 3, 12, 12), "1x3x12x12", [("x", (1, 3, 12, 12))]])
+def test_shapes_that_are_no_mapping(given):
+    for options in ({"shapes": given}, {"usual": given}, {"values": given}):
+        (name,) = options
+        with pytest.raises(pelton.InputError, match=f"{name} is a mapping from names of inputs, such as "):
+            pelton.build(small_cnn(size=12), **options)
