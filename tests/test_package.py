@@ -18,7 +18,8 @@ NUMPY_ALONE = """
 import sys
 class Without:
     def find_spec(self, name, path=None, target=None):
-        if name.partition('.')[0] in {'onnx', 'ml_dtypes', 'ziglang', 'rich', 'PIL', 'triton', 'cuda', 'google'}: raise ModuleNotFoundError(f'no {name}', name=name)
+        if name.partition('.')[0] in {'onnx', 'ml_dtypes', 'ziglang', 'rich', 'PIL', 'triton', 'cuda', 'google'}:
+            raise ModuleNotFoundError(f'no {name}', name=name)
 sys.meta_path.insert(0, Without())
 """
 
@@ -55,7 +56,8 @@ def test_a_mistyped_name_is_suggested():
 
 @pytest.mark.parametrize("open_it, kind", [
     (pelton.build, pelton.ModelError), (pelton.load, pelton.EngineError), (pelton.InferenceSession, pelton.ModelError),
-    (pictures.read_labels, pelton.InputError), (lambda path: pictures.parse("8x8 rgb").array(path, (1, 3, 8, 8), "f4"), pelton.InputError)], ids=["build", "load", "session", "labels", "picture"])
+    (pictures.read_labels, pelton.InputError), (lambda path: pictures.parse("8x8 rgb").array(path, (1, 3, 8, 8), "f4"), pelton.InputError)],
+    ids=["build", "load", "session", "labels", "picture"])
 def test_a_missing_file_is_a_file_not_found_error(tmp_path, open_it, kind):
     path = tmp_path / "missing"
     with pytest.raises(FileNotFoundError) as e:
