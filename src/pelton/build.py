@@ -88,7 +88,7 @@ def _decided(imported: Imported, options: Options) -> Built:
     try:
         return compiled(imported, options)
     except Undecided as e:
-        raise BuildError(f"{imported.graph.name}: {e}; give the sizes that this depends on as numbers with shapes=") from e
+        raise BuildError(f"{imported.info.called or imported.graph.name}: {e}; give the sizes that this depends on as numbers with shapes=") from e
 
 
 def compiled(imported: Imported, options: Options) -> Built:
@@ -118,7 +118,7 @@ def compiled(imported: Imported, options: Options) -> Built:
             "model": {k: v for k, v in asdict(imported.info).items() if k != "path"},
             "forms": imported.forms, "checked": checked, "image": options.image, "labels": list(options.labels) if options.labels else None}
     plain = lower.lower(placed, chosen, code, name=imported.graph.name, target=back.runs_on, meta=meta,
-                        output_names=[v.name for v in imported.graph.outputs])
+                        output_names=[v.name for v in imported.graph.outputs], file=imported.info.called)
     demand.check_engine(plain, options.memory)
     engine = Engine(back.agreed(plain))
     if options.check:

@@ -76,7 +76,7 @@ def compare(model: Any, engine: Engine, inputs: Mapping[str, np.ndarray] | None 
     InputError where model, engine and inputs do not go together, ModelError for what is wrong with the model.
     """
     if engine.parts != (engine,):
-        raise InputError(f"engine {engine.name!r} is a script over several engines, which are not compared step by step")
+        raise InputError(f"engine {engine.called!r} is a script over several engines, which are not compared step by step")
     if inputs is None:
         inputs = drawn([replace(p, shape=engine.shapes()[p.name]) for p in engine.inputs], seed)
     imported = _imported(model, engine, inputs, values)

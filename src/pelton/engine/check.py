@@ -26,7 +26,7 @@ def check(engine: Engine) -> None:
     What kernels do with their dims is not known here: code and dims are trusted like a program. An engine with symbols is looked at for its usual sizes;
     for others, what `sizes.at` gives can be checked in turn.
     """
-    refuse = _Refusal(engine.name)
+    refuse = _Refusal(engine.called)
     if engine.symbols:
         _symbols(engine, refuse)
         try:

@@ -146,7 +146,7 @@ class Engine:
     `code` one ELF shared object or nothing; `target` names os, arch, isa (a level), features and cpu; `meta` is whatever JSON can hold.
 
     With `symbols`, numbers depend on the sizes of the inputs (`pelton.engine.sizes`): buffers of the arena then have no place yet, and `arena` is what
-    the usual sizes need."""
+    the usual sizes need. `file`: what it was read from or made of, for messages; it is not written."""
 
     name: str
     inputs: tuple[Port, ...]
@@ -160,3 +160,9 @@ class Engine:
     meta: Mapping[str, Any]
     symbols: tuple[Symbol, ...] = ()
     sizes: Mapping[str, Any] = field(default_factory=dict)
+    file: str = ""
+
+    @property
+    def called(self) -> str:
+        """What messages call it: the file that it comes from, else its name."""
+        return self.file or self.name

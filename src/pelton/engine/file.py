@@ -39,6 +39,7 @@ ALIGN = 64
 PAGE = 4096                       # constants start on one
 SECTIONS = ("plan", "code", "constants")
 AGAIN = "copy or build it again"
+BYTES = "these bytes"              # what messages call an engine that came without a file
 UNKNOWN = "0" * 64                 # a hash of what is not there yet
 
 
@@ -201,7 +202,7 @@ def read(source: str | os.PathLike[str] | bytes | bytearray | memoryview, verify
 def mapped(source: str | os.PathLike[str] | bytes | bytearray | memoryview) -> tuple[memoryview, str]:
     """The bytes of a file, mapped, and what messages call it."""
     if isinstance(source, (bytes, bytearray, memoryview)):
-        return memoryview(bytes(source)), "these bytes"
+        return memoryview(bytes(source)), BYTES
     where = os.fspath(source)
     try:
         if not stat.S_ISREG(os.stat(where).st_mode):
@@ -285,13 +286,18 @@ def engine_in(found: Opened, where: str, verify: bool, lent: memoryview | None =
             name=as_text(h["name"]), inputs=tuple(map(as_port, h["inputs"])), outputs=tuple(map(as_port, h["outputs"])), arena=h["arena"],
             symbols=tuple(map(as_symbol, h["symbols"])), sizes=as_object(plan["sizes"], "its table of sizes"), buffers=tuple(map(_buffer, plan["buffers"])),
             steps=tuple(map(_step, plan["steps"])), constants=constants, code=bytes(sections["code"]),
-            target=as_object(h["target"], "its target"), meta=as_object(h["meta"], "its meta"))
+            target=as_object(h["target"], "its target"), meta=as_object(h["meta"], "its meta"), file=file_of(where))
     except (KeyError, TypeError, ValueError, AttributeError, EngineError) as e:
         raise EngineError(f"{damaged}a part of its header or plan is missing or of another form ({type(e).__name__}: {e}); {AGAIN}") from None
     check(engine)
     if _hash_of_tables(engine.buffers, constants) != h.get("tables"):
         raise EngineError(f"{where} is altered in the constants it uses for addressing; {AGAIN}")
     return engine
+
+
+def file_of(where: str) -> str:
+    """The file behind what messages call an engine; "" where it came as bytes."""
+    return "" if where.startswith(BYTES) else where
 
 
 def parsed(text: bytes | memoryview, what: str) -> Any:

@@ -129,6 +129,12 @@ class Script:
     symbols: tuple[Symbol, ...] = ()
     sizes: Mapping[str, Any] = field(default_factory=dict)
     iterations: int = ITERATIONS
+    file: str = ""                                                # what it was read from or made of, for messages; it is not written
+
+    @property
+    def called(self) -> str:
+        """What messages call it: the file that it comes from, else its name."""
+        return self.file or self.name
 
 
 def read_by(action: Action) -> tuple[str, ...]:
@@ -168,7 +174,7 @@ def free(block: Block) -> set[str]:
 
 def check(script: Script) -> None:
     """EngineError, saying what and where, unless every step has what it needs. The engines are checked by themselves."""
-    refuse = _Refusal(script.name)
+    refuse = _Refusal(script.called)
     if any(e.constants is not script.constants for e in script.engines):
         refuse("its engines have constants of their own")
     for kind, ports in (("input", script.inputs), ("output", script.outputs)):

@@ -70,7 +70,7 @@ def script_in(found: file.Opened, where: str, verify: bool) -> Script:
             name=as_text(h["name"]), inputs=tuple(map(as_port, h["inputs"])), outputs=tuple(map(as_port, h["outputs"])), main=_block(plan["main"]),
             engines=engines, arrays={name: _constant(c) for name, c in as_object(plan["arrays"], "its constants").items()}, constants=sections["constants"],
             target=as_object(h["target"], "its target"), meta=as_object(h["meta"], "its meta"), symbols=tuple(map(as_symbol, h["symbols"])),
-            sizes=as_object(plan["sizes"], "its table of sizes"), iterations=plan["iterations"])
+            sizes=as_object(plan["sizes"], "its table of sizes"), iterations=plan["iterations"], file=file.file_of(where))
     except (KeyError, TypeError, ValueError, AttributeError, EngineError) as e:
         raise EngineError(f"{found.damaged}a part of its header or plan is missing or of another form ({type(e).__name__}: {e}); {AGAIN}") from None
     check(script)

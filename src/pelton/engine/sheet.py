@@ -127,7 +127,7 @@ class Sheet:
             filled = None
         if filled is None:
             check(at(self.engine, sizes))                            # says what is wrong
-            raise EngineError(f"engine {self.engine.name!r} cannot be laid out for {dict(sizes)}; build it again")
+            raise EngineError(f"engine {self.engine.called!r} cannot be laid out for {dict(sizes)}; build it again")
         return filled
 
     def _filled(self, sizes: Mapping[str, int]) -> Filled | None:

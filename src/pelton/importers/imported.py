@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import logging
 import operator
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -47,6 +48,11 @@ class Info:
     values: Mapping[str, str] = field(default_factory=dict)     # inputs that became constants: "i64[2] = [1, 2]", "nothing"
     warnings: tuple[str, ...] = ()
 
+    @property
+    def called(self) -> str:
+        """The name of the model's file; "" where it came without one."""
+        return os.path.basename(self.path)
+
 
 @dataclass(frozen=True)
 class Imported:
@@ -64,7 +70,8 @@ class Imported:
 def parse_shape(name: str, given: Shape) -> tuple[int | Range, ...]:
     """`"1x3x224x224"`, `"1..8..32x3"` (least..usual..most; `1..8..` has no upper bound), or a tuple of integers, such ranges and triples; InputError for
     anything else."""
-    expected = f"the shape of {name!r} should be like '1x3x224x224' or '1..8..32x3x224x224' (min..optimum..max) or a tuple of integers and ranges"
+    expected = f"the shape of {name!r} should be like '1x3x224x224' or '1..8..32x3x224x224' (min..optimum..max)"
+    expected += "" if isinstance(given, str) else " or a tuple of integers and ranges"
     parts = (given.strip().split("x") if given.strip() else []) if isinstance(given, str) else given
     try:
         return tuple(map(_size, parts))

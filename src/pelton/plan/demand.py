@@ -42,7 +42,7 @@ def check_engine(engine: Engine, memory: int | None) -> None:
     scratch = max((s.scratch for s in plain.steps), default=0) * (plain.meta.get("threads") or 1)
     need = plain.arena + scratch + sum(p.nbytes for p in (*plain.inputs, *plain.outputs)) + len(engine.constants)
     if need > limit(memory):
-        raise BuildError(f"a run of {engine.name!r} takes {_large(need)}: {_large(plain.arena)} of working memory, {_large(scratch)} of the threads' own, "
+        raise BuildError(f"a run of {engine.called!r} takes {_large(need)}: {_large(plain.arena)} of working memory, {_large(scratch)} of the threads' own, "
                          f"{_large(len(engine.constants))} of constants, the rest inputs and outputs; {_large(limit(memory))} is what it may take "
                          "(Options.memory, else what this machine has): give smaller sizes")
 

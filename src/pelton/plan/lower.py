@@ -103,7 +103,7 @@ def strings(array: np.ndarray) -> np.ndarray:
 
 
 def lower(placed: Placed, chosen: Sequence[Chosen], code: bytes, *, name: str, target: Mapping[str, object], meta: Mapping[str, object],
-          output_names: Sequence[str]) -> Engine:
+          output_names: Sequence[str], file: str = "") -> Engine:
     """Assembles the engine. Buffers: inputs, outputs, strings, zeros, arena, then constants, in that order."""
     graph, made = placed.graph, _Assembly(placed)
     arena = made.room(chosen)
@@ -113,7 +113,7 @@ def lower(placed: Placed, chosen: Sequence[Chosen], code: bytes, *, name: str, t
                     outputs=tuple(made.port(v, n) for v, n in zip(graph.outputs, output_names)),
                     buffers=(*made.buffers, *(Buffer(kind, at, size) for (at, size), kind in zip(made.blob.offsets, made.blob.kinds))),
                     steps=steps, arena=arena, constants=made.blob.constants(), code=code, target=dict(target), meta=meta,
-                    symbols=tuple(Symbol(s.name, s.least, s.usual, s.most) for s in symbols(graph)), sizes=made.trees)
+                    symbols=tuple(Symbol(s.name, s.least, s.usual, s.most) for s in symbols(graph)), sizes=made.trees, file=file)
     return replace(engine, arena=sizes.at(engine, sizes.usual(engine)).arena) if engine.symbols else engine
 
 

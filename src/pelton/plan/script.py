@@ -49,7 +49,7 @@ def assemble(parts: Scripted, made: Sequence[Engine | Undecided], options: Optio
             "model": {k: v for k, v in asdict(parts.info).items() if k != "path"}, "image": options.image,
             "labels": list(options.labels) if options.labels else None}
     return Script(parts.name, inputs, parts.outputs, main, tuple(engines), arrays, constants, dict(target), meta,
-                  tuple(Symbol(s.name, s.least, s.usual, s.most) for s in symbols), trees, options.max_iterations)
+                  tuple(Symbol(s.name, s.least, s.usual, s.most) for s in symbols), trees, options.max_iterations, parts.info.called)
 
 
 def _numbered(block: Block, made: Sequence[Engine | Undecided]) -> Block:

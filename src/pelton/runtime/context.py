@@ -82,7 +82,7 @@ class Context:
         filled = engine.sheet.fill(values)
         scratch = -(-filled.most_scratch // PAGE) * PAGE
         made = int(filled.bytes[engine.made].sum()) + sum(p.nbytes for p in filled.outputs)
-        check_memory(engine.name, filled.arena + made, scratch, self.threads)
+        check_memory(engine.called, filled.arena + made, scratch, self.threads)
         arena = -(-filled.arena // PAGE) * PAGE
         need = arena + scratch * self.threads                    # one memory for both, whatever the shape
         if need > self._arena.nbytes:

@@ -34,7 +34,7 @@ class CudaEngine(Engine):
 
     def __init__(self, plain: plain_engine.Engine, device: int | Device | None = None):
         check(plain)
-        check_machine(plain.name, plain.target)
+        check_machine(plain.called, plain.target)
         self.bundle = unpack(plain.code) if plain.code else {}
         self._set_out(plain)
         self._starting = threading.Lock()
@@ -51,11 +51,11 @@ class CudaEngine(Engine):
             if self._started:
                 return self
             self.device = gpu(device) if isinstance(device, int) else device
-            cubins = chosen(self.name, self.bundle, self.device.arch, self.device.name) if self.bundle else {}
+            cubins = chosen(self.called, self.bundle, self.device.arch, self.device.name) if self.bundle else {}
             with self.device:
                 given = self._by_libraries()
                 self.functions = self._load(cubins, given)    # type: ignore[assignment]
-                self.weights = self.device.allocate(self.constants.nbytes, f"engine {self.name!r}, for its weights,")
+                self.weights = self.device.allocate(self.constants.nbytes, f"engine {self.called!r}, for its weights,")
                 if self.constants.nbytes:
                     stream = self.device.stream()
                     self.device.upload(self.weights.address, self.constants.__array_interface__["data"][0], self.constants.nbytes, stream.handle)
@@ -76,7 +76,7 @@ class CudaEngine(Engine):
                     steps[i] = stands_in(step)
                     reasons[f"they were timed with {step.symbol} {spoken(told.version)}: {e}"] = None
         if reasons:
-            log.warning("engine %r: %d of its %d steps run by kernels of its own instead of a library, %s; `pelton tune` times them anew", self.name,
+            log.warning("engine %r: %d of its %d steps run by kernels of its own instead of a library, %s; `pelton tune` times them anew", self.called,
                         sum(a is not b for a, b in zip(steps, self.steps)), len(steps), "; ".join(reasons))
             self.plain = replace(self.plain, steps=tuple(steps))
             self.sheet = Sheet(self.plain)
@@ -107,12 +107,12 @@ class CudaEngine(Engine):
         """Logs a warning, the first time."""
         if text not in self._warned:
             self._warned.add(text)
-            log.warning("engine %r: %s; `pelton tune` may find something faster", self.name, text)
+            log.warning("engine %r: %s; `pelton tune` may find something faster", self.called, text)
 
     def context(self, threads: int | None = None) -> Context:
         """A context of its own memory, for one run at a time; the weights are everybody's. InputError for a number of threads: there are none to choose."""
         if threads is not None:
-            raise InputError(f"engine {self.name!r} runs on a GPU, where no number of threads can be chosen, given {threads}; leave it out")
+            raise InputError(f"engine {self.called!r} runs on a GPU, where no number of threads can be chosen, given {threads}; leave it out")
         from .cuda_context import CudaContext  # which imports what this file says
         return CudaContext(self.start())
 

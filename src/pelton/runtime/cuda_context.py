@@ -60,7 +60,7 @@ class CudaContext(Context):
             self._own = device.stream()
             self._done, self._uploaded = device.event(), device.event()      # the last run; its copies out of the staging memory
             needed = engine.sheet.zeros
-            self._zeros = zeros(device, needed, f"engine {engine.name!r}, for a context,", self.stream) if needed else None
+            self._zeros = zeros(device, needed, f"engine {engine.called!r}, for a context,", self.stream) if needed else None
             self._only: CudaPrepared | None = None if engine.symbols else self._prepare({})     # type: ignore[assignment]
         survives_fork(self)
 
@@ -87,7 +87,7 @@ class CudaContext(Context):
             had, self._memory = (self._memory.nbytes if self._memory else 0), None
             self._forget()                                       # they point into the old one
             grown = min(2 * had, device.free_memory() // 2)      # what grows step by step should not come here at each
-            self._memory = device.allocate(max(needed.nbytes, grown), f"engine {engine.name!r}, for a context,")
+            self._memory = device.allocate(max(needed.nbytes, grown), f"engine {engine.called!r}, for a context,")
         return CudaPrepared(engine, values, filled, needed, self._memory, self._zeros, self.stream)
 
     # ---- runs ----
@@ -144,7 +144,7 @@ class CudaContext(Context):
         kept busy until all steps are on its stream, so that it waits for none."""
         with self._alone(), self.engine.device as device:
             ready = self._bound(inputs, None, self.stream).ready
-            idle = device.allocate(2 * IDLE, f"engine {self.engine.name!r}, for a profile,")
+            idle = device.allocate(2 * IDLE, f"engine {self.engine.called!r}, for a profile,")
             marks = [device.event(timed=True) for _ in range(AT_ONCE + 1)]
             times: list[int] = []
             for first in range(0, len(ready.launches), AT_ONCE):
@@ -227,7 +227,7 @@ class CudaContext(Context):
     def _staged(self, ready: CudaPrepared, k: int) -> np.ndarray:
         """The place of a port in pinned memory, whose pieces lie as in the GPU's."""
         if self._staging is None or self._staging.nbytes < ready.room.staged:
-            self._staging = self.engine.device.pinned(ready.room.staged, f"engine {self.engine.name!r}, for a context,")
+            self._staging = self.engine.device.pinned(ready.room.staged, f"engine {self.engine.called!r}, for a context,")
         start = ready.room.ports[k] - ready.room.ports[0]
         return self._staging.bytes[start:start + ready.nbytes[k]]        # type: ignore[index]
 

@@ -125,7 +125,7 @@ class CudaPrepared:
             places[i], at = at, at + up(size)
         if not at:
             return None
-        memory = engine.device.allocate(at, f"engine {engine.name!r}, for its sizes,")
+        memory = engine.device.allocate(at, f"engine {engine.called!r}, for its sizes,")
         for i, place in places.items():
             array = np.ascontiguousarray(self.made[i])
             self.starts[i] = memory.address + place

@@ -58,7 +58,8 @@ def tune(engine: Engine | str | os.PathLike[str], device: int | Device = 0, *, b
     plain: Any = engine.plain
     parts = [CudaEngine(part.plain, device) for part in engine.parts if isinstance(part, CudaEngine)]
     if not parts:
-        raise InputError(f"engine {engine.name!r} is for CPUs, where kernels are timed while it is built; build it with a higher level, or with --target cuda")
+        raise InputError(f"engine {engine.called!r} is for CPUs, where kernels are timed while it is built; build it with a higher level, or with "
+                         "--target cuda")
     known: Known = {}
     if isinstance(plain, Script):
         # the constants of all are the script's, and so they stay
@@ -129,7 +130,7 @@ class _Bench:
     def __init__(self, engine: CudaEngine, deadline: float | None, rounds: int):
         self.engine, self.device, self.deadline, self.rounds = engine, engine.device, deadline, rounds
         self.clock = Clock(engine.device) if rounds else None
-        self.cubins = chosen(engine.name, engine.bundle, self.device.arch, self.device.name)
+        self.cubins = chosen(engine.called, engine.bundle, self.device.arch, self.device.name)
 
     def late(self) -> bool:
         return self.deadline is not None and time.monotonic() >= self.deadline

@@ -44,7 +44,7 @@ class Engine:
 
     def __init__(self, plain: plain_engine.Engine):
         check(plain)
-        check_machine(plain.name, plain.target)
+        check_machine(plain.called, plain.target)
         self._set_out(plain)
         self.addresses: dict[str, int] = {}
         if plain.code:
@@ -68,7 +68,7 @@ class Engine:
         hosted = any(s.host for s in plain.steps)
         self.host = self.host_steps(sizes.at(plain, sizes.usual(plain)), sizes.usual(plain)) if hosted else {}
         if self.host:
-            log.warning("engine %r runs %d of its %d steps on the host, by their reference: %s", plain.name, len(self.host), len(plain.steps),
+            log.warning("engine %r runs %d of its %d steps on the host, by their reference: %s", plain.called, len(self.host), len(plain.steps),
                         ", ".join(plain.steps[i].name for i in self.host))
         forms = plain.meta.get("forms") or {}
         self.forms = forms if any(forms.values()) else None          # inputs and outputs of the model that are no single port
@@ -89,6 +89,11 @@ class Engine:
     @property
     def name(self) -> str:
         return self.plain.name
+
+    @property
+    def called(self) -> str:
+        """What messages call it: the file that it comes from, else its name."""
+        return self.plain.called
 
     @property
     def constants(self) -> np.ndarray:

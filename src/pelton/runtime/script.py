@@ -36,7 +36,7 @@ class ScriptEngine(Engine):
 
     def __init__(self, plain: Script):
         check(plain)
-        check_machine(plain.name, plain.target)
+        check_machine(plain.called, plain.target)
         self.script = plain
         self.plain = plain                                           # type: ignore[assignment]
         constants = aligned(bytes_of(plain.constants))
@@ -253,7 +253,7 @@ class ScriptContext(Context):
             level = logging.DEBUG if action.engine in self.owner.told else logging.WARNING
             self.owner.told.add(action.engine)
             log.log(level, "the data makes sizes that engine %d of %r does not take (%s): for them its %d layers run on the host, by their reference",
-                    action.engine, self.owner.name, e, len(action.otherwise.steps))
+                    action.engine, self.owner.called, e, len(action.otherwise.steps))
             return self._block(action.otherwise, Names(names))
         if self._clock is not None:
             self._times[action.engine] = [(s, a + b) for (_, a), (s, b) in zip(self._times[action.engine], context.profile(feeds))]
@@ -282,7 +282,7 @@ class ScriptContext(Context):
         i = 0
         while go and (trips is None or i < trips):
             if self._turns >= most:
-                raise EngineError(f"the loops of {self.owner.name!r} have not ended after {most} iterations; if they should go on, "
+                raise EngineError(f"the loops of {self.owner.called!r} have not ended after {most} iterations; if they should go on, "
                                   f"build with a larger max_iterations= (it was the one that makes {', '.join(action.outputs)})")
             self._turns += 1
             inner = Names(names)
