@@ -1,6 +1,7 @@
 """The one family of exceptions: every message says what was expected, what was given, where, and what to do."""
 import errno
 import os
+from collections.abc import Iterable
 
 
 class Error(RuntimeError):
@@ -59,6 +60,13 @@ class InputAbsent(Absent, InputError):
 
 class Cancelled(BuildError):
     """The caller's progress function asked to stop."""
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """What a mistyped name might have been, for the end of a sentence: " (did you mean 'image'?)"; "" where nothing is like it."""
+    from difflib import get_close_matches  # errors alone need it
+    found = get_close_matches(name, dict.fromkeys(known), 1)
+    return f" (did you mean {found[0]!r}?)" if found else ""
 
 
 class Needs:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from .errors import InputError
+from .errors import InputError, near
 
 Progress = Callable[[str, int, int], "bool | None"]
 
@@ -104,7 +104,8 @@ class Options:
         """These options with the given ones in place of their own; InputError for an unknown name."""
         unknown = changes.keys() - {f.name for f in fields(self)}
         if unknown:
-            raise InputError(f"unknown option {', '.join(sorted(unknown))}; there are: {', '.join(f.name for f in fields(self))}")
+            likely = near(min(unknown), [f.name for f in fields(self)])
+            raise InputError(f"unknown option {', '.join(sorted(unknown))}{likely}; there are: {', '.join(f.name for f in fields(self))}")
         return replace(self, **changes)
 
 

@@ -7,12 +7,12 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from pelton import __version__
-from pelton.errors import Error
+from pelton.errors import Error, near
 
-from . import bench, build, check, compare, demo, explain, inspect, run, tune
+from . import arguments, bench, build, check, compare, demo, explain, inspect, run, tune
 
 DESCRIPTION = """Pelton makes a trained network fast on the machine you have: `build` fuses, tunes and plans an ONNX model into one
 engine file, `run` runs it, `bench` says how fast it is and where the time goes."""
@@ -38,31 +38,55 @@ class Parser(argparse.ArgumentParser):
         print(f"error: {message}\nsee `{self.prog} --help`", file=sys.stderr)
         raise SystemExit(REFUSED)
 
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as e:
+            e.message += near(str(value), map(str, action.choices or ()))
+            raise
+
+    def refuse(self, words: Sequence[str]) -> NoReturn:
+        """Ends with what nobody knows, and with what may have been meant: an option of a name like it, or one that takes it for a value (--fp16)."""
+        options = [action for action in self._actions if action.option_strings]
+        flags = [flag for action in options for flag in action.option_strings]
+        takes = {str(choice): action.option_strings[-1] for action in options for choice in action.choices or ()}
+
+        def said(word: str) -> str:
+            name = word.partition("=")[0]
+            value = name.lstrip("-")
+            return word + (f" (did you mean {takes[value]} {value}?)" if value in takes else near(name, flags))
+        self.error(f"unrecognized arguments: {' '.join(map(said, words))}")
+
 
 class Warnings(logging.Handler):
     """What the compiler and the runtime have to say while a command works, on stderr as it is at that moment (progress bars move it)."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        print(f"{record.levelname.lower()}: {self.format(record)}", file=sys.stderr)
+        print(f"{record.levelname.lower()}: {arguments.spoken(self.format(record))}", file=sys.stderr)
 
 
 def parser() -> Parser:
     """All commands. Each module of this package adds one."""
     out = Parser(prog="pelton", description=DESCRIPTION, epilog=EXAMPLES)
     out.add_argument("--version", action="version", version=f"pelton {__version__}")
-    commands = out.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    commands = out.add_subparsers(dest="command", metavar="COMMAND")
     for module in (build, tune, run, bench, compare, check, inspect, explain, demo):
         command = module.add(commands)
         command.add_argument("-v", "--verbose", action="count", default=0, help="say more of what goes on (-vv: everything)")
         command.add_argument("-q", "--quiet", action="store_true", help="no progress, no summary, no warnings")
-        command.set_defaults(main=module.main)
+        command.set_defaults(main=module.main, refuse=command.refuse)
     return out
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and gives its exit status: 0 done, 1 done and found wanting (`check`, `compare`), 2 refused (usage, model, engine, input),
     130 interrupted."""
-    args = parser().parse_args(argv)
+    pelton = parser()
+    args, unknown = pelton.parse_known_args(argv)
+    if unknown:
+        (args.refuse if args.command else pelton.refuse)(unknown)
+    if not args.command:
+        pelton.error("the following arguments are required: COMMAND")
     log, handler = logging.getLogger("pelton"), Warnings()
     before = log.level
     log.setLevel(logging.ERROR if args.quiet else (logging.WARNING, logging.INFO, logging.DEBUG)[min(args.verbose, 2)])
@@ -72,7 +96,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return status or 0
     except Error as e:
-        print(f"error: {e}", file=sys.stderr)
+        print(f"error: {arguments.spoken(str(e))}", file=sys.stderr)
         return REFUSED
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

@@ -15,7 +15,7 @@ import numpy as np
 
 from pelton import pictures
 from pelton.engine import whole
-from pelton.errors import InputError
+from pelton.errors import InputError, near
 
 if TYPE_CHECKING:
     from pelton.runtime import Engine
@@ -54,7 +54,7 @@ def _split(pair: str, names: Sequence[str]) -> tuple[str | None, str]:
         if pair.startswith(name + "="):
             return name, pair[len(name) + 1:]
     if not os.path.exists(pair) and "=" in pair:
-        raise InputError(f"the engine has no input {pair.partition('=')[0]!r}; it has {', '.join(names)}")
+        raise InputError(f"the engine has no input {(name := pair.partition('=')[0])!r}{near(name, names)}; it has {', '.join(names)}")
     if pair.lower().endswith(".npz"):
         return None, pair
     if len(names) != 1:
@@ -89,7 +89,7 @@ def _load_all(path: str, names: Sequence[str]) -> dict[str, np.ndarray]:
         return {names[0]: found if isinstance(found, np.ndarray) else next(iter(found.values()))}
     unknown = [k for k in found if k not in names]
     if unknown:
-        raise InputError(f"{path} has arrays {', '.join(found)}; the inputs are {', '.join(names)}")
+        raise InputError(f"{path} has arrays {', '.join(found)}{near(unknown[0], names)}; the inputs are {', '.join(names)}")
     return dict(found)
 
 
@@ -126,7 +126,7 @@ def _shapes(engine: Engine, given: Mapping[str, str]) -> dict[str, tuple[int, ..
     ports = {p.name: p for p in engine.inputs}
     for name, text in given.items():
         if name not in ports:
-            raise InputError(f"the engine has no input {name!r}; it has {', '.join(ports)}")
+            raise InputError(f"the engine has no input {name!r}{near(name, ports)}; it has {', '.join(ports)}")
         sizes = text.split("x")
         if len(sizes) != len(ports[name].shape) or not all(s.isdecimal() and len(s) < 19 for s in sizes):
             raise InputError(f"input {name} is {ports[name]}; --shapes gives it sizes such as {'x'.join(map(str, engine.shapes()[name]))}, got {text!r}")

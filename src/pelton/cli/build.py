@@ -70,6 +70,15 @@ def made(model: str | bytes, options: dict[str, Any], *, quiet: bool) -> Engine:
 
 def summary(engine: Engine) -> str:
     """What an engine consists of, for people."""
+    return table(facts(engine))
+
+
+def table(of: list[tuple[str, str]]) -> str:
+    return text.table([(f"{name}:" if name else "", value) for name, value in of], "ll", indent="  ")
+
+
+def facts(engine: Engine) -> list[tuple[str, str]]:
+    """What an engine consists of, each with its name."""
     kernels = [s for s in engine.steps if not s.host]
     copies, hosts = engine.meta.get("copies") or [], engine.meta.get("host_steps") or []
     tactics = {s.info.get("tactic") for s in kernels}
@@ -77,14 +86,13 @@ def summary(engine: Engine) -> str:
     layers = sum(len(s.info.get("layers") or ()) for s in engine.steps)
     fused = sum(len(s.info.get("layers") or ()) > 1 for s in kernels)
     known = ((engine.meta.get("model") or {}).get("values") or {}).items()
-    rows = [("inputs", ports(engine.inputs)), ("outputs", ports(engine.outputs)),
+    return [("inputs", ports(engine.inputs)), ("outputs", ports(engine.outputs)),
             *([("always", "; ".join(f"{name}: {value}" for name, value in known))] if known else []),
             ("steps", f"{len(engine.steps)} for {text.count(layers, 'layer')}; {fused} of them for several layers at once"),
             ("tactics", f"{len(tactics)} different, chosen among {timed} timed" if timed else f"{len(tactics)} different, guessed, none timed"),
             ("copies", f"{len(copies)} because of layouts (`pelton explain` gives the reasons)" if copies else "none because of layouts"),
             ("host steps", f"{len(hosts)} without a kernel, run by their reference: {', '.join(hosts)}" if hosts else "none: every layer has a kernel"),
             ("weights", weights(engine.meta.get("weights") or {})), ("made for", made_for(engine))]
-    return text.table([(f"{name}:", value) for name, value in rows], "ll", indent="  ")
 
 
 def weights(of: Mapping[str, float]) -> str:
@@ -112,5 +120,6 @@ def made_for(engine: Engine) -> str:
     if on_gpu(engine):
         tuned = f"tactics timed on {meta['gpu']}" if meta.get("gpu") else "tactics guessed (`pelton tune` times them)"
         return f"NVIDIA GPUs, {target.get('isa')}, {meta.get('precision', 'fp32')}, level {meta.get('level', '?')}, {tuned}"
-    return (f"{target.get('isa', 'any CPU')} ({target.get('cpu', 'unknown CPU')}), {text.count(meta.get('threads', 1), 'thread')}, "
+    threads = f"{text.count(meta['threads'], 'thread')}, " if meta.get("threads") else ""         # none were chosen where no kernel runs
+    return (f"{target.get('isa', 'any CPU')} ({target.get('cpu', 'unknown CPU')}), {threads}"
             f"{meta.get('precision', 'fp32')}, level {meta.get('level', '?')}{', strict' if meta.get('strict') else ''}")

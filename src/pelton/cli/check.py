@@ -38,8 +38,8 @@ def add(commands) -> argparse.ArgumentParser:
 def main(args: argparse.Namespace) -> int:
     with Needs("checking models"):
         from pelton.coverage import check
-    found = check(args.model, arguments.shapes(args) or None, tuple(args.outputs) or None, strict=args.strict, target=args.target,
-                  precision=args.precision)
+    more = {name: value for name, value in (("target", args.target), ("precision", args.precision)) if value is not None}
+    found = check(args.model, arguments.shapes(args) or None, tuple(args.outputs) or None, strict=args.strict, **more)
     print(json.dumps(found.json(), indent=1, ensure_ascii=False) if args.json else "\n".join(lines(found)))
     return 0 if found.ok else 1
 
@@ -53,13 +53,13 @@ def lines(found: Coverage) -> list[str]:
                            [("operator", "nodes"), *((title(o), str(o.nodes)) for o in found.operators)], "lrrrrrl" if found.ok else "lr", indent="  ")]
     if found.ok:
         out += ["", "  " + ", ".join(f"{name}: {what}" for name, what in MEANING)]
-    return [*out, *(f"warning: {w}" for w in found.warnings)]
+    return [*out, *(f"warning: {arguments.spoken(w)}" for w in found.warnings)]
 
 
 def problem(p: Problem) -> list[str]:
     """One problem in three lines: where, why, and what to do."""
     where = f"node {p.node!r}: {p.operator} ({p.domain} {p.opset or '?'}) of {', '.join(p.inputs) or 'nothing'}" if p.operator else "the model"
-    return [f"  {where}", f"    {p.reason}", f"    → {p.advice}"]
+    return [f"  {where}", f"    {arguments.spoken(p.reason)}", f"    → {arguments.spoken(p.advice)}"]
 
 
 def title(o: Operator) -> str:

@@ -78,7 +78,7 @@ def told(found: Explanation, args: argparse.Namespace) -> list[str]:
 def script(found: ScriptExplanation) -> list[str]:
     """Why it is one, and its steps, those of inner blocks further in."""
     lines = [f"{found.reason}: it is a script over {text.count(len(found.parts), 'engine')}"]
-    lines += [f"  warning: {w}" for w in found.scripted.info.warnings]
+    lines += [f"  warning: {arguments.spoken(w)}" for w in found.scripted.info.warnings]
     return lines + ["steps:", *steps(found.scripted.main, "  ")]
 
 
@@ -110,7 +110,8 @@ def imported(found: Explanation) -> list[str]:
     made_by = f"; made by {info.producer}" if info.producer else ""
     return [f"import: {text.count(len(graph.nodes), 'node')}, {text.size(weights)} of constants; opset {opsets}{made_by}",
             *(f"  input  {v.name}: {v.type}" for v in graph.inputs), *(f"  output {v.name}: {v.type}" for v in graph.outputs),
-            *(f"  warning: {w}" for w in info.warnings), *(f"  without an operator of ours, run by the onnx package: {f}" for f in info.foreign)]
+            *(f"  warning: {arguments.spoken(w)}" for w in info.warnings),
+            *(f"  without an operator of ours, run by the onnx package: {f}" for f in info.foreign)]
 
 
 def passes(found: Explanation) -> list[str]:

@@ -40,19 +40,19 @@ def main(args: argparse.Namespace) -> None:
         return
     print(f"{args.engine}: engine {engine.name!r}, {text.size(os.path.getsize(args.engine))}"
           + (", verified: header, plan, code and weights are as they were written" if args.verify else ""))
-    print(build.summary(engine))
     plain, meta, parts = engine.plain, engine.meta, [part.plain for part in engine.parts]
     held = length(plain.constants)                      # of a script with those of its engines
     spares = sum(len(s.spares) for p in parts for s in p.steps)
-    print(text.table([("  weights:", text.size(held)),
-                      ("  code:", text.size(sum(len(p.code) for p in parts))
-                       + (f", with {text.count(spares, 'kernel')} more, which `pelton tune` times" if spares else "")),
-                      *_libraries([s for p in parts for s in p.steps]),
-                      ("  sizes:", ", ".join(f"{s.name}: {s.range()}, tuned for {s.usual}" for s in plain.symbols) or "all fixed"),
-                      ("  memory:", f"{text.size(sum(p.arena for p in parts))} for each context"
-                       + (" at the usual sizes" if any(p.symbols for p in parts) else "")),
-                      ("  pictures:", meta.get("image") or "the engine does not say how they become inputs"),
-                      ("  labels:", text.shortened(", ".join(meta["labels"]), 80) if meta.get("labels") else "none")], "ll"))
+    print(build.table([*build.facts(engine),
+                       ("constants", f"{text.size(held)} in the file, weights included"),
+                       ("code", text.size(sum(len(p.code) for p in parts))
+                        + (f", with {text.count(spares, 'kernel')} more, which `pelton tune` times" if spares else "")),
+                       *_libraries([s for p in parts for s in p.steps]),
+                       ("sizes", ", ".join(f"{s.name}: {s.range()}, tuned for {s.usual}" for s in plain.symbols) or "all fixed"),
+                       ("memory", f"{text.size(sum(p.arena for p in parts))} for each context"
+                        + (" at the usual sizes" if any(p.symbols for p in parts) else "")),
+                       ("pictures", meta.get("image") or "the engine does not say how they become inputs"),
+                       ("labels", text.shortened(", ".join(meta["labels"]), 80) if meta.get("labels") else "none")]))
     steps = [step for p in parts for step in at(p, usual(p)).steps]
     steps += engine.steps[len(steps):]                             # those of a script, between its engines
     print("\n" + text.table([("step", "does", "tactic", "GFLOP", "layers"), *map(_row, range(len(steps)), steps)], "rllrl"))
@@ -70,7 +70,7 @@ def _libraries(steps: list[Step]) -> list[tuple[str, str]]:
 
         found, here = [work(symbol, s.dims).version for s in steps if s.symbol == symbol], versions().get(symbol, 0)
         said = "which is here" if {here} == set(found) else (f"here is {spoken(here)}" if here else "which is not here") + ": kernels of its own stand in"
-        lines.append(("" if lines else "  libraries:",
+        lines.append(("" if lines else "libraries",
                       f"{symbol} {', '.join(map(spoken, sorted(set(found))))} for {len(found)} of {text.count(len(steps), 'step')}; {said}"))
     return lines
 

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -103,7 +104,7 @@ def described(engine: Engine, outputs: dict[str, np.ndarray]) -> list[str]:
     for port in engine.outputs:
         for name, given in arrays.apart({port.name: outputs[port.name]}).items():
             x = np.asarray(given)
-            line = f"{name} {port}" if name == port.name else f"{name} {x.dtype}{list(x.shape)}"
+            line = f"{name} {dataclasses.replace(port, shape=x.shape) if name == port.name else f'{x.dtype}{list(x.shape)}'}"
             if x.size and x.dtype.kind in "fiu":
                 flat = x.astype(np.float64).ravel()
                 line += f": min {flat.min():.6g}, mean {flat.mean():.6g}, max {flat.max():.6g}; begins {', '.join(f'{v:.6g}' for v in flat[:4])}"

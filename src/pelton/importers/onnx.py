@@ -178,7 +178,7 @@ def check_outputs(program: Program, scope: Scope, asked: Iterable[str] | None) -
     graph = program.source.model.graph
     if asked is not None:
         names = [asked] if isinstance(asked, str) else list(asked)
-        check_names("outputs", names, {*scope.bound, *(o for n in graph.node for o in n.output if o)}, "tensors")
+        check_names("outputs", names, [*scope.bound, *(o for n in graph.node for o in n.output if o)], "tensors")
     else:
         names = [o.name for o in graph.output]
     if not names or len(set(names)) < len(names):

@@ -1,7 +1,6 @@
 """The inputs of a model: which of their sizes are numbers, which a run decides, and what becomes of those that nobody gave."""
 from __future__ import annotations
 
-import difflib
 import keyword
 import re
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
@@ -10,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
-from pelton.errors import InputError, ModelError
+from pelton.errors import InputError, ModelError, near
 from pelton.ir import dims
 from pelton.ir.dims import Dim, Size, Symbol
 from pelton.ir.dims_text import parse as parse_size
@@ -24,6 +23,7 @@ from .onnx_program import Program
 from .onnx_scope import BROKEN, Scope, Stuck
 
 FAR = 1024                      # what no such size has to be larger than for a model to be read
+SHOWN = 5                       # names of a model that a message lists
 USUAL = 128                     # what programs are tuned for along axes that nobody gave sizes for, the first one aside
 
 
@@ -167,10 +167,12 @@ class Inputs:
 
 
 def check_names(what: str, given: Iterable[str], known: Iterable[str], kind: str) -> None:
+    """InputError for a name that the model does not have, with what it might have been."""
+    names = dict.fromkeys(known)                           # inputs of a model and the ports that they consist of are mostly the same
     for name in given:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, 3) or list(known)[:5]
-            raise InputError(f"{what} names {name!r}, but the model has no such name among its {kind}; it has {', '.join(map(repr, near))}")
+        if name not in names:
+            has = ", ".join(map(repr, [*names][:SHOWN])) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+            raise InputError(f"{what} names {name!r}, but the model has no such name among its {kind}{near(name, names)}; it has {has}")
 
 
 def _spelled(shape: onnx.TensorShapeProto) -> str:

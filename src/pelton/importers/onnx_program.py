@@ -240,7 +240,7 @@ class Program:
             return self._by(reader, n)
         if n.schema is None:
             raise n.refuse(f"there is no operator {n.op} in domain {domain or 'ai.onnx'!r} at opset {n.opset}; "
-                           "if it is an extension, put its meaning into the model as a function, or register a plugin that reads it")
+                           "if it is an extension, put its meaning into the model as a function")
         return self.body(n)
 
     def _by(self, reader: Reader, n: Reading) -> tuple[Thing, ...]:

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from pelton.engine.engine import Port
-from pelton.errors import InputError
+from pelton.errors import InputError, near
 
 from .machine import memory
 
@@ -124,7 +124,7 @@ def check_names(kind: str, ports: Sequence[Port], given: Mapping[str, Any], *, a
     has = f"the engine's {kind}s are " + (", ".join(f"{p.name!r} {p}" for p in ports) or "none")
     unknown = [n for n in given if n not in {p.name for p in ports}]
     if unknown:
-        raise InputError(f"there is no {kind} {unknown[0]!r}; {has}")
+        raise InputError(f"there is no {kind} {unknown[0]!r}{near(unknown[0], [p.name for p in ports])}; {has}")
     missing = [p.name for p in ports if p.name not in given]
     if missing and all_of_them:
         raise InputError(f"{kind} {missing[0]!r} is missing; {has}")
