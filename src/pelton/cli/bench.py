@@ -8,6 +8,7 @@ import statistics
 import tempfile
 import textwrap
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,7 +28,8 @@ EXAMPLES = """examples:
   pelton bench resnet50.onnx --vs onnxruntime,openvino          the others in turns with Pelton, each in its own process
   pelton bench resnet50.onnx --vs onnxruntime,openvino,mnn,ncnn --peers-python ~/peers/bin/python
 
-Inside the clock is what a caller pays: inputs handed over, the run, outputs in fresh arrays."""
+Inside the clock is what a caller pays: inputs handed over, the run, outputs in fresh arrays. The exit status is 1 where a runtime of --vs could not be timed,
+2 where nothing could."""
 ROUNDS = 5
 RULE = """A step is bound by memory where its bytes (weights and activations, each once) take longer at that rate than its operations do at theirs,
 by compute where it is the other way round, by neither (–) where both take less than a microsecond. % of it: how much of the step's time that is. Counted
@@ -52,7 +54,7 @@ def add(commands) -> argparse.ArgumentParser:
     return command
 
 
-def main(args: argparse.Namespace) -> None:
+def main(args: argparse.Namespace) -> int:
     names = [n for n in (args.vs or "").split(",") if n]
     unknown = [n for n in names if n not in peers.PEERS]
     if unknown or (args.vs is not None and not names):
@@ -73,12 +75,12 @@ def main(args: argparse.Namespace) -> None:
     before = measured(engine, context.threads) if (args.layers or args.plot) and not gpu else None
     if args.plot and before is None:
         raise InputError('--plot needs a compiler to measure the machine with: pip install "pelton[build]"')
-    first = feeds[engine.inputs[0].name].shape if engine.inputs else ()
-    batch = first[0] if first else 1
-    times = timing.Times(timing.measure(lambda: context.run(feeds), args.seconds, args.warmup), max(batch, 1))
+    times = timing.Times(timing.measure(lambda: context.run(feeds), args.seconds, args.warmup), batch(engine, feeds))
+    found: list[peers.Measured] = []
     result: dict[str, Any] = {"model": args.model, "machine": context.machine, "threads": context.threads, "runs": len(times.ns),
                               "inputs": {p.name: str(p) for p in engine.inputs}, "shapes": {name: a.shape for name, a in feeds.items()},
-                              "throughput": times.throughput, "latency_ms": times.latency()}
+                              "batch": times.batch, "throughput": times.throughput, "spread": times.spread, "noisy": times.spread > timing.NOISY,
+                              "latency_ms": times.latency()}
     if not args.json:
         print(f"{args.model}: {build.ports(engine.inputs)} → {build.ports(engine.outputs)}, "
               + (context.machine if gpu else text.count(context.threads, "thread")))
@@ -113,6 +115,7 @@ def main(args: argparse.Namespace) -> None:
             print("\n" + peers.table(found))
     if args.json:
         print(json.dumps(result, indent=1))
+    return 1 if any(m.why_not for m in found) else 0
 
 
 def opened(args: argparse.Namespace) -> tuple[Engine, bool]:
@@ -125,9 +128,20 @@ def opened(args: argparse.Namespace) -> tuple[Engine, bool]:
             is_engine = f.read(len(MAGIC)) == MAGIC
     except OSError as e:
         raise InputError(f"{args.model} cannot be read: {e.strerror}") from None
+    options = arguments.build_options(args)
     if is_engine or args.model.endswith(".pelton"):
+        steers = [arguments.flag(name) for name in options if name not in ("shapes", "threads")]
+        if steers:
+            raise InputError(f"{steers[0]} says how an engine is built, and {args.model} is one already; leave it out, or give the ONNX model")
         return pelton.load(args.model), False
-    return build.made(args.model, arguments.build_options(args), quiet=args.quiet or args.json), True
+    return build.made(args.model, options, quiet=args.quiet or args.json), True
+
+
+def batch(engine: Engine, feeds: Mapping[str, np.ndarray]) -> int:
+    """How many inputs a run takes at once, as far as the model says so: by the name of an open size that all inputs and outputs begin with."""
+    (first, *others) = {p.shape[0] if p.shape else None for p in (*engine.inputs, *engine.outputs)} or {None}
+    named = isinstance(first, str) and not others and (first.lower() == "n" or "batch" in first.lower())
+    return max(feeds[engine.inputs[0].name].shape[0], 1) if named and engine.inputs else 1
 
 
 def layers(context: Context, feeds: dict[str, np.ndarray]) -> tuple[list[dict[str, Any]], float]:
@@ -185,5 +199,5 @@ def layer_table(found: list[dict[str, Any]], roof: roofline.Roof | None, around:
     if roof is None:
         lines.append('without a compiler the peak cannot be measured: pip install "pelton[build]"')
     else:
-        lines += textwrap.wrap(f"Measured: {roof.gflops:.0f} GFLOP/s, {roof.gbytes:.1f} GB/s. {RULE}", 150)
+        lines += textwrap.wrap(f"Measured: {roof.gflops:.0f} GFLOP/s in the CPU time of the threads, {roof.gbytes:.1f} GB/s. {RULE}", 150)
     return "\n".join(lines)

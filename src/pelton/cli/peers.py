@@ -20,7 +20,7 @@ from pelton.errors import InputError
 
 from . import text
 from .peer import PACKAGES
-from .timing import Times
+from .timing import NOISY, Times, noise
 
 PEERS = tuple(p for p in PACKAGES if p != "pelton")
 WRONG = 3e-2                                      # of the largest output: a runtime that is further off computes something else
@@ -165,4 +165,6 @@ def table(found: Sequence[Measured]) -> str:
         else:
             faster = "" if m is ours or ours.why_not else f"{m.median / ours.median:.2f}× as fast" if m.right else "does not count: other outputs"
             rows.append((m.runtime, text.shortened(m.version, 16), f"{m.median / 1e6:.3f}", f"{m.spread:.2f}", "" if m is ours else f"{m.off:.1e}", faster))
-    return "\n".join((text.table(rows, "llrrrr"), *(f"{m.runtime}: {m.why_not}" for m in found if m.why_not)))
+    loud = [m for m in found if not m.why_not and m.spread > NOISY]
+    return "\n".join((text.table(rows, "llrrrr"), *(f"{m.runtime}: {m.why_not}" for m in found if m.why_not),
+                      *([noise(f"the median of {' and '.join(m.runtime for m in loud)}", max(m.spread for m in loud))] if loud else [])))

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 PERCENTILES = (90, 95, 99)
+PARTS = 5                                         # of a measurement, one after another, whose medians should agree
+NOISY = 1.2                                       # times: from there on, figures say more of the machine than of what was timed
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,12 @@ class Times:
         """Items per second."""
         return self.batch * len(self.ns) / (float(self.ns.sum()) / 1e9)
 
+    @property
+    def spread(self) -> float:
+        """How far the machine was from steady: the slowest fifth of the time by the fastest, medians, or the mean run by the median one, which is more."""
+        medians = [float(np.median(part)) for part in np.array_split(self.ns, min(PARTS, len(self.ns)))]
+        return max(max(medians) / min(medians), float(self.ns.mean()) / float(np.median(self.ns)))
+
     def latency(self) -> dict[str, float]:
         """Milliseconds: min, mean, median, p90, p95, p99."""
         ms = self.ns / 1e6
@@ -29,8 +37,16 @@ class Times:
                 **{f"p{q}": float(np.percentile(ms, q)) for q in PERCENTILES}}
 
     def lines(self) -> list[str]:
-        return [f"throughput  {self.throughput:.1f} per second" + (f" (batches of {self.batch})" if self.batch > 1 else ""),
+        each = f", {self.throughput:.1f} inputs in batches of {self.batch}" if self.batch > 1 else ""
+        said = [f"throughput  {self.throughput / self.batch:.1f} runs per second{each}",
                 "latency ms  " + "  ".join(f"{name} {value:.3f}" for name, value in self.latency().items()) + f"  over {len(self.ns)} runs"]
+        return said + ([noise("the time of a run", self.spread)] if self.spread > NOISY else [])
+
+
+def noise(what: str, spread: float) -> str:
+    """The sentence for a measurement that means little."""
+    return (f"too noisy to mean much: {what} varied by a factor of {spread:.2f} (others use the machine, or its clock changes); "
+            "wait for quiet, or give more --seconds")
 
 
 def measure(run: Callable[[], object], seconds: float, warmup: float, least: int = 5) -> np.ndarray:
