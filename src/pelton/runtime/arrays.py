@@ -7,10 +7,80 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from pelton.engine.engine import Port
-from pelton.errors import InputError, near
+from pelton.engine.engine import Port, numpy_dtype
+from pelton.errors import EngineError, InputError, near
 
+from . import dlpack
 from .machine import memory
+
+
+class _Held:
+    """Memory that others lend, for numpy, whose arrays keep this, and with it the lender's."""
+
+    def __init__(self, lent: dlpack.Lent, dtype: np.dtype):
+        strides = None if lent.strides is None else tuple(s * dtype.itemsize for s in lent.strides)
+        self.__array_interface__ = {"shape": lent.shape, "typestr": dtype.str, "data": (lent.address, not lent.writable), "strides": strides, "version": 3}
+        self.keeper = lent.keeper
+
+
+def hosted(value: Any, what: str) -> Any:
+    """An array of another library as numpy's: over the same memory where DLPack says that this is the CPU's, else what its `__array__` gives. Anything else
+    as it is. InputError, with what the library says, where it hands no array over."""
+    if isinstance(value, (np.ndarray, np.generic)):
+        return value
+    if (found := borrowed(value, what)) is not None:
+        return found
+    if hasattr(value, "__array__"):
+        try:
+            return np.asarray(value)
+        except dlpack.REFUSALS as e:
+            raise InputError(f"{what} cannot become an array in the memory of the CPU: {e}") from None
+    if kind := dlpack.device_of(value, what)[0]:
+        raise InputError(f"{what} lies on a device of DLPack's kind {kind}; copy it to the memory of the CPU")
+    return value
+
+
+def borrowed(value: Any, what: str) -> np.ndarray | None:
+    """numpy's array over the very memory of another library's; None where DLPack knows of none that is the CPU's."""
+    if dlpack.device_of(value, what)[0] not in (dlpack.CPU, dlpack.CUDA_HOST):
+        return None
+    lent = dlpack.lent(value, what)
+    try:
+        dtype = numpy_dtype(lent.dtype)
+    except EngineError as e:
+        raise InputError(f"{what}: {e}") from None
+    if 0 in lent.shape:
+        return np.empty(lent.shape, dtype)
+    if dtype.isbuiltin == 1:
+        return np.asarray(_Held(lent, dtype))
+    return np.asarray(_Held(lent, np.dtype(f"u{dtype.itemsize}"))).view(dtype)         # types of ml_dtypes, of which the interface knows nothing
+
+
+def all_hosted(inputs: Any) -> Any:
+    """The same inputs by name, arrays of other libraries as numpy's."""
+    if isinstance(inputs, Mapping) and not all(isinstance(v, np.ndarray) for v in inputs.values()):
+        return {name: hosted(value, f"input {name!r}") for name, value in inputs.items()}
+    return inputs
+
+
+def out_array(port: Port, given: Any) -> np.ndarray:
+    """What `out` gives for an output as an array of numpy's over that memory; InputError where results cannot be written straight into it."""
+    array = given if isinstance(given, (np.ndarray, np.generic)) else borrowed(given, f"out[{port.name!r}]")
+    if type(array) is not np.ndarray or array.dtype != port.numpy_dtype or array.shape != port.shape:
+        refuse_out(port, given if array is None else array)
+    return array
+
+
+def by_name(ports: Sequence[Port], arrays: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
+    """What a call gives in order, and by name, as inputs by name; InputError where it is too much or too little."""
+    if len(arrays) > len(ports) or (len(arrays) < len(ports) and not named):
+        raise InputError(f"the engine takes {len(ports)} arrays ({', '.join(f'{p.name}: {p}' for p in ports)}), given {len(arrays)}")
+    inputs = dict(zip((p.name for p in ports), arrays))
+    for name, array in named.items():
+        if name in inputs:
+            raise InputError(f"input {name!r} is given twice, in order and by name")
+        inputs[name] = array
+    return inputs
 
 
 def fit(port: Port, given: Any) -> np.ndarray:

@@ -19,7 +19,7 @@ from pelton.engine.engine import Step
 from pelton.engine.forks import survives_fork
 from pelton.errors import InputError
 
-from .arrays import check_apart, check_names, check_out, check_shape, fit, refuse_mapping, refuse_out
+from .arrays import all_hosted, by_name, check_apart, check_names, check_out, check_shape, fit, out_array, refuse_mapping, refuse_out
 from .machine import check_memory
 from .prepared import Prepared
 
@@ -122,9 +122,10 @@ class Context:
         self._latest = found
         return found
 
-    def run(self, inputs: Mapping[str, np.ndarray], out: Mapping[str, np.ndarray] | None = None) -> dict[str, np.ndarray]:
+    def run(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None) -> dict[str, np.ndarray]:
         """Outputs by name, in fresh arrays, or in those that `out` gives for some or all of them.
 
+        Arrays are numpy's, or another library's: what has `__dlpack__` is read and written where it lies, inputs may have `__array__` instead.
         With contiguous inputs and all outputs given, no memory is taken for arrays. Strided, unaligned and byte-swapped inputs are copied; whatever
         else does not fit, other types included, is an InputError.
         """
@@ -138,7 +139,7 @@ class Context:
                     results = ready.call(inputs)
                     if results is not None:
                         return results
-                ready = self._for(inputs)
+                ready = self._for(inputs := all_hosted(inputs))
                 try:
                     results = self._bind(ready, inputs, out)
                     ready.run()
@@ -148,12 +149,9 @@ class Context:
             finally:
                 self._busy = False
 
-    def __call__(self, *arrays: np.ndarray) -> np.ndarray | tuple[np.ndarray, ...]:
-        """Inputs in order; gives the output, or a tuple where there are several."""
-        ports = self.engine.inputs
-        if len(arrays) != len(ports):
-            raise InputError(f"the engine takes {len(ports)} arrays ({', '.join(f'{p.name}: {p}' for p in ports)}), given {len(arrays)}")
-        results = tuple(self.run(dict(zip((p.name for p in ports), arrays))).values())
+    def __call__(self, /, *arrays: Any, **named: Any) -> Any:
+        """Inputs in order, or by name; gives the output, or a tuple where there are several."""
+        results = tuple(self.run(by_name(self.engine.inputs, arrays, named)).values())
         return results[0] if len(results) == 1 else results
 
     def prepare(self, shapes: Mapping[str, Sequence[int]]) -> None:
@@ -174,10 +172,10 @@ class Context:
         shapes = self.engine.shapes()
         self.run({p.name: np.full(shapes[p.name], "" if p.dtype == "string" else 0, p.numpy_dtype) for p in self.engine.inputs})
 
-    def profile(self, inputs: Mapping[str, np.ndarray]) -> list[tuple[Step, int]]:
+    def profile(self, inputs: Mapping[str, Any]) -> list[tuple[Step, int]]:
         """Every step with the nanoseconds it took, in a run in which no two steps overlap."""
         with self._alone():
-            ready = self._for(inputs)
+            ready = self._for(inputs := all_hosted(inputs))
             try:
                 self._bind(ready, inputs, None)
                 times: list[int] = []
@@ -192,11 +190,11 @@ class Context:
             finally:
                 ready.bound.clear()
 
-    def watch(self, inputs: Mapping[str, np.ndarray], see: Callable[[int, Prepared], None]) -> dict[str, np.ndarray]:
+    def watch(self, inputs: Mapping[str, Any], see: Callable[[int, Prepared], None]) -> dict[str, np.ndarray]:
         """Outputs by name, from a run of one step after the other. Before each and after the last, `see` is called with the number of steps done and what
         knows the memory as it then is: a later step may overwrite it."""
         with self._alone():
-            ready = self._for(inputs)
+            ready = self._for(inputs := all_hosted(inputs))
             try:
                 results = self._bind(ready, inputs, None)
                 see(0, ready)
@@ -220,12 +218,11 @@ class Context:
         results = {}
         for port, name, dtype, shape in ready.outputs:
             if out is None or name not in out:
-                array = np.empty(shape, dtype)
+                results[name] = array = np.empty(shape, dtype)
             else:
-                array = out[name]
+                results[name] = array = out[name]
                 if type(array) is not np.ndarray or array.dtype != dtype or array.shape != shape:
-                    refuse_out(port, array)
-            results[name] = array
+                    array = out_array(port, array)
             bound.append(array)
         count = len(ready.inputs)
         while (unfit := bind(bound, count, ready.ports)) < len(bound):

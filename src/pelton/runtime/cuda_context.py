@@ -13,7 +13,7 @@ from pelton.engine.engine import Port, Step
 from pelton.engine.forks import survives_fork
 from pelton.errors import InputError
 
-from .arrays import check_apart, check_out, fit, refuse_out
+from .arrays import borrowed, check_apart, check_out, fit, out_array, refuse_out
 from .context import REMEMBERED, Context
 from .cuda_prepared import CudaPrepared, room
 from .device_arrays import ALIGN, LEGACY, DeviceArray, Foreign, taken
@@ -42,8 +42,8 @@ class Bound:
 class CudaContext(Context):
     """Runs an engine in GPU memory of its own, as one graph for each shape (several, where steps of the CPU come between).
 
-    Inputs are numpy arrays, or arrays of any library that lie on the engine's GPU and can be had by DLPack or `__cuda_array_interface__`; these are read where
-    they lie. What `out` gives is written where it lies, be it numpy's or on the GPU.
+    Inputs are arrays of any library that `Context` takes, or arrays that lie on the engine's GPU and can be had by DLPack or `__cuda_array_interface__`; these
+    are read where they lie. What `out` gives is written where it lies, be it numpy's or on the GPU.
     """
 
     def __init__(self, engine: CudaEngine):
@@ -112,8 +112,8 @@ class CudaContext(Context):
         with self._alone(), self.engine.device as device:
             at = self.stream if stream is None else int(stream) or LEGACY
             for name, given in (out or {}).items() if isinstance(out, Mapping) else ():
-                if isinstance(given, np.ndarray):
-                    raise InputError(f"out[{name!r}] is a numpy array, which only `run` fills; run_async takes arrays of the GPU, or leave it out")
+                if isinstance(given, np.ndarray) or borrowed(given, f"out[{name!r}]") is not None:
+                    raise InputError(f"out[{name!r}] lies in the memory of the CPU, which only `run` fills; run_async takes arrays of the GPU, or leave it out")
             bound = self._bound(inputs, out, at)
             bound.ready.run(at)
             self._deliver(bound, at)
@@ -261,14 +261,12 @@ class CudaContext(Context):
 
     def _target(self, port: Port, given: Any, place: int, stream: int) -> np.ndarray | Foreign:
         """An array that `out` gives for an output; InputError where results cannot be written there."""
-        if isinstance(given, (np.ndarray, np.generic)):
-            if type(given) is not np.ndarray or given.dtype != port.numpy_dtype or given.shape != port.shape or not (
-                    given.flags.writeable and given.flags.c_contiguous and given.flags.aligned):
-                refuse_out(port, given)
-            return given
         found = taken(given, f"out[{port.name!r}]", stream)
         if not isinstance(found, Foreign):
-            refuse_out(port, given)
+            array = out_array(port, given)
+            if not (array.flags.writeable and array.flags.c_contiguous and array.flags.aligned):
+                refuse_out(port, array)
+            return array
         found.check(port, f"out[{port.name!r}]", self.engine.device)
         if not found.writable:
             raise InputError(f"out[{port.name!r}] needs {port} that can be written, given one that is not")
@@ -289,17 +287,18 @@ class CudaContext(Context):
         device, ready = self.engine.device, bound.ready
         results, pieces = dict[str, Any](), list[tuple[np.ndarray, np.ndarray, int]]()
         for k, port in bound.outputs:
-            target = bound.targets.get(k)
-            if isinstance(target, Foreign):
+            into = bound.targets.get(k)
+            if isinstance(into, Foreign):
                 results[port.name] = (out or {})[port.name]
                 continue
             if port.dtype == "string":
                 results[port.name] = ready.strings[k]
-                if target is not None:
-                    target[...] = ready.strings[k]
-                    results[port.name] = target
+                if into is not None:
+                    into[...] = ready.strings[k]
+                    results[port.name] = (out or {})[port.name]
                 continue
-            results[port.name] = array = np.empty(port.shape, port.numpy_dtype) if target is None else target
+            array = np.empty(port.shape, port.numpy_dtype) if into is None else into
+            results[port.name] = array if into is None else (out or {})[port.name]
             for at in range(0, array.nbytes, PIECE):
                 pieces.append((array.reshape(-1).view(np.uint8)[at:at + PIECE], self._staged(ready, k)[at:at + PIECE], ready.places[k] + at))
         large, there = sum(place.nbytes for _, place, _ in pieces) > PIECE, list[Any]()

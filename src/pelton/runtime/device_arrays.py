@@ -1,8 +1,6 @@
 """Arrays on a GPU, in and out without a copy: DLPack and `__cuda_array_interface__`, of any library."""
 from __future__ import annotations
 
-import ctypes
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,30 +11,13 @@ from pelton.backends.cuda.device import Device
 from pelton.engine.engine import NUMPY_NAMES, SIZES, Port, numpy_dtype
 from pelton.errors import InputError
 
-from .arrays import check_shape
+from . import dlpack
+from .arrays import check_shape, hosted
+from .dlpack import dense
 
 LEGACY = 1                                     # the default stream, where libraries know streams by numbers and 0 would be ambiguous (CU_STREAM_LEGACY)
 ALIGN = 16                                     # bytes: kernels load so many at once; what does not lie so is copied on the GPU
-CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13           # DLDeviceType (dlpack.h)
-_CODES = {"i": 0, "u": 1, "f": 2, "c": 5}      # DLDataTypeCode
-_DLPACK = {name: (_CODES[np.dtype(n).kind], 8 * SIZES[name]) for name, n in NUMPY_NAMES.items() if np.dtype(n).kind in _CODES}
-_DLPACK |= {"bool": (6, 8), "bf16": (4, 16), "f8e4m3fn": (10, 8), "f8e4m3fnuz": (11, 8), "f8e5m2": (12, 8), "f8e5m2fnuz": (13, 8), "f8e8m0fnu": (14, 8)}
-_NAMES = {kind: name for name, kind in _DLPACK.items()}
 _TYPESTR = {np.dtype(n).str: name for name, n in NUMPY_NAMES.items() if name != "string"}
-
-
-class _Tensor(ctypes.Structure):
-    """DLTensor (dlpack.h)."""
-
-    _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32), ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8),
-                ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16), ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)),
-                ("byte_offset", ctypes.c_uint64)]
-
-
-class _Managed(ctypes.Structure):
-    """DLManagedTensor (dlpack.h)."""
-
-    _fields_ = [("tensor", _Tensor), ("context", ctypes.c_void_p), ("deleter", ctypes.CFUNCTYPE(None, ctypes.c_void_p))]
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +41,7 @@ class Foreign:
         check_shape(port, self.shape, needs)
         if 0 in self.shape:
             return
-        if self.strides is not None and any(s != d for n, s, d in zip(self.shape, self.strides, _dense(self.shape)) if n != 1):
+        if self.strides is not None and any(s != d for n, s, d in zip(self.shape, self.strides, dense(self.shape)) if n != 1):
             raise InputError(f"{needs} contiguous in C order, given strides {list(self.strides)} (in elements) for shape {list(self.shape)}; "
                              "make it so with .contiguous() (torch) or ascontiguousarray")
         owner = device.owner(self.address) if self.ordinal in (None, device.ordinal) else self.ordinal
@@ -71,43 +52,20 @@ class Foreign:
                              f"copy it there, or load the engine with device={owner}")
 
 
-def _dense(shape: Sequence[int]) -> list[int]:
-    """Strides in elements of an array that is contiguous in C order."""
-    return [math.prod(shape[i + 1:]) for i in range(len(shape))]
-
-
 def taken(value: Any, what: str, stream: int) -> Any:
     """An array of a GPU as `Foreign`, what fills it ordered before what comes on our stream (by who made it, or by `Foreign.stream`); an array of another
     library in the memory of the CPU as numpy's; anything else as it is."""
     if isinstance(value, (np.ndarray, np.generic)):
         return value
-    if hasattr(value, "__dlpack_device__"):
-        kind, ordinal = value.__dlpack_device__()
-        if kind in (CUDA, CUDA_MANAGED):
-            return _from_dlpack(value, what, stream, int(ordinal))
-        if kind not in (CPU, CUDA_HOST):
-            raise InputError(f"{what} lies on a device of DLPack's kind {int(kind)}; arrays may lie in the memory of the CPU or of an NVIDIA GPU")
-        try:
-            return np.from_dlpack(value)
-        except (BufferError, RuntimeError, TypeError, ValueError) as e:
-            raise InputError(f"{what} cannot be read by DLPack: {e}") from None
-    if hasattr(value, "__cuda_array_interface__"):
-        return _from_interface(value, what)
-    return value
+    kind, ordinal = dlpack.device_of(value, what)
+    if kind in (dlpack.CUDA, dlpack.CUDA_MANAGED):
+        return _from_dlpack(value, what, stream, ordinal)
+    return _from_interface(value, what) if not kind and hasattr(value, "__cuda_array_interface__") else hosted(value, what)
 
 
 def _from_dlpack(value: Any, what: str, stream: int, ordinal: int) -> Foreign:
-    try:
-        capsule = value.__dlpack__(stream=stream)                    # the maker sees to it that our stream waits for theirs
-        address = _get_pointer(id(capsule), b"dltensor")             # it stays the maker's, who takes it back when the capsule goes
-    except (AssertionError, BufferError, RuntimeError, TypeError, ValueError) as e:
-        raise InputError(f"{what} cannot be read by DLPack: {e}") from None
-    tensor = ctypes.cast(address, ctypes.POINTER(_Managed)).contents.tensor
-    if tensor.lanes != 1 or (tensor.code, tensor.bits) not in _NAMES:
-        raise InputError(f"{what} has elements of DLPack's kind {tensor.code} with {tensor.bits} bits, {tensor.lanes} at a time, which no engine takes")
-    rank = range(tensor.ndim)
-    return Foreign((tensor.data or 0) + tensor.byte_offset, _NAMES[tensor.code, tensor.bits], tuple(tensor.shape[i] for i in rank),
-                   tuple(tensor.strides[i] for i in rank) if tensor.strides else None, True, ordinal, None, (capsule, value))
+    found = dlpack.lent(value, what, stream=stream)                  # the maker sees to it that our stream waits for theirs
+    return Foreign(found.address, found.dtype, found.shape, found.strides, found.writable, ordinal, None, found.keeper)
 
 
 def _from_interface(value: Any, what: str) -> Foreign:
@@ -140,18 +98,18 @@ class DeviceArray:
                 "version": 3, "stream": self.stream}
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return CUDA, self._device.ordinal
+        return dlpack.CUDA, self._device.ordinal
 
     def __dlpack__(self, *, stream: int | None = None, **_: Any) -> Any:
         """A capsule with a DLManagedTensor; work that comes later on `stream` (None: the legacy default stream, -1: no matter) waits for the array."""
-        if self.dtype not in _DLPACK:
+        if self.dtype not in dlpack.DTYPES:
             raise BufferError(f"DLPack has no elements of {self.dtype}")
         if stream != -1:
             with self._device as device:
                 filled = device.event()
                 device.record(filled, self.stream)
                 device.wait(LEGACY if stream is None else stream, filled)
-        return _capsule(self)
+        return dlpack.capsule(self.address, self.dtype, self.shape, self._device.ordinal, self._memory)
 
     def numpy(self) -> np.ndarray:
         """A copy in the memory of the CPU; waits for the array to be filled."""
@@ -170,43 +128,3 @@ class DeviceArray:
 
     def __repr__(self) -> str:
         return f"<pelton.DeviceArray {self.dtype}{list(self.shape)} on GPU {self._device.ordinal}>"
-
-
-_given: dict[int, tuple[Any, ...]] = {}        # address of a DLManagedTensor → what it needs, until its consumer is done with it
-
-
-_is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_IsValid", ctypes.pythonapi))
-_get_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_GetPointer", ctypes.pythonapi))
-_new = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(("PyCapsule_New", ctypes.pythonapi))
-
-
-@ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-def _delete(managed: int, given: dict[int, tuple[Any, ...]] = _given) -> None:
-    given.pop(managed, None)
-
-
-ctypes.pythonapi.Py_IncRef(ctypes.py_object(_delete))        # consumers may outlive this module when the interpreter ends
-
-
-@ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
-def _unused(capsule: int) -> None:
-    """The destructor of capsules: nobody has taken what is in one that still has its first name."""
-    if _is_valid(capsule, b"dltensor"):
-        _given.pop(_get_pointer(capsule, b"dltensor"), None)
-
-
-_NAME = ctypes.c_char_p(b"dltensor")           # capsules keep the address of their name
-
-
-def _capsule(array: DeviceArray) -> Any:
-    """`array` in a capsule of DLPack, which keeps its memory."""
-    def longs(numbers: Sequence[int]) -> Any:
-        return (ctypes.c_int64 * max(len(numbers), 1))(*numbers)
-    shape, strides = longs(array.shape), longs(_dense(array.shape))
-    code, bits = _DLPACK[array.dtype]
-    tensor = _Tensor(array.address, CUDA, array._device.ordinal, len(array.shape), code, bits, 1, ctypes.cast(shape, ctypes.POINTER(ctypes.c_int64)),
-                     ctypes.cast(strides, ctypes.POINTER(ctypes.c_int64)), 0)
-    managed = _Managed(tensor, None, _delete)
-    address = ctypes.addressof(managed)
-    _given[address] = (managed, shape, strides, array._memory)
-    return _new(address, _NAME, ctypes.cast(_unused, ctypes.c_void_p))

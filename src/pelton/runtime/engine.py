@@ -139,7 +139,7 @@ class Engine:
         """A context of its own memory, for one run at a time. `threads`: those the engine was built for, no more than there are CPUs, unless said otherwise."""
         return Context(self, threads)
 
-    def run(self, inputs: Mapping[str, Any], out: Mapping[str, np.ndarray] | None = None) -> dict[str, Any]:
+    def run(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Outputs by name, in fresh arrays or those given as `out`. From any thread. InputError for arrays that do not fit.
 
         What the model has as sequences are lists of arrays, or arrays for their ports ("x[0]", "x[1]", …); an optional without a value is None.
@@ -149,7 +149,7 @@ class Engine:
             return gathered(ported, self.forms["outputs"])
         return self._run(inputs, out)
 
-    def _run(self, inputs: Mapping[str, np.ndarray], out: Mapping[str, np.ndarray] | None) -> dict[str, np.ndarray]:
+    def _run(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
         try:
             context = self._contexts.pop()
         except IndexError:
@@ -159,14 +159,14 @@ class Engine:
         finally:
             self._contexts.append(context)
 
-    def __call__(self, *arrays: np.ndarray) -> np.ndarray | tuple[np.ndarray, ...]:
-        """Inputs in order; gives the output, or a tuple where there are several."""
+    def __call__(self, /, *arrays: Any, **named: Any) -> Any:
+        """Inputs in order, or by name, as `engine(image=x)`; gives the output, or a tuple where there are several."""
         try:
             context = self._contexts.pop()
         except IndexError:
             context = self.context()
         try:
-            return context(*arrays)
+            return context(*arrays, **named)
         finally:
             self._contexts.append(context)
 

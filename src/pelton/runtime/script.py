@@ -19,7 +19,7 @@ from pelton.engine.forks import survives_fork
 from pelton.engine.script import Action, Block, Feed, Host, If, Loop, Run, Scan, Script, blocks_in, check, free, read_by
 from pelton.errors import EngineError, InputError, Needs
 
-from .arrays import check_apart, check_names, check_out, fit, refuse_mapping, refuse_out
+from .arrays import all_hosted, check_apart, check_names, check_out, fit, hosted, out_array, refuse_mapping, refuse_out
 from .context import ENTERED, Context
 from .engine import Engine
 from .machine import check_machine, memory
@@ -159,7 +159,7 @@ class ScriptContext(Context):
     def machine(self) -> str:
         return next((c.machine for c in self.contexts), super().machine)
 
-    def run(self, inputs: Mapping[str, np.ndarray], out: Mapping[str, np.ndarray] | None = None) -> dict[str, np.ndarray]:
+    def run(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None) -> dict[str, np.ndarray]:
         """Outputs by name, in fresh arrays, or in those that `out` gives for some or all of them, if those have the shape that the data gives."""
         with self._lock:                                             # as `_alone` does it, in half the time
             if self._busy:
@@ -170,7 +170,7 @@ class ScriptContext(Context):
             finally:
                 self._busy = False
 
-    def profile(self, inputs: Mapping[str, np.ndarray]) -> list[tuple[Step, int]]:
+    def profile(self, inputs: Mapping[str, Any]) -> list[tuple[Step, int]]:
         """Every step with the nanoseconds it took in all its runs; steps between the engines include what they run."""
         with self._alone():
             self._clock = {}
@@ -185,7 +185,7 @@ class ScriptContext(Context):
     def prepare(self, shapes: Mapping[str, Sequence[int]]) -> None:
         """Does nothing: which shapes the engines of a script meet, only the data says."""
 
-    def watch(self, inputs: Mapping[str, np.ndarray], see: Callable[..., None]) -> dict[str, np.ndarray]:
+    def watch(self, inputs: Mapping[str, Any], see: Callable[..., None]) -> dict[str, np.ndarray]:
         raise InputError("a script has no one memory to look into; watch the runs of its engines")
 
     def _run(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
@@ -196,6 +196,7 @@ class ScriptContext(Context):
             check_names("input", script.inputs, inputs, all_of_them=True)
         if out is not None:
             check_out(script.outputs, out)
+        inputs = all_hosted(inputs)
         names = Names(self.owner.arrays)
         for port, name, dtype, shape in self._for_shapes(inputs):
             array = inputs[name]
@@ -204,7 +205,8 @@ class ScriptContext(Context):
                 array = fit(port, array)
             names[name] = array
         if out:
-            spans = [_span(a) for a in (*(names[p.name] for p in script.inputs), *(out.get(p.name) for p in script.outputs))]
+            places = (hosted(out.get(p.name), f"out[{p.name!r}]") for p in script.outputs)
+            spans = [_span(a) for a in (*(names[p.name] for p in script.inputs), *places)]
             check_apart(script.inputs, script.outputs, spans, out)
         self._turns = 0
         given = {id(v) for v in (*names.values(), *self.owner.arrays.values())}
@@ -363,14 +365,15 @@ def _own(value: Any) -> Any:
     return [_own(v) for v in value] if isinstance(value, list) else value
 
 
-def _put(port: Port, array: Any, out: Any) -> np.ndarray:
-    """An output in the array that the caller gave for it."""
+def _put(port: Port, array: Any, out: Any) -> Any:
+    """What the caller gave for an output, which is now there."""
     if not isinstance(array, np.ndarray):
         raise InputError(f"out[{port.name!r}] cannot take what is no array")
-    flags = out.flags if type(out) is np.ndarray else None
-    if flags is None or out.dtype != array.dtype or out.shape != array.shape or not (flags.writeable and flags.c_contiguous and flags.aligned):
-        refuse_out(replace(port, shape=array.shape), out)
-    out[...] = array
+    port = replace(port, shape=array.shape)
+    place = out_array(port, out)
+    if not (place.flags.writeable and place.flags.c_contiguous and place.flags.aligned):
+        refuse_out(port, place)
+    place[...] = array
     return out
 
 
