@@ -73,6 +73,11 @@ def test_a_name_is_listed_once_and_suggested(refused, folder, cnn, cache, open_s
     assert "(did you mean 'left'?); it has left, right" in refused("run", open_sized, "--input", "lift=x.npy")
     assert "(did you mean 'right'?)" in refused("bench", open_sized, "--shapes", "rigth=2x3x8")
     x = np.ones((2, 3, 8), np.float32)
+    np.save(folder / "x.npy", x)
+    given = ("run", open_sized, "--input", f"left={folder}/x.npy", "--input", f"right={folder}/x.npy", "--output")
+    assert "no output 'smu' (did you mean 'sum'?); it has sum" in refused(*given, "smu=y.npy")
+    assert main([*given, f"{folder}/a=b.npy"]) == 0 and np.array_equal(np.load(folder / "a=b.npy"), 2 * x)
+    assert "(did you mean 'openvino'?)" in refused("bench", cnn, "--vs", "openvno")
     with pytest.raises(pelton.InputError, match=r"no input 'lft' \(did you mean 'left'\?\)"):
         pelton.load(open_sized).run({"lft": x, "right": x})
     with pytest.raises(pelton.InputError, match=r"unknown option shpes \(did you mean 'shapes'\?\)"):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pelton.errors import BuildError, InputError
+from pelton.errors import BuildError, InputError, near
 
 from . import arguments, arrays, build, peers, roofline, text, timing
 
@@ -58,7 +58,7 @@ def main(args: argparse.Namespace) -> int:
     names = [n for n in (args.vs or "").split(",") if n]
     unknown = [n for n in names if n not in peers.PEERS]
     if unknown or (args.vs is not None and not names):
-        raise InputError(f"--vs takes {', '.join(peers.PEERS)}, separated by commas, got {args.vs!r}")
+        raise InputError(f"--vs takes {', '.join(peers.PEERS)}, separated by commas, got {args.vs!r}{near(unknown[0], peers.PEERS) if unknown else ''}")
     if args.plot:
         if not args.plot.lower().endswith(".svg"):
             raise InputError(f"--plot writes SVG: name a file that ends in .svg, not {args.plot!r}")

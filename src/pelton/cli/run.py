@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pelton.errors import InputError
+from pelton.errors import InputError, near
 
 from . import arguments, arrays, text
 
@@ -58,6 +58,9 @@ def targets(given: Sequence[str], names: Sequence[str]) -> list[tuple[str, list[
     for pair in given:
         name = next((n for n in sorted(names, key=len, reverse=True) if pair.startswith(n + "=")), None)
         path = pair if name is None else pair[len(name) + 1:]
+        meant, equals, _ = path.partition("=")
+        if name is None and equals and "/" not in meant:
+            raise InputError(f"the engine has no output {meant!r}{near(meant, names)}; it has {', '.join(names)} (a file of that name is ./{path})")
         if not path.lower().endswith((".npy", ".npz")):
             raise InputError(f"outputs go to .npy or .npz files, got {pair!r}; the outputs are {', '.join(names)}")
         if path.lower().endswith(".npy") and name is None and len(names) > 1:
