@@ -160,7 +160,7 @@ def read_labels(path: str | os.PathLike[str]) -> tuple[str, ...]:
         with open(path, encoding="utf-8") as f:
             labels = tuple(line.strip() for line in f.read().rstrip().splitlines())
     except FileNotFoundError as e:
-        raise InputAbsent(f"the labels {os.fspath(path)} cannot be read: {e.strerror}", path) from None
+        raise InputAbsent(f"the labels {os.fspath(path)} cannot be read: {e.strerror}; expected a text file with one class per line", path) from None
     except (OSError, UnicodeDecodeError) as e:
         raise InputError(f"the labels {os.fspath(path)} cannot be read: {getattr(e, 'strerror', None) or e}; "
                          "expected a text file with one class per line") from None
