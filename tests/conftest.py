@@ -1,13 +1,24 @@
-"""What tests share: of commands, small model files, engines of them, and a folder in which a refused command must leave nothing; of kernels for GPUs, a process
-that interprets them."""
+"""What tests share: the CPU that this one is taken for; of commands, small model files, engines of them, and a folder in which a refused command must leave
+nothing; of kernels for GPUs, a process that interprets them."""
 import os
 import re
 
+import machines
 import pytest
 from models import model, small_cnn
 from onnx import TensorProto, helper
 
+from pelton.backends.cpu import machine
 from pelton.cli import main
+
+if machines.TAKEN_FOR:
+    machines.take_for(machines.TAKEN_FOR)
+
+
+@pytest.fixture
+def cpu_of(monkeypatch):
+    """Takes this CPU for one of a level, in this process: what that level asks for, and nothing more."""
+    return lambda level: monkeypatch.setattr(machine, "identity", machines.of_level(level))
 
 
 @pytest.fixture(scope="session")

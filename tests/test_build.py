@@ -20,7 +20,7 @@ from pelton.ir.evaluate import evaluate
 from pelton.kernels import library
 from pelton.kernels.isa import best
 from pelton.kernels.template import Tactic
-from pelton.tune import search, size
+from pelton.tune import size
 from pelton.tune.cache import TimingCache
 
 SHARED = pathlib.Path(__file__).parents[2] / "shared" / "data"
@@ -180,22 +180,6 @@ def test_an_engine_is_for_the_level_that_it_is_asked_for(cnn, cache):
     assert here.plain.target["isa"] == best(cpu.describe()["features"])
     x = feeds(engine)
     np.testing.assert_allclose(engine.run(x)["y"], here.run(x)["y"], atol=1e-5)
-
-
-def test_what_this_cpu_cannot_run_is_built_without_timing(cnn, cache, monkeypatch, caplog):
-    known = cpu.describe()
-    monkeypatch.setattr(cpu, "describe", lambda: {**known, "features": tuple(f for f in known["features"] if not f.startswith("avx512"))})
-    monkeypatch.setattr(search.Timing, "tune", lambda *a: pytest.fail("it was timed"))
-    engine = pelton.build(cnn, level=1, target="cpu:x86_64_v4", cache_dir=cache)
-    assert engine.plain.target["isa"] == "x86_64_v4" and "nothing is timed" in caplog.text and "avx512f" in caplog.text
-    with pytest.raises(pelton.InputError, match="check runs the engine here.*no avx512"):
-        pelton.build(cnn, options=pelton.Options(target="cpu:x86_64_v4", check=True, level=0, cache_dir=cache))
-
-
-@pytest.mark.parametrize("features, level", [((), "x86_64_v3"), (cpu.LEVELS["x86_64_v3"], "x86_64_v3"), (cpu.LEVELS["x86_64_v4"], "x86_64_v4"),
-                                             (cpu.LEVELS["x86_64_v4_vnni"], "x86_64_v4")])
-def test_the_best_level_of_a_cpu(features, level):
-    assert best(features) == level
 
 
 @pytest.mark.parametrize("name, least", [("resnet20", .8565), ("mobile", .8490)])

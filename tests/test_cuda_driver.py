@@ -175,4 +175,4 @@ def test_without_a_driver_or_the_package(tmp_path):
 def test_the_system_is_asked_for_first(tmp_path):
     from pelton.runtime import Engine
     with pytest.raises(EngineError, match="is for plan9, this machine runs"):
-        Engine(replace(on_gpu(chain(10)), target={**target([90]), "os": "plan9"}))
+        Engine(replace(on_gpu(chain(10)), target={**target([90]), "os": "plan9"})).start()

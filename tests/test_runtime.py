@@ -328,14 +328,14 @@ def test_what_does_not_run_here(caplog):
                         ({"features": ["avx2", "avx9000"]}, r"needs a CPU with avx9000 \(level x86_64\)"), ({"isa": "x86_64_v9"}, "install a newer Pelton"),
                         ({"isa": 3}, "damaged"), ({"features": "avx"}, "damaged")):
         with pytest.raises(EngineError, match=why):
-            Engine(on(**target))
+            Engine(on(**target)).start()
     with caplog.at_level("WARNING", "pelton.runtime"):
-        Engine(on(isa="x86_64", cpu="Another CPU"))
+        Engine(on(isa="x86_64", cpu="Another CPU")).start()
     assert "was tuned on Another CPU" in caplog.text
     with pytest.raises(EngineError, match="needs .* GB for a context of 1 threads, this machine has"):
         Engine(replace(e, arena=1 << 45)).context(threads=1)
     with pytest.raises(EngineError, match="no kernel 'missing'"):
-        Engine(replace(e, steps=(replace(e.steps[0], symbol="missing"),)))
+        Engine(replace(e, steps=(replace(e.steps[0], symbol="missing"),))).start()
 
 
 def test_a_run_with_arrays_of_the_caller_allocates_none():

@@ -33,7 +33,7 @@ SANITIZERS = ("/usr/local/cuda/bin/compute-sanitizer", "/opt/nvidia/compute-sani
 BUDGET = 120.0                                 # seconds that Pelton may time tactics for
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {"torch": ("Torch", {}), "jax": ("Jax", {}), "torch.compile": ("Compiled", {})}
 # JAX takes three quarters of the GPU's memory otherwise; the tests' harness would ask the native library, which need not be built, for the CPU's level
-ENVIRONMENT = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "PYTHONUNBUFFERED": "1", "PELTON_TEST_ISA": "x86_64_v3"}
+ENVIRONMENT = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "PYTHONUNBUFFERED": "1", "PELTON_TEST_CPU": "x86_64_v3"}
 
 
 @dataclass

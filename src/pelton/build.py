@@ -26,6 +26,7 @@ from pelton.passes.widen import narrow, widen
 from pelton.plan import demand, fuse, lower, place, region, ways
 from pelton.plan.script import assemble
 from pelton.runtime import Engine
+from pelton.runtime.machine import check_runs_here
 from pelton.runtime.script import ScriptEngine
 from pelton.targets import adapted, back_end, describe_target, teller
 from pelton.tune import candidates, chains, layouts, search
@@ -49,6 +50,8 @@ class Built:
 def build(model: Any, shapes: Mapping[str, str | Sequence[int]] | None = None, *, options: Options | None = None, **given: Any) -> Engine:
     """What `pelton.build` is where the compiler is installed."""
     options = (options or Options()).but(**given, **({} if shapes is None else {"shapes": shapes}))
+    if options.check:
+        check_runs_here(options.target, "check")
     teller(options)("import", 0, 1)
     try:
         imported = _read(model, options)

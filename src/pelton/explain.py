@@ -27,6 +27,7 @@ from pelton.plan.place import Placed, Task
 from pelton.plan.region import Region
 from pelton.runtime import Engine
 from pelton.runtime.arrays import drawn
+from pelton.runtime.machine import check_runs_here
 from pelton.targets import adapted, describe_target
 from pelton.tune.candidates import candidates
 
@@ -153,6 +154,7 @@ def errors(model, inputs: Mapping[str, np.ndarray] | Callable[[Engine], Mapping[
     are those of `pelton.build`; InputError for inputs that do not fit.
     """
     options = (options or Options()).but(**given)
+    check_runs_here(options.target, "measuring errors")
     made = built(model, options)
     engine = made.engine
     if inputs is None:

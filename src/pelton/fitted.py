@@ -18,6 +18,7 @@ from pelton.importers.imported import OnData
 from pelton.importers.onnx_file import array_of, read
 from pelton.options import Options
 from pelton.runtime import Engine
+from pelton.runtime.machine import check_runs_here
 
 REMEMBERED = 64                 # engines that are kept
 VARIED = 16                     # values of one input that get an engine of their own, where one for all of them can be had
@@ -36,6 +37,7 @@ class Fitted:
         self._found = read(model)
         self._graph = self._found.model.graph
         self._options = options or Options()
+        check_runs_here(self._options.target, "running a model")
         self._stored = {t.name: t for t in self._graph.initializer}
         self._engines: OrderedDict[tuple, tuple[Engine, frozenset[str]]] = OrderedDict()
         self._deciding: dict[tuple, frozenset[str]] = {}         # shapes → inputs whose values decided what was built for them

@@ -25,6 +25,7 @@ from pelton.passes.keep import keep
 from pelton.passes.tf32 import round_weights
 from pelton.plan.place import Placed, Task
 from pelton.plan.workspace import Workspace
+from pelton.runtime.machine import lacks
 from pelton.tune import cache, search
 from pelton.tune.candidates import candidates
 from pelton.tune.measure import CpuBench, passing
@@ -154,15 +155,13 @@ class ForCpu:
 def _cpu(options: Options, weights: int) -> Iterator[BackEnd]:
     target, machine = _describe_cpu(options)
     between = passing(weights, target.l3)
-    missing = sorted(set(cpu.LEVELS[target.isa]) - set(machine["features"]))
-    if missing and options.check:
-        raise InputError(f"check runs the engine here; the target is {target.isa}, this CPU ({machine['model']}) has no {', '.join(missing)}")
-    if missing and options.level:
-        log.warning("nothing is timed, tactics are guessed: the target is %s, this CPU has no %s", target.isa, ", ".join(missing))
+    lacking = lacks(target.isa)
+    if lacking and options.level:
+        log.warning("nothing is timed, tactics are guessed: the engine needs %s", lacking)
     with Compiler(target.isa, _folder(options, "objects"), options.cc, jobs=cpu.default_threads()) as compiler, \
             _timing(options, _cpu_key(machine, target, between, options)) as times:
         bench = CpuBench(compiler, target.threads, between)
-        yield ForCpu(options, target, compiler, _clock(options, target, bench, times) if options.level and not missing else None)
+        yield ForCpu(options, target, compiler, _clock(options, target, bench, times) if options.level and not lacking else None)
 
 
 def _describe_cpu(options: Options) -> tuple[Target, Mapping[str, Any]]:

@@ -134,7 +134,7 @@ def opened(args: argparse.Namespace) -> tuple[Engine, bool]:
         if steers:
             raise InputError(f"{steers[0]} says how an engine is built, and {args.model} is one already; leave it out, or give the ONNX model")
         return pelton.load(args.model), False
-    return build.made(args.model, options, quiet=args.quiet or args.json), True
+    return build.made(args.model, options, quiet=args.quiet or args.json, runs="bench"), True
 
 
 def batch(engine: Engine, feeds: Mapping[str, np.ndarray]) -> int:

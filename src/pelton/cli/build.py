@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pelton import progress
 from pelton.errors import Needs
+from pelton.options import Options
 
 from . import arguments, arrays, text
 
@@ -60,10 +61,15 @@ def main(args: argparse.Namespace) -> None:
         print(summary(engine))
 
 
-def made(model: str | bytes, options: dict[str, Any], *, quiet: bool) -> Engine:
-    """The engine of a model, with progress shown; BuildError where Pelton is installed without what building needs."""
+def made(model: str | bytes, options: dict[str, Any], *, quiet: bool, runs: str | None = None) -> Engine:
+    """The engine of a model, with progress shown; BuildError where Pelton is installed without what building needs. `runs`: the command that then runs it, for
+    which it is refused before it is built, if it does not run here."""
     import pelton
 
+    if runs is not None:
+        from pelton.runtime.machine import check_runs_here
+
+        check_runs_here(options.get("target", Options.target), runs)
     with progress.shown(not quiet) as tell, Needs("building engines"):
         return pelton.build(model, **options, progress=tell)
 
@@ -121,5 +127,5 @@ def made_for(engine: Engine) -> str:
         tuned = f"tactics timed on {meta['gpu']}" if meta.get("gpu") else "tactics guessed (`pelton tune` times them)"
         return f"NVIDIA GPUs, {target.get('isa')}, {meta.get('precision', 'fp32')}, level {meta.get('level', '?')}, {tuned}"
     threads = f"{text.count(meta['threads'], 'thread')}, " if meta.get("threads") else ""         # none were chosen where no kernel runs
-    return (f"{target.get('isa', 'any CPU')} ({target.get('cpu', 'unknown CPU')}), {threads}"
+    return (f"{target.get('isa', 'any CPU')} ({target.get('cpu', 'guessed for all such CPUs')}), {threads}"
             f"{meta.get('precision', 'fp32')}, level {meta.get('level', '?')}{', strict' if meta.get('strict') else ''}")

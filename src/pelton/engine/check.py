@@ -2,8 +2,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from typing import NoReturn
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NoReturn
 
 from pelton.errors import EngineError
 
@@ -27,6 +27,7 @@ def check(engine: Engine) -> None:
     for others, what `sizes.at` gives can be checked in turn.
     """
     refuse = _Refusal(engine.called)
+    check_target(engine.target, refuse)
     if engine.symbols:
         _symbols(engine, refuse)
         try:
@@ -58,6 +59,15 @@ def check(engine: Engine) -> None:
             _step(spare, engine.buffers, objects, refuse, where)
     if not engine.code and any(s.symbol for s in engine.steps):
         refuse("it has kernels but no machine code")
+
+
+def check_target(target: Mapping[str, Any], refuse: Callable[[str], NoReturn]) -> None:
+    """Refuses what does not say, in the words that are expected, where an engine runs; whether that is here, nobody asks before it starts."""
+    features = target.get("features", ())
+    if not all(isinstance(target.get(key, ""), str) for key in ("os", "arch", "isa", "cpu")):
+        refuse("it does not say what machine it is for")
+    if not isinstance(features, (list, tuple)) or not all(isinstance(f, str) for f in features):
+        refuse("it does not say what it needs of a CPU")
 
 
 def _symbols(engine: Engine, refuse: _Refusal) -> None:

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 from pelton.errors import EngineError
 
+from .check import check_target
 from .constants import length
 from .engine import SIZES, Engine, Port, Symbol
 from .record import record
@@ -175,6 +176,7 @@ def free(block: Block) -> set[str]:
 def check(script: Script) -> None:
     """EngineError, saying what and where, unless every step has what it needs. The engines are checked by themselves."""
     refuse = _Refusal(script.called)
+    check_target(script.target, refuse)
     if any(e.constants is not script.constants for e in script.engines):
         refuse("its engines have constants of their own")
     for kind, ports in (("input", script.inputs), ("output", script.outputs)):

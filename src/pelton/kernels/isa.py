@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from pelton.backends.cpu import LEVELS
+from pelton.backends.cpu import BUILT, fits
 
 
 @dataclass(frozen=True)
@@ -18,10 +18,10 @@ class Isa:
 
 
 # The best last.
-ISAS: Mapping[str, Isa] = MappingProxyType({"x86_64_v3": Isa("x86-64-v3", 8, 16), "x86_64_v4": Isa("x86-64-v4", 16, 32)})
+ISAS: Mapping[str, Isa] = MappingProxyType(dict(zip(BUILT, (Isa("x86-64-v3", 8, 16), Isa("x86-64-v4", 16, 32)), strict=True)))
 
 
 def best(features: Iterable[str]) -> str:
     """The best level for a CPU with these features; the first where it has none."""
-    *_, found = (next(iter(ISAS)), *(isa for isa in ISAS if set(LEVELS[isa]) <= set(features)))
+    *_, found = (next(iter(ISAS)), *(isa for isa in ISAS if fits(isa, features)))
     return found

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pelton.backends.cpu import MAX_THREADS, Program, allocate, cores, default_threads
+from pelton.backends.cpu import MAX_THREADS, Program, allocate, cores, default_threads, describe
 from pelton.backends.cpu.memory import address
 from pelton.backends.cpu.ports import bind
 from pelton.backends.cpu.program import check_threads
@@ -74,7 +74,7 @@ class Context:
     @property
     def machine(self) -> str:
         """What it runs on, by its marketing name."""
-        return self.engine.plain.target.get("cpu", "")
+        return describe()["model"]
 
     def _prepare(self, values: Mapping[str, int]) -> Prepared:
         """The engine for these values of its symbols."""

@@ -34,13 +34,10 @@ class CudaEngine(Engine):
 
     def __init__(self, plain: plain_engine.Engine, device: int | Device | None = None):
         check(plain)
-        check_machine(plain.called, plain.target)
         self.bundle = unpack(plain.code) if plain.code else {}
         self._set_out(plain)
         self._starting = threading.Lock()
-        self._started = False
         self._warned: set[str] = set()
-        self._start()
         if device is not None:
             self.start(device)
 
@@ -50,6 +47,7 @@ class CudaEngine(Engine):
         with self._starting:
             if self._started:
                 return self
+            check_machine(self.called, self.plain.target)
             self.device = gpu(device) if isinstance(device, int) else device
             cubins = chosen(self.called, self.bundle, self.device.arch, self.device.name) if self.bundle else {}
             with self.device:

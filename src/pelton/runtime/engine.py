@@ -29,12 +29,13 @@ LARGEST_TABLE = 1 << 20                                              # bytes; la
 
 
 class Engine:
-    """A network built for this kind of machine. One engine serves many threads: every run takes a context of its own.
+    """A network built for a kind of machine. One engine serves many threads: every run takes a context of its own.
 
-    Raises EngineError where the plain engine does not hang together or does not run on this machine. Plain engines for GPUs become `runtime.cuda.CudaEngine`s.
+    It starts when it is loaded, or first run, with EngineError where this is no such machine; until then it can be looked at and saved anywhere. Raises
+    EngineError where the plain engine does not hang together. Plain engines for GPUs become `runtime.cuda.CudaEngine`s.
     """
 
-    _populated = False
+    _populated = _started = False
 
     def __new__(cls, plain: Any, *_: Any, **__: Any) -> Engine:
         if cls is Engine and plain.target.get("arch") == "cuda":
@@ -44,16 +45,7 @@ class Engine:
 
     def __init__(self, plain: plain_engine.Engine):
         check(plain)
-        check_machine(plain.called, plain.target)
         self._set_out(plain)
-        self.addresses: dict[str, int] = {}
-        if plain.code:
-            code = load_code(plain.code)
-            weakref.finalize(self, code.close).atexit = False        # at exit a thread may still be running it
-            self.addresses = {s.symbol: 0 for s in plain.steps if s.symbol}
-            self.addresses = {name: code.symbol(name) for name in self.addresses}
-        self.functions = np.array([self.addresses.get(s.symbol, 0) for s in plain.steps], np.int64)
-        self._start()
 
     def _set_out(self, plain: plain_engine.Engine) -> None:
         """All that does not depend on what runs the kernels."""
@@ -72,15 +64,13 @@ class Engine:
                         ", ".join(plain.steps[i].name for i in self.host))
         forms = plain.meta.get("forms") or {}
         self.forms = forms if any(forms.values()) else None          # inputs and outputs of the model that are no single port
+        self._contexts: deque[Context] = deque()                     # those that no run is using
 
     def populate(self) -> None:
         """Has the weights in memory, unless that has been done: what a context is made for reads all of them."""
         if not self._populated:
             self._populated = True
             populate(self.constants)
-
-    def _start(self) -> None:
-        self._contexts: deque[Context] = deque()                     # those that no run is using
 
     def host_steps(self, plain: plain_engine.Engine, values: Mapping[str, int]) -> dict[int, HostStep]:
         """The steps that the host runs, for these values of the symbols; EngineError where what they need is not installed."""
@@ -132,12 +122,26 @@ class Engine:
         return self.plain.meta
 
     def start(self, device: int = 0) -> Engine:
-        """Takes engines for GPUs to the one of that number; others are ready as they are."""
+        """Loads the code, unless that has been done; of engines for GPUs onto the one of that number. EngineError, saying what is missing, where this machine
+        is none that the engine is for."""
+        if not self._started:
+            check_machine(self.called, self.plain.target)
+            self.functions = self._load_functions()                  # threads that start it at once load it once each, all the same
+            self._started = True
         return self
+
+    def _load_functions(self) -> np.ndarray:
+        """The address of each step's kernel; 0 for host steps."""
+        addresses = {"": 0}
+        if self.plain.code:
+            code = load_code(self.plain.code)
+            weakref.finalize(self, code.close).atexit = False        # at exit a thread may still be running it
+            addresses |= {symbol: code.symbol(symbol) for symbol in {s.symbol: None for s in self.plain.steps} if symbol}
+        return np.array([addresses[s.symbol] for s in self.plain.steps], np.int64)
 
     def context(self, threads: int | None = None) -> Context:
         """A context of its own memory, for one run at a time. `threads`: those the engine was built for, no more than there are CPUs, unless said otherwise."""
-        return Context(self, threads)
+        return Context(self.start(), threads)
 
     def run(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Outputs by name, in fresh arrays or those given as `out`. From any thread. InputError for arrays that do not fit.
@@ -179,7 +183,7 @@ class Engine:
         return file.to_bytes(self.plain)
 
     def __reduce__(self):
-        return load, (self.tobytes(),)
+        return load, (self.tobytes(), False, None)                   # where it comes to, it starts when it is first run
 
     def __repr__(self) -> str:
         def side(ports: tuple[Port, ...]) -> str:
@@ -188,8 +192,8 @@ class Engine:
 
 
 def load(source: str | os.PathLike[str] | bytes, verify: bool = False, device: int | None = 0) -> Engine:
-    """The engine in a file (whose weights are mapped, not read) or in bytes. `verify` checks the weights, too. Engines for GPUs start on the one with the
-    number `device`; with None they do not start yet, so that they can be looked at where there is none.
+    """The engine in a file (whose weights are mapped, not read) or in bytes, started; those for GPUs on the one with the number `device`. With None it does not
+    start yet, so that it can be looked at on machines that do not run it. `verify` checks the weights, too.
 
     While an engine is in use its file may be replaced (as `save` and `mv` do), but not be written into (as `cp` does): weights would change under a run.
 
@@ -202,7 +206,4 @@ def load(source: str | os.PathLike[str] | bytes, verify: bool = False, device: i
     else:
         from .script import ScriptEngine  # is an Engine itself
         engine = ScriptEngine(plain)
-    if device is not None:
-        for part in engine.parts:
-            part.start(device)
-    return engine
+    return engine if device is None else engine.start(device)

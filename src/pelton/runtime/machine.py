@@ -5,11 +5,11 @@ import logging
 import os
 import platform
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pelton.backends.cpu import LEVELS, describe
-from pelton.errors import EngineError
+from pelton.backends.cpu import BUILT, LEVELS, describe, fits
+from pelton.errors import EngineError, InputError
 
 log = logging.getLogger("pelton.runtime")
 
@@ -23,18 +23,38 @@ def check_machine(name: str, target: Mapping[str, Any]) -> None:
             raise EngineError(f"engine {name!r} is for {target[key]}, this machine runs {here}; {again}")
     if on_gpu:
         return                                                   # whether there is one, and which code it runs, shows when the engine starts
-    features, isa = target.get("features", []), target.get("isa", "x86_64")
-    if not isinstance(isa, str) or not isinstance(features, (list, tuple)) or not all(isinstance(f, str) for f in features):
-        raise EngineError(f"engine {name!r} is damaged: it does not say what it needs of a CPU; build it again")
+    isa = target.get("isa", "x86_64")
     if isa not in LEVELS:
         raise EngineError(f"engine {name!r} is for instruction set level {isa}, this Pelton knows {', '.join(LEVELS)}; install a newer Pelton or {again}")
+    lacking = lacks(isa, target.get("features", ()))
+    if lacking:
+        raise EngineError(f"engine {name!r} needs {lacking}; {instead()}")
+    model = describe()["model"]
+    if target.get("cpu", model) != model:
+        log.warning("engine %r was tuned on %s, this is %s: it runs, a build on this machine may be faster", name, target["cpu"], model)
+
+
+def lacks(isa: str, features: Iterable[str] = ()) -> str | None:
+    """What code of a level, with these features besides, needs and the CPU here has not, as what follows on "it needs"; None where the CPU has all."""
     machine = describe()
     missing = sorted({*LEVELS[isa], *features} - set(machine["features"]))
-    if missing:
-        raise EngineError(f"engine {name!r} needs a CPU with {', '.join(missing)} (level {isa}); this one ({machine['model']}) has level {machine['isa']}; "
-                          f"{again}")
-    if target.get("cpu", machine["model"]) != machine["model"]:
-        log.warning("engine %r was tuned on %s, this is %s: it runs, a build on this machine may be faster", name, target["cpu"], machine["model"])
+    return f"a CPU with {', '.join(missing)} (level {isa}), this one ({machine['model']}) has level {machine['isa']}" if missing else None
+
+
+def check_runs_here(target: str, what: str) -> None:
+    """InputError where the CPU here does not run engines for a target (as `Options.target` has it), before any is made. `what`: what would run it."""
+    kind, _, level = target.partition(":")
+    level = level or BUILT[0]                                    # without one it is the best that there is here, and that one at least
+    lacking = lacks(level) if kind == "cpu" and level in BUILT else None
+    if lacking:
+        raise InputError(f"{what} runs the engine here, which needs {lacking}; {instead()}")
+
+
+def instead() -> str:
+    """What to build for so that it runs here."""
+    features = describe()["features"]
+    *_, found = (f"Pelton's kernels need {BUILT[0]} at least", *(f"build it for the target cpu:{level}" for level in BUILT if fits(level, features)))
+    return found
 
 
 def memory() -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -36,7 +37,6 @@ class ScriptEngine(Engine):
 
     def __init__(self, plain: Script):
         check(plain)
-        check_machine(plain.called, plain.target)
         self.script = plain
         self.plain = plain                                           # type: ignore[assignment]
         constants = aligned(bytes_of(plain.constants))
@@ -51,7 +51,7 @@ class ScriptEngine(Engine):
         self.told = set[int]()                                       # engines of which a run has said that they did not take its sizes
         self._prepare(plain.main)
         self._between = [step_of(a) for a in between(plain.main)]
-        self._start()
+        self._contexts = deque()
 
     def _prepare(self, block: Block) -> None:
         """What its steps call, and which names nobody needs after each of them."""
@@ -91,7 +91,17 @@ class ScriptEngine(Engine):
         """Those of all engines, one after the other, then those between them, whose times include what they run."""
         return (*(s for e in self.engines for s in e.steps), *self._between)
 
+    def start(self, device: int = 0) -> Engine:
+        """Starts all engines."""
+        if not self._started:
+            check_machine(self.called, self.script.target)
+            for engine in self.engines:
+                engine.start(device)
+            self._started = True
+        return self
+
     def context(self, threads: int | None = None) -> Context:
+        self.start()
         return ScriptContext(self, threads)
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pelton import progress
 from pelton.errors import ModelError, Needs
 from pelton.options import Options
+from pelton.runtime.machine import check_runs_here
 
 from .signature import NAMES, ModelMetadata, NodeArg, Signature
 
@@ -119,5 +120,6 @@ def built(source: Source, options: Options, usual: Mapping[str, Sequence[int]] |
     """An engine: for all sizes, tuned for the usual ones, or for those that the options give."""
     from pelton.build import build
 
+    check_runs_here(options.target, "the session")
     with progress.shown(show and sys.stderr.isatty()) as tell:
         return build(source, options=options, usual=usual, progress=tell)

@@ -4,7 +4,7 @@ from __future__ import annotations
 import ctypes
 import platform
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
@@ -18,6 +18,7 @@ _V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsa
 _V4 = (*_V3, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl")
 LEVELS: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "x86_64": (), "x86_64_v2": _V2, "x86_64_v3": _V3, "x86_64_v4": _V4, "x86_64_v4_vnni": (*_V4, "avx512vnni")})
+BUILT = ("x86_64_v3", "x86_64_v4")           # those that kernels are made for, the best last
 
 # leaf, subleaf, register → bit → name (Intel SDM volume 2A, CPUID; AMD APM volume 3, appendix E)
 _EAX, _EBX, _ECX, _EDX = range(4)
@@ -40,7 +41,8 @@ def _registers_saved(feature: str, saved: int) -> bool:
 
 
 @lru_cache(maxsize=1)
-def _identity() -> Mapping[str, Any]:
+def identity() -> Mapping[str, Any]:
+    """What CPUID says. All that Pelton knows of the CPU it knows from here, so that this is what tests replace to be on another one."""
     lib = library()
 
     def cpuid(leaf: int, subleaf: int = 0) -> tuple[int, ...]:
@@ -59,7 +61,6 @@ def _identity() -> Mapping[str, Any]:
     saved = lib.pelton_saved_registers()
     features = sorted(name for (leaf, subleaf, register), bits in _FEATURES.items() for bit, name in bits.items()
                       if cpuid(leaf, subleaf)[register] >> bit & 1 and _registers_saved(name, saved))
-    levels = [level for level, needed in LEVELS.items() if set(needed) <= set(features)]
     caches = {}
     for i in range(8):
         kind, geometry, sets, _ = cpuid(0x8000001D if vendor == "AuthenticAMD" else 4, i)
@@ -69,16 +70,24 @@ def _identity() -> Mapping[str, Any]:
         caches[f"l{kind >> 5 & 7}" + {1: "d", 2: "i"}.get(kind & 31, "")] = line * partitions * ways * (sets + 1)
     return {"arch": "x86_64", "vendor": vendor, "family": family, "cpu_model": model, "stepping": signature & 15,
             "model": " ".join(brand.split(b"\0")[0].decode("ascii", "replace").split()) or f"{vendor} family {family} model {model}",
-            "features": tuple(features), "isa": levels[-1], "caches": caches}
+            "features": tuple(features), "caches": caches}
 
 
 def describe() -> dict[str, Any]:
     """arch, vendor, family, cpu_model, stepping, model (the marketing name), features (as the compiler spells them), isa (the highest of LEVELS),
     caches (bytes of "l1d", "l1i", "l2", "l3" as one core sees them) and cores (CPUs this process may use)."""
-    known = _identity()
-    return {**known, "caches": dict(known["caches"]), "cores": cores()}
+    known = identity()
+    levels = [level for level in LEVELS if fits(level, known["features"])]
+    return {**known, "isa": levels[-1], "caches": dict(known["caches"]), "cores": cores()}
+
+
+def fits(level: str, features: Iterable[str]) -> bool:
+    """Whether a CPU with these features runs code of a level."""
+    return set(LEVELS[level]) <= set(features)
 
 
 def target(isa: str) -> dict[str, Any]:
-    """What an engine built here for an ISA level says about where it runs."""
-    return {"os": sys.platform, "arch": platform.machine(), "isa": isa, "features": list(LEVELS[isa]), "cpu": _identity()["model"]}
+    """What an engine built here for an ISA level says about where it runs: the CPU here is told of where it is one of them."""
+    known = identity()
+    here = {"cpu": known["model"]} if fits(isa, known["features"]) else {}
+    return {"os": sys.platform, "arch": platform.machine(), "isa": isa, "features": list(LEVELS[isa]), **here}
