@@ -1,7 +1,8 @@
 """Walks kernel templates: every accepting tactic on a program of one region, in dense and in gapped memory, against the float64 reference.
 
 A kernel runs in a process of its own, each buffer against a page that may not be touched; what lies around the elements of an output must
-stay as it was, and tiles give the same bytes in any order. Kernels are made for the best level that this CPU has, or for PELTON_TEST_ISA.
+stay as it was, and tiles give the same bytes in any order. Kernels are made for the best level that this CPU has, and some, by lot, for the others: lower
+ones run as they are; higher ones are compiled and linked, and run as `machines.Imitating` compiles them.
 """
 from __future__ import annotations
 
@@ -15,9 +16,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from zlib import crc32
 
+import machines
 import numpy as np
 from compare import assert_close
 
+from pelton.backends.cpu import code as machine_code
 from pelton.backends.cpu import describe
 from pelton.ir import dims
 from pelton.ir.evaluate import evaluate
@@ -37,8 +40,10 @@ from pelton.tune.candidates import refusal
 
 PAGE = mmap.PAGESIZE
 DYNAMIC = 5                                              # one case in so many also runs with sizes that a run decides; `make test-all` runs all of them so
-ISA = os.environ.get("PELTON_TEST_ISA") or best(describe()["features"])
-TARGET = Target(isa=ISA, lanes=ISAS[ISA].lanes, registers=ISAS[ISA].registers, threads=2)
+OTHERS = 10                                              # one case in so many, and the first of every template, is also made for the other levels;
+                                                         # `make test-all` makes all of them
+TARGETS = {isa: Target(isa=isa, lanes=of.lanes, registers=of.registers, threads=2) for isa, of in ISAS.items()}
+TARGET = TARGETS[machines.TAKEN_FOR or best(describe()["features"])]
 POISON = {"f": np.nan, "i": -77, "u": 77, "b": True, "V": 0}
 
 
@@ -167,14 +172,24 @@ class Buffer:
         return now.tobytes() == was.tobytes()
 
 
-_compiler: Compiler | None = None
+_compilers: dict[tuple[str, type[Compiler]], Compiler] = {}
 
 
-def compiler() -> Compiler:
-    global _compiler
-    if _compiler is None:
-        _compiler = Compiler(TARGET.isa, jobs=2)
-    return _compiler
+def compiler(isa: str = TARGET.isa, kind: type[Compiler] = machines.Imitating) -> Compiler:
+    """What compiles for a level: so that this CPU runs it, whatever it is, or as it is (`Compiler`)."""
+    if (isa, kind) not in _compilers:
+        _compilers[isa, kind] = kind(isa, jobs=2)
+    return _compilers[isa, kind]
+
+
+def linked(kernels: Sequence[Kernel], target: Target) -> bytes:
+    """The code of kernels, which this CPU runs. What is for CPUs above it is also compiled and linked for these."""
+    sources = {k.symbol: k.source for k in kernels}
+    if target.isa != TARGET.isa and not machines.runs(target.isa):
+        real = compiler(target.isa, Compiler)
+        machine_code.check(real.link(real.objects(sources)))
+    made = compiler(target.isa)
+    return made.link(made.objects(sources))
 
 
 def sample(tactics: list[Tactic], most: int, seed: str) -> list[Tactic]:
@@ -207,25 +222,25 @@ def _with_symbols(graph: Graph, fixed: set[int], varies: Callable[[int], tuple[i
     return b.graph([to[v] for v in graph.outputs])
 
 
-def check_dynamic(template: Template, case: Case, most: int = 1, more: Sequence[int] = (0, 5, -2, 13)) -> int:
+def check_dynamic(template: Template, case: Case, most: int = 1, more: Sequence[int] = (0, 5, -2, 13), target: Target | None = None) -> int:
     """One kernel for sizes that a run decides, at the case's own and at so much more; one for such as are usually one, at the case's own; and one for such as
     may be none, each of them none for once. Returns how many runs there were; none where the template refuses."""
     own = bool(symbols(case.graph))
     graph = case.graph if own else symbolic(case.graph, template)
     others = [{name: max(1, size + n) for name, size in usual_sizes(graph).items()} for n in more]
-    ran = check_at(template, replace(case, graph=graph), most, others[:1] if case.arrays else others)
+    ran = check_at(template, replace(case, graph=graph), most, others[:1] if case.arrays else others, target)
     if not own:
         small = symbolic(case.graph, template, lambda d: (1, 1, d))
-        ran += check_at(template, replace(case, graph=small), most, [{name: int(name[1:]) for name in usual_sizes(small)}])
+        ran += check_at(template, replace(case, graph=small), most, [{name: int(name[1:]) for name in usual_sizes(small)}], target)
     if not own and not case.arrays:
         empty = symbolic(case.graph, template, lambda d: (0, d, 4096))
-        ran += check_at(template, replace(case, graph=empty), most, [{**usual_sizes(empty), name: 0} for name in usual_sizes(empty)])
+        ran += check_at(template, replace(case, graph=empty), most, [{**usual_sizes(empty), name: 0} for name in usual_sizes(empty)], target)
     return ran
 
 
-def check_at(template: Template, case: Case, most: int, ways: Sequence[Mapping[str, int]]) -> int:
+def check_at(template: Template, case: Case, most: int, ways: Sequence[Mapping[str, int]], target: Target | None = None) -> int:
     """By kernels that are chosen for the usual sizes, runs at these."""
-    graph = case.graph
+    graph, target = case.graph, target or TARGET
     region, usual = region_of(graph), usual_sizes(graph)
     if not usual or refusal(template, region) is not None:
         return 0
@@ -233,11 +248,11 @@ def check_at(template: Template, case: Case, most: int, ways: Sequence[Mapping[s
     lay = laid(template, region, case, 0)
     to: dict[Value, Value] = {}
     sized_region = region.sized(usual, to)
-    tactics = sample(list(template.tactics(sized_region, {to[v]: _at(s, usual) for v, s in lay.items()}, TARGET)), most, case.name)
-    kernels = [template.emit(region, lay, t, TARGET) for t in tactics]
+    tactics = sample(list(template.tactics(sized_region, {to[v]: _at(s, usual) for v, s in lay.items()}, target)), most, case.name)
+    kernels = [template.emit(region, lay, t, target) for t in tactics]
     if not kernels:
         return 0
-    code = compiler().link(compiler().objects({k.symbol: k.source for k in kernels}))
+    code = linked(kernels, target)
     for sizes in ways:
         for tactic, kernel in zip(tactics, kernels):
             to = {}
@@ -256,12 +271,22 @@ def _at(strides: Strides, sizes: Mapping[str, int]) -> Strides:
 
 
 def check(template: Template, case: Case, most: int = 2) -> int:
-    """Runs a case on tactics of a template; AssertionError where one is wrong. Returns how many kernels ran."""
+    """Runs a case on tactics of a template; AssertionError where one is wrong. Returns how many kernels ran, of the level of this CPU."""
+    ran = check_on(TARGET, template, case, most)
+    if any(case is first for first in CASES.get(template.name, ())[:1]) or crc32(f"{case.name} {template.name}".encode()) % OTHERS == 0:
+        for target in TARGETS.values():
+            if target.isa != TARGET.isa:
+                check_on(replace(target, threads=TARGET.threads), template, case, 1)
+    return ran
+
+
+def check_on(target: Target, template: Template, case: Case, most: int) -> int:
+    """The same, of the level of a target."""
     region = region_of(case.graph)
     reason = refusal(template, region)
     assert reason is None, f"{template.name} refuses {case.name}: {reason}"
     if symbols(case.graph):
-        ran = check_dynamic(template, case, most)
+        ran = check_dynamic(template, case, most, target=target)
         assert ran, f"{template.name} has no tactic for {case.name}"
         return ran
     inputs = drawn(case)
@@ -269,12 +294,12 @@ def check(template: Template, case: Case, most: int = 2) -> int:
     ran = 0
     for gap in (0, 5):
         lay = laid(template, region, case, gap)
-        chosen = sample(list(template.tactics(region, lay, TARGET)), most, f"{case.name} {gap}")
+        chosen = sample(list(template.tactics(region, lay, target)), most, f"{case.name} {gap}")
         assert chosen or gap, f"{template.name} has no tactic for {case.name}"
-        kernels = [template.emit(region, lay, t, TARGET) for t in chosen]
+        kernels = [template.emit(region, lay, t, target) for t in chosen]
         if not kernels:
             continue
-        code = compiler().link(compiler().objects({k.symbol: k.source for k in kernels}))
+        code = linked(kernels, target)
         for tactic, kernel in zip(chosen, kernels):
             about = f"{case.name} by {tactic.name}, gap {gap}"
             results = [_run(region, kernel, code, lay, inputs, about, behind=backwards != 1, tiles=tiles)
@@ -285,7 +310,7 @@ def check(template: Template, case: Case, most: int = 2) -> int:
                 assert results[0][v].tobytes() == results[1][v].tobytes(), f"{about}: %{v.name} depends on how its tiles are cut"
             ran += 1
     if template.dynamic and crc32(f"{template.name} {case.name}".encode()) % DYNAMIC == 0:
-        ran += check_dynamic(template, case)
+        ran += check_dynamic(template, case, target=target)
     return ran
 
 

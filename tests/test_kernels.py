@@ -4,11 +4,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kernel_harness import CASES, TARGET, Case, check, check_dynamic, compiler, declare, named, program, region_of, varying, walk
+from kernel_harness import CASES, TARGET, TARGETS, Case, check, check_dynamic, check_on, compiler, declare, named, program, region_of, varying, walk
 
 from pelton.ir.dims import is_known
 from pelton.ir.graph import Node, Value
 from pelton.ir.types import DType
+from pelton.kernels.compile import Compiler
 from pelton.kernels.template import SOURCES, TEMPLATES, Kernel, Template
 from pelton.ops import get
 
@@ -155,6 +156,16 @@ def test_every_case_with_sizes_that_a_run_decides(name):
         check_dynamic(TEMPLATES[name], case)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("target", [t for t in TARGETS.values() if t is not TARGET], ids=lambda t: t.isa)
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_every_case_on_other_levels(name, target):
+    for path in Path(__file__).parent.glob("test_kernels_*.py"):
+        importlib.import_module(path.stem)
+    for case in CASES[name]:
+        check_on(target, TEMPLATES[name], case, 1)
+
+
 @pytest.mark.parametrize("name", [n for n in TEMPLATES if n not in ("winograd", "conv", "conv_planar", "depthwise", "gemm", "few")])     # whose cases have some
 def test_slices_are_written_to_places_of_their_own_or_refused(name):
     for path in Path(__file__).parent.glob("test_kernels_*.py"):
@@ -172,10 +183,11 @@ def test_slices_are_written_to_places_of_their_own_or_refused(name):
             break
 
 
+@pytest.mark.parametrize("isa", TARGETS)
 @pytest.mark.parametrize("path", [p for p in sorted(SOURCES.glob("*.c")) if "KERNEL" in p.read_text()], ids=lambda p: p.stem)
-def test_kernel_files_compile_by_themselves(path):
-    name = f"k_{path.stem}"
-    compiler().link(compiler().objects({name: path.read_text().replace("KERNEL", name)}))
+def test_kernel_files_compile_by_themselves(path, isa):
+    name, made = f"k_{path.stem}", compiler(isa, Compiler)
+    made.link(made.objects({name: path.read_text().replace("KERNEL", name)}))
 
 
 class Copying(Template):

@@ -4,12 +4,13 @@ import random
 
 import numpy as np
 import pytest
-from kernel_harness import TARGET, compiler
+from kernel_harness import TARGET, TARGETS, linked
 
 from pelton.check import check
 from pelton.ir.dims import Undecided, bounds, is_known, maximum, symbol, usual
 from pelton.ir.graph import Builder, Graph, Value, live
 from pelton.ir.types import F32, TensorType
+from pelton.kernels.template import Target
 from pelton.ops import get
 from pelton.options import Options
 from pelton.plan import lower, place
@@ -125,21 +126,28 @@ SEEDS = pytest.mark.parametrize("seed", [*range(30), *(pytest.param(s, marks=pyt
 @SEEDS
 def test_random_layers_in_the_memory_they_are_given(seed):
     placed, _, _ = plan(Layers(seed).graph(12), Options(), TARGET)
-    run(placed, seed)
+    run(placed, seed, TARGET)
+
+
+@pytest.mark.parametrize("seed", range(300, 303))
+@pytest.mark.parametrize("target", [t for t in TARGETS.values() if t is not TARGET], ids=lambda t: t.isa)
+def test_random_layers_for_cpus_of_other_levels(seed, target):
+    placed, _, _ = plan(Layers(seed).graph(12), Options(), target)
+    run(placed, seed, target)
 
 
 @SEEDS
 def test_random_layers_placed_as_any_template_demands(seed):
     rng = random.Random(seed)
     _, fused, _ = plan(Layers(seed).graph(12), Options(), TARGET)
-    run(place.place(fused, lambda r: rng.choice(candidates.takers(r))), seed)
+    run(place.place(fused, lambda r: rng.choice(candidates.takers(r))), seed, TARGET)
 
 
-def run(placed: place.Placed, seed: int) -> None:
-    choices = search.select(placed, TARGET, None, strict=False, most=1)
-    code = compiler().link(compiler().objects({c.kernel.symbol: c.kernel.source for c in choices.values()}))
+def run(placed: place.Placed, seed: int, target: Target) -> None:
+    choices = search.select(placed, target, None, strict=False, most=1)
+    code = linked([c.kernel for c in choices.values()], target)
     waves = lower.waves(placed)
     chosen = [lower.Chosen(t, choices[i].kernel if i in choices else None, waves[i], {"name": f"{i}"}) for i, t in enumerate(placed.tasks)]
     names = [f"y{i}" for i, _ in enumerate(placed.graph.outputs)]
-    plain = lower.lower(placed, chosen, code, name="random", target={}, meta={"threads": TARGET.threads}, output_names=names)
+    plain = lower.lower(placed, chosen, code, name="random", target={}, meta={"threads": target.threads}, output_names=names)
     check(Engine(plain), placed, chosen, seed)
