@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import itertools
 
+import machines
 import numpy as np
 import pytest
 from test_vec import Library, clang, run, samples
@@ -22,7 +23,7 @@ WAYS = [(s, d, attrs) for s, d, attrs in (
     *((s, d, {}) for s, d in itertools.product(TYPES, TYPES)), *((s, d, {"saturate": False}) for s, d in itertools.product(TYPES, EIGHTHS)),
     *((s, DType.F8E8M0FNU, {"round_mode": mode, "saturate": saturate}) for s, mode, saturate in itertools.product(TYPES, ("down", "nearest"), (False, True))))
     if s is not d or d not in EIGHTHS]                                    # a cast to the own type is none, whatever it says
-BUILDS = [("x86-64-v3", 8), ("x86-64-v2", 4)]
+BUILDS = [("x86-64-v3", 8), ("x86-64-v2", 4), *([("x86-64-v4", 16)] if machines.runs("x86_64_v4") else [])]
 
 
 def name(s: DType, d: DType, attrs: dict) -> str:
