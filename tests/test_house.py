@@ -24,14 +24,15 @@ MAY_IMPORT = {
     "passes": {"ir", "ops"},
     "host": {"ir", "ops", "importers"},           # importers: inside a function, for nodes that are read when their data is there
     "plan": {"ir", "ops", "engine"},
-    "kernels": {"ir", "ops", "plan", "engine", "backends"},     # backends: what the code of a CUDA engine is made of
+    "kernels": {"ir", "ops", "plan", "engine", "backends", "cache"},     # backends: what the code of a CUDA engine is made of
     "tune": {"ir", "ops", "plan", "kernels", "engine", "backends"},
     "engine": set(),
     "backends": {"engine"},
     "runtime": {"engine", "backends", "host"},    # host: inside a function, for engines that have host steps
-    "session": {"runtime", "engine", "backends", "options", "progress", "__init__",
+    "session": {"runtime", "engine", "backends", "options", "cache", "progress", "__init__",
                 "importers", "build", "ops", "ir"},   # these four: inside functions, for models that it meets first
     "options": {"pictures"},
+    "cache": {"engine"},
     "pictures": set(), "progress": set(),
     "check": {"*"}, "build": {"*"}, "targets": {"*"}, "compare": {"*"}, "explain": {"*"}, "coverage": {"*"}, "operators": {"*"}, "cli": {"*"},
     "fitted": {"build", "importers", "options", "runtime"},
@@ -41,7 +42,7 @@ MAY_IMPORT = {
 LAZY = {("ir", "ops"), ("runtime", "host"), ("host", "importers"), ("session", "importers"), ("session", "build"), ("session", "ops"),
         ("session", "ir"), ("options", "pictures"), ("__init__", "build"), ("__init__", "options"), ("__init__", "runtime")}
 RUNTIME = ("errors", "engine", "backends", "runtime", "pictures", "cli", "__init__", "__main__", "options", "progress",
-           "session")                             # what runs where only numpy is installed
+           "cache", "session")                             # what runs where only numpy is installed
 FOREIGN = {"numpy"}                               # packages that these may import at the head of a file
 
 

@@ -19,6 +19,7 @@ from triton_harness import interpreted as left_by  # noqa: E402
 
 from pelton import targets  # noqa: E402
 from pelton.build import built, plan  # noqa: E402
+from pelton.cache import Cache  # noqa: E402
 from pelton.engine import file  # noqa: E402
 from pelton.importers import onnx as importer  # noqa: E402
 from pelton.ir.evaluate import evaluate, evaluate_node  # noqa: E402
@@ -182,7 +183,7 @@ def test_chains_compile_without_spilling_and_wait_between_their_parts(arch, tmp_
     target = Target(isa=f"sm_{arch}", lanes=32, threads=132)
     some = [run for m, precision in ((squeeze(), "fp16"), (dense(13, 20, 33, 5), "fp32"), (block(), "fp16"))
             for run in runs(m, precision, Clock(1), target)[2]]
-    made = Compiler((arch,), tmp_path).cubins({run.choice.kernel.symbol: run.choice.kernel.source for run in some})
+    made = Compiler((arch,), Cache(tmp_path)).cubins({run.choice.kernel.symbol: run.choice.kernel.source for run in some})
     assert len(made) == len({run.choice.kernel.symbol for run in some}) >= 3
     for m in made.values():
         assert m.spilled <= SPILLED and m.cubin.scratch == 0 and m.cubin.clusters == 1, m

@@ -13,6 +13,7 @@ from kernel_harness import Case, laid, program, region_of, symbolic  # noqa: E40
 from test_triton_kernels import CASES, HALF, SCALARS, attention, constant, conv, one  # noqa: E402
 
 from pelton.backends.cuda.bundle import pack, unpack  # noqa: E402
+from pelton.cache import Cache  # noqa: E402
 from pelton.errors import BuildError  # noqa: E402
 from pelton.kernels.template import GPU_TEMPLATES, Kernel, Target  # noqa: E402
 from pelton.kernels.triton.compile import Compiler, compiled  # noqa: E402
@@ -167,7 +168,7 @@ def test_parameters_are_the_operands_then_sizes_then_two_pointers_of_tritons_own
 
 def test_cubins_are_remembered_and_the_same_again(tmp_path):
     (_, kernel), = kernels("pointwise", CASES["pointwise"][0])
-    first, again = (Compiler((90,), tmp_path, jobs=1) for _ in range(2))
+    first, again = (Compiler((90,), Cache(tmp_path), jobs=1) for _ in range(2))
     made = first.cubins({kernel.symbol: kernel.source})
     assert again.cubins({kernel.symbol: kernel.source}) == made
     assert (first.compiled, first.reused, again.compiled, again.reused) == (1, 0, 0, 1)

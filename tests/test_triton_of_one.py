@@ -10,6 +10,7 @@ from test_triton_compile import kernels  # noqa: E402
 from test_triton_kernels import attention, blend, conv, one, picks, pool, scatters, steps, up  # noqa: E402
 from triton_harness import check  # noqa: E402
 
+from pelton.cache import Cache  # noqa: E402
 from pelton.kernels.template import GPU_TEMPLATES  # noqa: E402
 from pelton.kernels.triton.compile import Compiler  # noqa: E402
 
@@ -45,4 +46,4 @@ def test_template(name, case):
 
 def test_they_compile(tmp_path):
     sources = {k.symbol: k.source for name, cases in CASES.items() for case in cases for _, k in kernels(name, case)}
-    assert len(Compiler((80, 90), tmp_path).cubins(sources)) == 2 * len(sources)
+    assert len(Compiler((80, 90), Cache(tmp_path)).cubins(sources)) == 2 * len(sources)

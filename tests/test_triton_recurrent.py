@@ -19,6 +19,7 @@ from triton.runtime.errors import InterpreterError  # noqa: E402
 from triton_harness import TARGET, check, checked  # noqa: E402
 
 from pelton.build import built  # noqa: E402
+from pelton.cache import Cache  # noqa: E402
 from pelton.ir.graph import Value, usual_sizes  # noqa: E402
 from pelton.ir.types import F32, I32, I64  # noqa: E402
 from pelton.kernels.template import Tactic, Target  # noqa: E402
@@ -129,7 +130,7 @@ def test_weights_stay_in_registers(op, dtype, batch, hidden, attrs, arch, thread
     tactics = [t for t in template.tactics(region, layouts, target) if t["PHASED"] == 2]
     kernels = [template.emit(region, layouts, t, target) for t in tactics]
     assert kernels and all(k.tiles <= threads for k in kernels)
-    for made in Compiler((arch,), tmp_path).cubins({k.symbol: k.source for k in kernels}).values():
+    for made in Compiler((arch,), Cache(tmp_path)).cubins({k.symbol: k.source for k in kernels}).values():
         assert made.spilled <= SPILLED and made.cubin.phased == 2 and made.registers * 32 * made.cubin.warps <= 1 << 16
     ptx = compiled(kernels[0].symbol, kernels[0].source, arch).asm["ptx"]
     assert ptx.count("ld.volatile.global") >= 2 and "atom.global.gpu.relaxed.exch.b64" in ptx and "fence" not in ptx

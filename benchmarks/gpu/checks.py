@@ -7,7 +7,6 @@ import os
 import sys
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy as np
 import pelton
 from pelton.backends.cuda.bundle import Cubin
 from pelton.backends.cuda.driver import device as gpu
+from pelton.cache import Cache
 from pelton.engine.library import LIBRARIES
 from pelton.errors import BuildError, Error
 from pelton.importers import onnx as importer
@@ -41,7 +41,7 @@ class Templates:
         self.seed = seed
         self.device = gpu(0)
         self.target = gpu_target([self.device.arch], self.device, level=5)
-        self.compiler = Compiler((self.device.arch,), Path(cache), os.cpu_count() or 1)
+        self.compiler = Compiler((self.device.arch,), Cache(cache), os.cpu_count() or 1)
         here = {**self.device.libraries, "im2col": self.device.arch == 90 and release() >= GLUON}
         self.cases = [(name, case) for name, cases in found_cases().items() for case in cases if here.get(name, name not in LIBRARIES)]
         self.cubins: dict[str, Cubin] = {}

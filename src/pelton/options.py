@@ -1,7 +1,6 @@
 """Everything a user can decide about a build, in one frozen value; nothing else steers the compiler."""
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -34,6 +33,8 @@ class Options:
     for sm_80 and sm_90), or "cuda:sm_80,sm_90". Where a CPU cannot run what the target is, nothing is timed.
     precision: what values between the layers are kept in: "fp32", and for GPUs "fp16" or "bf16"; sums are always in fp32. "tf32", for GPUs, keeps all in fp32
     and multiplies matrices rounded to TF32 (ten bits behind the point), which tensor cores do at half the rate of fp16.
+    cache_dir: where compiled kernels, times and the engines of sessions are kept (PELTON_CACHE_DIR, else the user's cache directory, if not given);
+    cache_limit: bytes that they may take (PELTON_CACHE_LIMIT, else 4 GB, if not given), above which the least recently used go.
     image, labels: how pictures become inputs and outputs become words, kept in the engine. cc: another clang than the ziglang wheel's.
     """
 
@@ -47,6 +48,7 @@ class Options:
     memory: int | None = None
     timing_cache: str | Path | None = None
     cache_dir: str | Path | None = None
+    cache_limit: int | None = None
     target: str = "cpu"
     precision: str = "fp32"
     outputs: tuple[str, ...] | None = None
@@ -69,6 +71,8 @@ class Options:
             raise InputError(f"budget is a number of seconds, got {self.budget!r}")
         if self.memory is not None and (not isinstance(self.memory, int) or self.memory < 1):
             raise InputError(f"memory is a number of bytes, got {self.memory!r}")
+        if self.cache_limit is not None and (not isinstance(self.cache_limit, int) or self.cache_limit < 0):
+            raise InputError(f"cache_limit is a number of bytes, got {self.cache_limit!r}")
         if not isinstance(self.max_iterations, int) or self.max_iterations < 0:
             raise InputError(f"max_iterations is a whole number from 0 on, got {self.max_iterations!r}")
         if self.image is not None:
@@ -107,11 +111,3 @@ class Options:
             likely = near(min(unknown), [f.name for f in fields(self)])
             raise InputError(f"unknown option {', '.join(sorted(unknown))}{likely}; there are: {', '.join(f.name for f in fields(self))}")
         return replace(self, **changes)
-
-
-def cache_directory(options: Options) -> Path | None:
-    """Where compiled objects, times and the engines of sessions are kept: as given, else the user's cache."""
-    if options.cache_dir is not None:
-        return Path(options.cache_dir)
-    home = os.path.expanduser("~")
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path(home, ".cache"), "pelton") if home != "~" else None

@@ -1,7 +1,9 @@
 """What is different about building for CPUs and for NVIDIA GPUs: what code is made for, what it is timed on, and how kernels become an engine's code."""
 from __future__ import annotations
 
+import hashlib
 import logging
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pelton.backends import cpu
 from pelton.backends.cpu.machine import target as runs_on_cpu
+from pelton.cache import Cache, opened, used
 from pelton.engine.engine import Engine
 from pelton.engine.library import LIBRARIES
 from pelton.errors import BuildError, Cancelled, EngineError, InputError
@@ -19,14 +22,15 @@ from pelton.ir.types import DType
 from pelton.kernels.compile import Compiler, compiler_id
 from pelton.kernels.isa import ISAS, best
 from pelton.kernels.template import Kernel, Packed, Target
-from pelton.options import Options, cache_directory
+from pelton.options import Options
 from pelton.passes.decompose import decompose
 from pelton.passes.keep import keep
 from pelton.passes.tf32 import round_weights
 from pelton.plan.place import Placed, Task
 from pelton.plan.workspace import Workspace
 from pelton.runtime.machine import lacks
-from pelton.tune import cache, search
+from pelton.tune import search
+from pelton.tune.cache import TimingCache
 from pelton.tune.candidates import candidates
 from pelton.tune.measure import CpuBench, passing
 
@@ -69,8 +73,12 @@ class BackEnd(Protocol):
 def back_end(options: Options, weights: int) -> Iterator[BackEnd]:
     """What builds a program with so many bytes of weights for the target of these options. BuildError where a compiler is missing, or new times cannot be
     kept."""
-    with _cpu(options, weights) if options.on_cpu else _gpu(options) as found:
-        yield found
+    kept = opened(options)
+    try:
+        with _cpu(options, weights, kept) if options.on_cpu else _gpu(options, kept) as found:
+            yield found
+    finally:
+        kept.settle()
 
 
 def describe_target(options: Options) -> tuple[Target, Mapping[str, Any]]:
@@ -103,28 +111,51 @@ def teller(options: Options) -> Callable[[str, int, int], None]:
     return tell
 
 
-def _folder(options: Options, name: str) -> Path | None:
-    home = cache_directory(options)
-    return home / name if home else None
-
-
 @contextmanager
-def _timing(options: Options, machine: str) -> Iterator[cache.TimingCache]:
-    """The times of a machine. New ones are kept in the end: where the user named a file a failure is an error, in the common cache only a warning."""
-    try:
-        found = cache.TimingCache(machine, options.timing_cache or _folder(options, "timing.json"))
-    except BuildError as e:
-        if options.timing_cache is not None:
-            raise
-        log.warning("times of kernels are neither known nor kept: %s", e)
-        found = cache.TimingCache(machine)
+def _timing(options: Options, machine: str, kept: Cache) -> Iterator[TimingCache]:
+    """The times of a machine, new ones kept in the end. Where the user named a file, a failure is an error; in the common cache it only costs time."""
+    if options.timing_cache is not None:
+        with _named(options):
+            found = TimingCache(machine, options.timing_cache)
+        yield found
+        with _named(options):
+            found.save()
+        return
+    path = kept.path("times", hashlib.sha256(machine.encode()).hexdigest() + ".json")
+    found = _common(machine, path, kept)
     yield found
     try:
         found.save()
-    except BuildError as e:
-        if options.timing_cache is not None:
-            raise
-        log.warning("%s", e)
+        if path is not None and found.fresh:
+            kept.added(path.stat().st_size)
+    except OSError as e:
+        kept.refused(e)
+
+
+def _common(machine: str, path: Path | None, kept: Cache) -> TimingCache:
+    """The times in the common cache; none where it cannot be read, or is damaged."""
+    try:
+        try:
+            found = TimingCache(machine, path)
+        except BuildError as e:
+            log.warning("times of kernels are taken anew: %s", e)
+            os.unlink(path or "")
+            return TimingCache(machine, path)
+        if path is not None:
+            used(path)
+        return found
+    except OSError as e:
+        kept.refused(e)
+        return TimingCache(machine)
+
+
+@contextmanager
+def _named(options: Options) -> Iterator[None]:
+    """BuildError where the file of times that the user named cannot be read or written."""
+    try:
+        yield
+    except OSError as e:
+        raise BuildError(f"the timing cache {options.timing_cache} cannot be used: {e.strerror or e}; give another file with --timing-cache") from e
 
 
 # ---- CPUs ----
@@ -152,14 +183,14 @@ class ForCpu:
 
 
 @contextmanager
-def _cpu(options: Options, weights: int) -> Iterator[BackEnd]:
+def _cpu(options: Options, weights: int, kept: Cache) -> Iterator[BackEnd]:
     target, machine = _describe_cpu(options)
     between = passing(weights, target.l3)
     lacking = lacks(target.isa)
     if lacking and options.level:
         log.warning("nothing is timed, tactics are guessed: the engine needs %s", lacking)
-    with Compiler(target.isa, _folder(options, "objects"), options.cc, jobs=cpu.default_threads()) as compiler, \
-            _timing(options, _cpu_key(machine, target, between, options)) as times:
+    with Compiler(target.isa, kept, options.cc, jobs=cpu.default_threads()) as compiler, \
+            _timing(options, _cpu_key(machine, target, between, options), kept) as times:
         bench = CpuBench(compiler, target.threads, between)
         yield ForCpu(options, target, compiler, _clock(options, target, bench, times) if options.level and not lacking else None)
 
@@ -182,7 +213,7 @@ def _cpu_key(machine: Mapping[str, Any], target: Target, between: int, options: 
                               target.threads, between, compiler_id(options.cc), search.template_hash(target.isa))))
 
 
-def _clock(options: Options, target: Target, bench: search.Bench, times: cache.TimingCache) -> search.Timing:
+def _clock(options: Options, target: Target, bench: search.Bench, times: TimingCache) -> search.Timing:
     return search.Timing(target, bench, times, rounds=search.ROUNDS[options.level], budget=options.budget, progress=teller(options))
 
 
@@ -265,21 +296,21 @@ def _lying(placed: Placed, kernel: Kernel) -> Kernel:
 
 
 @contextmanager
-def _gpu(options: Options) -> Iterator[BackEnd]:
+def _gpu(options: Options, kept: Cache) -> Iterator[BackEnd]:
     from pelton.kernels.triton import compile as triton_compile
     from pelton.kernels.triton import library  # noqa: F401  (declares the templates)
     from pelton.tune.measure_cuda import GpuBench
 
     archs, device = _gpus(options)
     target = gpu_target(archs, device, options.level, options.precision)
-    compiler = triton_compile.Compiler(archs, _folder(options, "cubins"), cpu.default_threads())
+    compiler = triton_compile.Compiler(archs, kept, cpu.default_threads())
     if device is None or not options.level:
         idle = [name for name in ("budget", "timing_cache") if getattr(options, name) is not None]
         if idle:
             log.warning("%s has no effect: nothing is timed %s", " and ".join(idle), "without a GPU" if options.level else "at level 0")
         yield ForGpu(options, archs, target, device, compiler, None)
         return
-    with _timing(options, gpu_key(device, compiler.id, target)) as times:
+    with _timing(options, gpu_key(device, compiler.id, target), kept) as times:
         yield ForGpu(options, archs, target, device, compiler, _clock(options, target, GpuBench(compiler, device), times))
 
 

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from functools import lru_cache, cache
 from pathlib import Path
 
-from pelton.engine import whole
+from pelton.cache import Cache
 from pelton.engine.rooms import room
 from pelton.errors import BuildError
 
@@ -50,7 +50,7 @@ def headers() -> str:
 class Compiler:
     """Compiles kernel sources into objects, remembering them on disk by content. `cache` None keeps them for this process only."""
 
-    def __init__(self, isa: str, cache: Path | None = None, cc: str | None = None, jobs: int = 2):
+    def __init__(self, isa: str, cache: Cache | None = None, cc: str | None = None, jobs: int = 2):
         self.isa, self.cc, self.jobs = isa, cc, jobs
         self.compiled = self.reused = 0
         self._cache = cache
@@ -109,14 +109,11 @@ class Compiler:
     def _known(self, text: str) -> bytes | None:
         key = self._key(text)
         if key not in self._memory and self._cache is not None:
-            try:
-                data = (self._cache / key[:2] / (key + ".o")).read_bytes()
-            except OSError:
-                return None
-            if hashlib.sha256(data[32:]).digest() != data[:32]:            # a damaged entry is as good as none
+            data = self._cache.read("objects", f"{key[:2]}/{key}.o")
+            if data is None:
                 return None
             self.reused += 1
-            self._memory[key] = data[32:]
+            self._memory[key] = data
         return self._memory.get(key)
 
     def _compile(self, symbol: str, text: str) -> bytes:
@@ -129,7 +126,7 @@ class Compiler:
         key = self._key(text)
         self._memory[key] = code
         if self._cache is not None:
-            store(self._cache / key[:2] / (key + ".o"), hashlib.sha256(code).digest() + code)
+            self._cache.store("objects", f"{key[:2]}/{key}.o", code)
         return code
 
     def _prepare(self) -> None:
@@ -148,13 +145,3 @@ class Compiler:
         done = subprocess.run(command, capture_output=True, text=True, env=self._env, cwd=cwd)
         if done.returncode:
             raise BuildError(f"{what} failed: {done.stderr.strip()[:2000]}")
-
-
-def store(path: Path, data: bytes) -> None:
-    """Writes a cache entry whole or not at all; a cache that cannot be written is no error, it only costs time."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        whole.write(path, [data])
-    except OSError as e:
-        import logging
-        logging.getLogger("pelton.build").warning("the cache entry %s could not be written: %s", path, e)

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from pelton.cache import opened
 from pelton.engine import sizes
 from pelton.engine.engine import numpy_dtype
 from pelton.engine.forks import survives_fork
 from pelton.errors import InputError, ModelAbsent, ModelError
-from pelton.options import cache_directory
 from pelton.runtime import Engine
 from pelton.runtime.arrays import fit
 from pelton.runtime.forms import entries
@@ -45,7 +45,7 @@ class InferenceSession:
         self._settings.tell()
         settings.chosen(providers)
         self._options = self._settings.build_options(os.environ)
-        self._shelf = Shelf(cache_directory(self._options))
+        self._shelf = Shelf(opened(self._options))
         self._unlock()
         survives_fork(self)
         self._engine: Engine | None = None                       # for all sizes that the model leaves open

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pelton.cache import size
 from pelton.errors import InputError
 from pelton.options import Options
 
@@ -41,14 +42,14 @@ def _flag(text: str) -> bool:
 
 
 # what a session's engine is built with: config entry pelton.NAME, else environment variable PELTON_NAME → how its text is read
-ENTRIES: Mapping[str, Callable[[str], Any]] = {"level": int, "budget": float, "strict": _flag, "threads": int, "cache_dir": str}
+ENTRIES: Mapping[str, Callable[[str], Any]] = {"level": int, "budget": float, "strict": _flag, "threads": int, "cache_dir": str, "cache_limit": size}
 
 
 @dataclass(slots=True, eq=False)
 class SessionOptions:
     """What ONNX Runtime's class of that name takes. `intra_op_num_threads` is the number of threads, sizes given by name are fixed, and config entries
-    `pelton.level`, `.budget`, `.strict`, `.threads` and `.cache_dir` steer the build; what has no meaning here is accepted, with a warning if somebody
-    may wait for its effect."""
+    `pelton.level`, `.budget`, `.strict`, `.threads`, `.cache_dir` and `.cache_limit` steer the build; what has no meaning here is accepted, with a warning if
+    somebody may wait for its effect."""
 
     enable_cpu_mem_arena: bool = True
     enable_mem_pattern: bool = True
@@ -132,7 +133,7 @@ class SessionOptions:
             log.warning("optimized_model_filepath has no effect, nothing is written to %s: `pelton build` makes engine files", self.optimized_model_filepath)
 
 
-_KINDS = {int: "whole number", float: "number of seconds", _flag: "0 or 1", str: "text"}
+_KINDS = {int: "whole number", float: "number of seconds", _flag: "0 or 1", str: "text", size: "size such as 500MB or 4GB"}
 
 
 @dataclass(slots=True, eq=False)

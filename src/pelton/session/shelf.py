@@ -16,6 +16,7 @@ from typing import Any
 
 from pelton import __version__
 from pelton.backends.cpu import default_threads, describe
+from pelton.cache import Cache, used
 from pelton.engine import whole
 from pelton.errors import EngineError
 from pelton.options import Options
@@ -25,16 +26,15 @@ from .signature import Signature, from_json
 
 log = logging.getLogger("pelton.session")
 
-ELSEWHERE = {"progress", "timing_cache", "cache_dir", "usual", "shapes"}     # options that do not change what an engine computes, or have their own place
-KEPT = 90 * 24 * 3600                              # seconds for which an engine stays that no session asks for
+ELSEWHERE = {"progress", "timing_cache", "cache_dir", "cache_limit", "usual", "shapes"}     # options that change no engine, or stand elsewhere
 FRESH = 2.0                                        # seconds in which a file may change again without its times showing it
 
 
 class Shelf:
-    """The sessions' part of a cache directory; without one, or where it is not ours alone, nothing is kept."""
+    """The sessions' part of a cache; where it is not ours alone, nothing is kept."""
 
-    def __init__(self, folder: Path | None):
-        self.folder = _own(folder / "sessions") if folder is not None else None
+    def __init__(self, kept: Cache):
+        self._cache, self.folder = kept, _own(kept)
 
     def engine(self, key: str) -> Engine | None:
         """The engine of that key; one that is damaged, or of another version, counts as none."""
@@ -46,25 +46,24 @@ class Shelf:
         except EngineError as e:
             log.warning("the engine kept for this model cannot be used and is built again: %s", e)
             return None
-        with contextlib.suppress(OSError):
-            os.utime(path)                         # still wanted
+        used(path)
         return found
 
     def keep(self, key: str, engine: Engine) -> None:
         path = self._path(key, ".pelton")
-        if path is not None:
-            self._forget()
-            try:
-                engine.save(path)
-            except EngineError as e:
-                log.warning("the engine is not kept for the next session: %s", e)
-
-    def _forget(self) -> None:
-        """Removes what no session has wanted for long: engines of models, and of Pelton's versions, that are no more."""
-        with contextlib.suppress(OSError), os.scandir(self.folder) as entries:
-            for e in entries:
-                if e.name.endswith((".pelton", ".json", ".lock")) and e.stat().st_mtime < time.time() - KEPT:
-                    os.unlink(e.path)
+        if path is None:
+            return
+        try:
+            engine.save(path)
+            taken = path.stat().st_size
+        except (EngineError, OSError) as e:
+            self._cache.refused(e)
+            return
+        if taken > self._cache.limit:
+            log.warning("the engine is not kept for the next session: it takes %d bytes, the limit of the cache is %d (PELTON_CACHE_LIMIT)", taken,
+                        self._cache.limit)
+        self._cache.added(taken)
+        self._cache.settle()
 
     def signature(self, key: str) -> Signature | None:
         try:
@@ -111,27 +110,31 @@ class Shelf:
 
     def _json(self, key: str) -> Any:
         path = self._path(key, ".json")
+        if path is None:
+            return None
         try:
-            return json.loads(path.read_bytes()) if path is not None else None
+            found = json.loads(path.read_bytes())
         except (OSError, ValueError):
             return None
+        used(path)
+        return found
 
     def _keep_json(self, key: str, data: Mapping[str, Any]) -> None:
         path = self._path(key, ".json")
         if path is not None:
-            try:
-                whole.write(path, [json.dumps(data).encode()])
-            except OSError as e:
-                log.warning("%s could not be written: %s", path, e)
+            self._cache.write(path, json.dumps(data).encode())
 
 
-def _own(folder: Path) -> Path | None:
+def _own(kept: Cache) -> Path | None:
     """The folder, made if it is missing, where no other user can write: engines hold code."""
+    folder = kept.path("sessions")
+    if folder is None:
+        return None
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         s = folder.stat()
     except OSError as e:
-        log.warning("engines of sessions are not kept: %s", e)
+        kept.refused(e)
         return None
     if hasattr(os, "geteuid") and (s.st_uid != os.geteuid() or s.st_mode & 0o022):
         log.warning("engines of sessions are not kept: %s belongs to another user, or others can write to it; chmod 700 it, or give another with "

@@ -11,12 +11,15 @@ VERSION = 1
 
 
 class TimingCache:
-    """machine key → task key → tactic name → nanoseconds. Only the times of one machine key are asked for and recorded."""
+    """machine key → task key → tactic name → nanoseconds. Only the times of one machine key are asked for and recorded.
+
+    OSError for a file that cannot be read, BuildError for one that is no timing cache.
+    """
 
     def __init__(self, machine: str, path: str | Path | None = None):
         self.machine, self.path = machine, Path(path) if path is not None else None
         self._all: dict[str, dict[str, dict[str, int]]] = {}
-        if self.path is not None and self.path.exists():
+        if self.path is not None:
             self._all = _read(self.path)
         self.times = self._all.setdefault(machine, {})
         self.fresh = False
@@ -29,24 +32,22 @@ class TimingCache:
         self.fresh = True
 
     def save(self) -> None:
-        """Writes the file whole, merged with what others wrote meanwhile; BuildError where that cannot be."""
+        """Writes the file whole, merged with what others wrote meanwhile; OSError where that cannot be."""
         if self.path is None or not self.fresh:
             return
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with whole.alone(self.path):
-                merged = _read(self.path) if self.path.exists() else {}
-                for machine, tasks in self._all.items():
-                    for task, times in tasks.items():
-                        merged.setdefault(machine, {}).setdefault(task, {}).update(times)
-                whole.write(self.path, [json.dumps({"version": VERSION, "times": merged}, indent=1, sort_keys=True).encode()])
-        except OSError as e:
-            raise BuildError(f"the timing cache {self.path} could not be written: {e.strerror or e}; give another file with --timing-cache") from e
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with whole.alone(self.path):
+            merged = _read(self.path)
+            for machine, tasks in self._all.items():
+                for task, times in tasks.items():
+                    merged.setdefault(machine, {}).setdefault(task, {}).update(times)
+            whole.write(self.path, [json.dumps({"version": VERSION, "times": merged}, indent=1, sort_keys=True).encode()])
 
 
 def _read(path: Path) -> dict:
+    """No times where there is no file; OSError for one that cannot be read, BuildError for one that holds something else."""
     try:
-        text = path.read_text()
+        text = path.read_bytes()
         if not text:                               # whoever made it is about to fill it
             return {}
         data = json.loads(text)
@@ -54,5 +55,7 @@ def _read(path: Path) -> dict:
         if data["version"] != VERSION or not all(isinstance(ns, int) for tasks in times.values() for t in tasks.values() for ns in t.values()):
             raise ValueError("unknown version or content")
         return times
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as e:
+    except FileNotFoundError:
+        return {}
+    except (ValueError, KeyError, TypeError, AttributeError) as e:
         raise BuildError(f"{path} is no timing cache of this version ({e}); delete it or give another file") from None

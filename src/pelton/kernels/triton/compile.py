@@ -15,14 +15,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cache, partial
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 from pelton.backends.cuda.bundle import Cubin, Map
 from pelton.backends.cuda.machine import usual
+from pelton.cache import Cache
 from pelton.engine.rooms import room
 from pelton.errors import BuildError
-from pelton.kernels.compile import store
 
 from . import workers
 from .emit import ALIGNED
@@ -97,7 +96,7 @@ class Compiler:
     jobs: processes that compile side by side; 1 compiles in this one.
     """
 
-    def __init__(self, archs: Sequence[int] = (80, 90), cache: Path | None = None, jobs: int = 2):
+    def __init__(self, archs: Sequence[int] = (80, 90), cache: Cache | None = None, jobs: int = 2):
         self.archs, self.jobs = tuple(archs), jobs
         self.compiled = self.reused = 0
         self._cache, self.id = cache, version()
@@ -135,13 +134,10 @@ class Compiler:
     def _known(self, text: str, arch: int) -> Made | None:
         key = self._key(text, arch)
         if key not in self._memory and self._cache is not None:
-            try:
-                data = (self._cache / key[:2] / (key + ".cubin")).read_bytes()
-            except OSError:
+            data = self._cache.read("cubins", f"{key[:2]}/{key}.cubin")
+            if data is None:
                 return None
-            if hashlib.sha256(data[32:]).digest() != data[:32]:            # a damaged entry is as good as none
-                return None
-            table, _, image = data[32:].partition(b"\n")
+            table, _, image = data.partition(b"\n")
             told = json.loads(table)
             if told["cubin"].keys() != CUBIN:                              # of another version
                 return None
@@ -157,8 +153,7 @@ class Compiler:
         if self._cache is not None:
             told = asdict(made)
             image = told["cubin"].pop("image")
-            data = json.dumps(told).encode() + b"\n" + image
-            store(self._cache / key[:2] / (key + ".cubin"), hashlib.sha256(data).digest() + data)
+            self._cache.store("cubins", f"{key[:2]}/{key}.cubin", json.dumps(told).encode() + b"\n" + image)
         return made
 
 

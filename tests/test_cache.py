@@ -1,0 +1,301 @@
+"""The cache directory: where it is, what of it goes when it grows too large, and that a build never ends because of it."""
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from models import model
+from onnx import helper
+
+import pelton
+from pelton import cache
+from pelton.cache import Cache
+
+X, W = (np.random.default_rng(0).standard_normal(shape).astype(np.float32) for shape in ((2, 48), (48, 32)))
+HERE = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """The path of a model that is built in a moment: y = x · w."""
+    path = tmp_path_factory.mktemp("small") / "small.onnx"
+    path.write_bytes(model([helper.make_node("MatMul", ["x", "w"], ["y"])], {"x": X.shape}, {"y": (2, 32)}, {"w": W}).SerializeToString())
+    return str(path)
+
+
+def filled(home: Path, *names: str, bytes_of_each: int = 68) -> Cache:
+    """A cache with an entry of 100 bytes under each name, the first one unused for longest."""
+    made = Cache(home)
+    for i, name in enumerate(names):
+        made.store("objects", name, b"x" * bytes_of_each)
+        os.utime(home / "objects" / name, (when := 1_700_000_000 + i, when))
+    return made
+
+
+def left(home: Path) -> set[str]:
+    return {p.name for p in home.rglob("*") if p.is_file() and p.name != cache.LEDGER}
+
+
+def forever(made: Cache, limit: float, **more) -> list[str]:
+    return sorted(os.path.basename(e.path) for e in made.trim(limit, kept=float("inf"), **more))
+
+
+# --- what goes
+
+def test_the_least_recently_used_go_first(tmp_path):
+    made = filled(tmp_path, "a.o", "b.o", "c.o", "d.o")
+    assert made.read("objects", "a.o") == b"x" * 68 and made.read("objects", "none.o") is None      # a is used now
+    assert forever(made, 400) == [] and forever(made, 250) == ["b.o", "c.o"] and left(tmp_path) == {"a.o", "d.o"}
+    assert forever(made, 250) == []
+
+
+def test_nothing_but_entries_is_ever_removed(tmp_path):
+    """The user's own files, in a directory that was given with --cache-dir, stay."""
+    made = filled(tmp_path, "ab/a.o")
+    mine = [tmp_path / "model.pelton", tmp_path / "objects" / "notes.txt", tmp_path / "sessions" / "sub.onnx", tmp_path / "more" / "b.o"]
+    for path in mine:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("mine")
+        os.utime(path, (1, 1))
+    assert [os.path.basename(e.path) for e in made.clear()] == ["a.o"] and all(p.read_text() == "mine" for p in mine)
+
+
+def test_what_is_long_unused_goes_and_with_it_what_killed_processes_left(tmp_path):
+    made = filled(tmp_path, "old.o", ".new.o.0123.part", ".old.o.4567.part")
+    for name in ("new.o", ".new.o.0123.part"):
+        (tmp_path / "objects" / name).write_bytes(b"x")
+    assert sorted(os.path.basename(e.path) for e in made.trim(10**6)) == [".old.o.4567.part", "old.o"]
+    assert left(tmp_path) == {"new.o", ".new.o.0123.part"}
+
+
+def test_a_lock_that_somebody_may_wait_for_stays(tmp_path):
+    made = filled(tmp_path, "a.o")
+    (tmp_path / "sessions").mkdir()
+    (tmp_path / "sessions" / "k.lock").touch()
+    made.trim(0)
+    assert left(tmp_path) == {"k.lock"}
+
+
+def test_the_directory_is_looked_at_only_where_it_may_be_too_large(tmp_path, monkeypatch):
+    looked = []
+    real = Cache.entries
+    monkeypatch.setattr(Cache, "entries", lambda self: looked.append(1) or real(self))
+    made = Cache(tmp_path, 1000)
+    for i in range(9):                                       # 900 bytes; the first time nobody knows what there is
+        made.store("objects", f"{i}.o", b"x" * 68)
+        made.settle()
+    assert len(looked) == 1 and len(left(tmp_path)) == 9
+    other = Cache(tmp_path, 1000)                            # another process, which sees what the first one added
+    other.store("objects", "9.o", b"x" * 168)
+    other.settle()
+    assert len(looked) == 2 and len(left(tmp_path)) == 8     # 900 of 1000 bytes, so that the next one does not look again
+    made.settle()
+    assert len(looked) == 2
+    (tmp_path / cache.LEDGER).write_text("what is this")
+    made.store("objects", "a.o", b"x")
+    made.settle()
+    assert len(looked) == 3 and int((tmp_path / cache.LEDGER).read_text().split()[1]) == sum(e.size for e in made.entries())
+
+
+def test_damaged_entries_count_as_none(tmp_path):
+    made = filled(tmp_path, "a.o")
+    (tmp_path / "objects" / "a.o").write_bytes(b"y" * 100)
+    assert made.read("objects", "a.o") is None
+    (tmp_path / "objects" / "a.o").write_bytes(b"")
+    assert made.read("objects", "a.o") is None
+
+
+def test_several_may_read_write_and_trim_at_once(tmp_path):
+    """Whatever goes meanwhile, a read gives what was stored or nothing, and nobody fails."""
+    wrong, done = [], threading.Event()
+
+    def work(seed: int) -> None:
+        made, rng = Cache(tmp_path, 3000), np.random.default_rng(seed)
+        try:
+            while not done.is_set():
+                n = int(rng.integers(64))
+                made.store("objects", f"{n}.o", b"%d" % n * 50)
+                made.settle()
+                if (found := made.read("objects", f"{n}.o")) not in (None, b"%d" % n * 50):
+                    wrong.append(found)
+        except Exception as e:                               # to be seen by the thread that asserts
+            wrong.append(e)
+    workers = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for w in workers:
+        w.start()
+    done.wait(1)
+    done.set()
+    for w in workers:
+        w.join()
+    assert not wrong and not [p for p in tmp_path.rglob("*") if p.name.endswith(".part")]
+
+
+def test_an_engine_in_use_outlives_its_file(small, tmp_path, monkeypatch):
+    """A session runs on though its engine was removed, and the next one builds it again."""
+    monkeypatch.setenv("PELTON_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("PELTON_LEVEL", "0")
+    session = pelton.InferenceSession(small)
+    first = session.run(None, {"x": X})[0]
+    found = pelton.InferenceSession(small)                     # mapped from the file
+    assert Cache(tmp_path).clear() and not left(tmp_path)
+    for s in (session, found, pelton.InferenceSession(small)):
+        assert np.array_equal(s.run(None, {"x": X})[0], first)
+
+
+@pytest.mark.parametrize("text, bytes_", [("0", 0), ("800000", 800_000), ("500MB", 5 * 10**8), ("1.5 GB", 15 * 10**8), ("4g", 4 * 10**9), ("2kb", 2000)])
+def test_sizes(text, bytes_):
+    assert cache.size(text) == bytes_
+
+
+@pytest.mark.parametrize("text", ["", "much", "-1", "4XB", "1.5.2GB", "GB"])
+def test_no_sizes(text):
+    with pytest.raises(ValueError, match="such as 500MB"):
+        cache.size(text)
+
+
+# --- where it is, and how large
+
+def test_the_environment_says_where_it_is(tmp_path, monkeypatch, small):
+    """For builds as for sessions; what is given beats it, and where nothing is, the user's own cache is taken."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    monkeypatch.setenv("PELTON_CACHE_DIR", str(tmp_path / "env"))
+    pelton.build(small, level=1, threads=1)
+    assert [e.part for e in Cache(tmp_path / "env").entries()].count("times") == 1 and not (tmp_path / "xdg").exists()
+    pelton.build(small, level=0, cache_dir=tmp_path / "given")
+    assert {e.part for e in Cache(tmp_path / "given").entries()} == {"objects"}
+    assert cache.directory() == tmp_path / "env"
+    monkeypatch.setenv("PELTON_CACHE_DIR", "")
+    assert cache.directory() == tmp_path / "xdg" / "pelton"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache.directory() == tmp_path / ".cache" / "pelton"
+
+
+def test_builds_keep_to_the_limit(small, tmp_path, monkeypatch):
+    for limits in ({"cache_limit": 2000}, {}):
+        monkeypatch.setenv("PELTON_CACHE_LIMIT", "1GB" if limits else "2kB")
+        monkeypatch.setattr(cache, "_told", set())
+        home = tmp_path / str(len(limits))
+        pelton.build(small, level=1, threads=1, cache_dir=home, **limits)
+        assert 0 < sum(e.size for e in Cache(home).entries()) <= 2000
+    monkeypatch.setenv("PELTON_CACHE_LIMIT", "much")
+    with pytest.raises(pelton.InputError, match="PELTON_CACHE_LIMIT should be a size such as 500MB or 4GB, got 'much'"):
+        pelton.build(small, level=0, cache_dir=tmp_path)
+    with pytest.raises(pelton.InputError, match="cache_limit"):
+        pelton.Options(cache_limit=-1)
+
+
+def test_sessions_keep_to_the_limit(small, tmp_path, caplog, monkeypatch):
+    monkeypatch.setenv("PELTON_CACHE_DIR", str(tmp_path))
+    options = pelton.SessionOptions()
+    options.add_session_config_entry("pelton.level", "0")
+    options.add_session_config_entry("pelton.cache_limit", "1kB")
+    pelton.InferenceSession(small, options)
+    assert sum(e.size for e in Cache(tmp_path).entries()) <= 1000 and "is not kept" in caplog.text
+    options.add_session_config_entry("pelton.cache_limit", "lots")
+    with pytest.raises(pelton.InputError, match="pelton.cache_limit should be a size"):
+        pelton.InferenceSession(small, options)
+
+
+# --- where nothing can be kept
+
+def said(caplog) -> list[str]:
+    return [r.getMessage() for r in caplog.records if r.name == "pelton.cache" and r.levelname == "WARNING"]
+
+
+@pytest.mark.parametrize("made", ["a file", "a folder in a file"])
+def test_a_cache_that_cannot_be_made_is_told_once(small, tmp_path, caplog, made):
+    (tmp_path / "file").write_text("x")
+    home = tmp_path / ("file" if made == "a file" else "file/cache")
+    for _ in range(2):
+        engine = pelton.build(small, level=1, threads=1, cache_dir=home)
+        assert np.allclose(engine.run({"x": X})["y"], X @ W, atol=1e-4)
+    (text,) = said(caplog)
+    assert f"the cache {home} cannot be used (Not a directory)" in text and "PELTON_CACHE_DIR" in text
+    assert not [r for r in caplog.records if "cache" in r.getMessage() and r.name != "pelton.cache"]
+
+
+@pytest.fixture
+def foreign(tmp_path):
+    """A folder that this process can neither read nor write: of mode 0, and where that keeps nobody out, as it does not root, seen without that privilege."""
+    home = tmp_path / "foreign"
+    home.mkdir()
+    home.chmod(0)
+    yield home
+    home.chmod(0o700)
+
+
+UNPRIVILEGED = """
+import ctypes, os, struct, sys
+libc = ctypes.CDLL(None, use_errno=True)
+# capset(2), version 3: no capabilities, so that permissions bind root, too
+libc.capset(struct.pack("<Ii", 0x20080522, 0), struct.pack("<6I", *[0] * 6))
+"""
+
+
+def without_privileges(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", UNPRIVILEGED + program], capture_output=True, text=True, env={**HERE, **environment}, timeout=300)
+
+
+def test_a_cache_that_cannot_be_read(small, tmp_path, foreign):
+    """As with the HOME of another user: a build and a session work, and say once what that costs."""
+    build = f"from pelton.cli import main\nsys.exit(main(['build', {small!r}, '-o', {str(tmp_path / 'e.pelton')!r}, '--level', '1', '--threads', '1']))"
+    done = without_privileges(build, HOME=str(foreign), XDG_CACHE_HOME="", PELTON_CACHE_DIR="")
+    assert done.returncode == 0 and (tmp_path / "e.pelton").exists(), done.stderr
+    (warning,) = [line for line in done.stderr.splitlines() if "cache" in line]
+    assert warning.startswith(f"warning: the cache {foreign}/.cache/pelton cannot be used (Permission denied)")
+    session = f"import pelton\nprint(pelton.InferenceSession({small!r}).get_inputs()[0].shape)"
+    done = without_privileges(session, PELTON_CACHE_DIR=str(foreign / "mine"), PELTON_LEVEL="0")
+    assert done.returncode == 0 and done.stdout == "[2, 48]\n" and done.stderr.count("\n") == 1, done.stderr
+    named = build.replace("'--level'", f"'--timing-cache', {str(foreign / 't.json')!r}, '--level'")
+    done = without_privileges(named, PELTON_CACHE_DIR=str(tmp_path / "cache"))
+    assert done.returncode == 2 and "Traceback" not in done.stderr and "Permission denied; give another file with --timing-cache" in done.stderr
+
+
+FULL = """
+import resource, signal, sys
+import pelton
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+from pelton.engine import whole
+real = whole.make
+def make(path, put, **more):
+    def limited(handle):
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (8, before[1]))
+        try:
+            put(handle)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    real(path, limited, **more)
+whole.make = make
+"""
+
+
+def test_a_full_disk_is_told_once_and_leaves_nothing(small, tmp_path):
+    """No entry fits (a limit on the size of files stands for the disk), and the work goes on."""
+    program = FULL + f"print(pelton.build({small!r}, level=1, threads=1).steps != (), pelton.InferenceSession({small!r}).get_inputs()[0].shape)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300,
+                          env={**HERE, "PELTON_CACHE_DIR": str(tmp_path), "PELTON_LEVEL": "0"})
+    assert done.returncode == 0 and done.stdout == "True [2, 48]\n", done.stderr
+    assert done.stderr.count("cannot be used (File too large)") == 1 and done.stderr.count("\n") == 1, done.stderr
+    assert not [e for e in Cache(tmp_path).entries() if e.size]
+
+
+def test_damaged_times_are_taken_anew(small, tmp_path, caplog):
+    pelton.build(small, level=1, threads=1, cache_dir=tmp_path)
+    (times,) = (tmp_path / "times").iterdir()
+    for damaged in ("{", '{"version": 1, "times": [3]}'):
+        times.write_text(damaged)
+        caplog.clear()
+        pelton.build(small, level=1, threads=1, cache_dir=tmp_path)
+        assert caplog.text.count("are taken anew") == 1 and json.loads(times.read_text())["times"]
+    shutil.rmtree(tmp_path / "times")
+    (tmp_path / "times").write_text("no folder")
+    pelton.build(small, level=1, threads=1, cache_dir=tmp_path)
