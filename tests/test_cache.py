@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from onnx import helper
 import pelton
 from pelton import cache
 from pelton.cache import Cache
+from pelton.cli import main
 
 X, W = (np.random.default_rng(0).standard_normal(shape).astype(np.float32) for shape in ((2, 48), (48, 32)))
 HERE = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
@@ -202,6 +204,49 @@ def test_sessions_keep_to_the_limit(small, tmp_path, caplog, monkeypatch):
     options.add_session_config_entry("pelton.cache_limit", "lots")
     with pytest.raises(pelton.InputError, match="pelton.cache_limit should be a size"):
         pelton.InferenceSession(small, options)
+
+
+# --- pelton cache
+
+def test_the_command_says_what_there_is(tmp_path, capsys, monkeypatch, small):
+    monkeypatch.setenv("PELTON_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("PELTON_CACHE_LIMIT", "2GB")
+    assert main(["cache", "info"]) == 0
+    assert capsys.readouterr().out == f"{tmp_path}: 0 B of at most 2.00 GB, nothing yet\n"
+    monkeypatch.setenv("PELTON_LEVEL", "1")
+    pelton.InferenceSession(small)
+    assert main(["cache", "info", "--json"]) == 0
+    known = json.loads(capsys.readouterr().out)
+    assert known["limit"] == 2 * 10**9 and known["bytes"] == sum(p["bytes"] for p in known["parts"].values()) > 0
+    assert [part for part, of in known["parts"].items() if of["files"]] == ["objects", "times", "sessions"]
+    assert main(["cache", "info"]) == 0
+    said = capsys.readouterr().out
+    assert "compiled kernels" in said and re.search(r"times of kernels +1 file +\d+ B  last used today", said)
+
+
+def test_the_command_makes_it_smaller(tmp_path, capsys):
+    made = filled(tmp_path, "a.o", "b.o", "c.o")
+    where = ["--cache-dir", str(tmp_path)]
+    for name in ("a.o", "b.o", "c.o"):
+        assert made.read("objects", name)                    # used just now
+    os.utime(tmp_path / "objects" / "b.o", (1, 1))
+    assert main(["cache", "prune", "--limit", "1kB", "--unused", "36500", *where]) == 0 and left(tmp_path) == {"a.o", "b.o", "c.o"}
+    assert main(["cache", "prune", *where]) == 0 and left(tmp_path) == {"a.o", "c.o"}
+    assert capsys.readouterr().out.splitlines()[-1] == f"{tmp_path}: 1 file (100 B) removed, 2 files (200 B) left"
+    assert main(["cache", "prune", "--limit", "150B", *where]) == 0 and left(tmp_path) == {"c.o"}
+    assert main(["cache", "clear", *where]) == 0 and left(tmp_path) == set()
+
+
+def test_a_cache_that_cannot_be_looked_at_is_one_sentence(small, foreign):
+    done = without_privileges("from pelton.cli import main\nsys.exit(main(['cache', 'info']))", PELTON_CACHE_DIR=str(foreign))
+    assert done.returncode == 2 and done.stdout == "" and done.stderr.startswith(f"error: the cache {foreign} cannot be looked at: Permission denied")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("args, why", [(["info", "--limit", "1GB"], "prune"), (["clear", "--json"], "--json"), (["prune", "--limit", "lots"], "500MB"),
+                                       (["shrink"], "shrink")])
+def test_what_the_command_refuses(refused, args, why):
+    assert why in refused("cache", *args)
 
 
 # --- where nothing can be kept

@@ -95,7 +95,7 @@ def add_build(command: argparse.ArgumentParser) -> None:
     group.add_argument("--max-iterations", type=whole(0, 1 << 40, "iterations"), metavar="N",
                        help=f"refuse runs whose loops, where the data says when they end, take more turns together ({Options.max_iterations} if not given)")
     group.add_argument("--timing-cache", metavar="FILE", help="remember times here: the same file gives the same engine, byte for byte")
-    group.add_argument("--cache-dir", metavar="DIR", help="compiled kernels and times are kept here (~/.cache/pelton if not given)")
+    group.add_argument("--cache-dir", metavar="DIR", help="compiled kernels and times are kept here (PELTON_CACHE_DIR, else ~/.cache/pelton, if not given)")
 
 
 def shapes(args: argparse.Namespace) -> dict[str, str]:

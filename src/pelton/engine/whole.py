@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
@@ -29,6 +30,23 @@ def write(path: str | os.PathLike[str], pieces: Iterable[Any], *, durable: bool 
         put(handle)
     finally:
         os.close(handle)
+
+
+def refused(path: str | os.PathLike[str]) -> str | None:
+    """Why no file can be put at a path, as far as that shows before it is tried; None where nothing stands in the way."""
+    folder = os.path.dirname(os.path.realpath(path))
+    try:
+        if not stat.S_ISDIR(os.stat(folder).st_mode):
+            return f"{folder} is no folder"
+        if not replaces(path):
+            return "it is a folder or a device, not a file"
+    except FileNotFoundError:
+        return f"there is no folder {folder}"
+    except OSError as e:
+        return f"{folder}: {e.strerror}"
+    if not os.access(folder, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
+        return f"files cannot be made in the folder {folder}"
+    return None
 
 
 def replaces(path: str | os.PathLike[str]) -> bool:
@@ -119,4 +137,7 @@ def _hold(path: str | os.PathLike[str], held: ExitStack, waiting: Callable[[], o
         waiting()
         fcntl.flock(handle, fcntl.LOCK_EX)
     held.callback(fcntl.flock, handle, fcntl.LOCK_UN)                      # closing leaves it to children that were forked meanwhile
-    return os.path.samestat(os.fstat(handle), os.stat(path))
+    try:
+        return os.path.samestat(os.fstat(handle), os.stat(path))
+    except FileNotFoundError:
+        return False
