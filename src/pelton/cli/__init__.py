@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import logging
 import os
 import signal
@@ -12,7 +13,7 @@ from typing import Any, NoReturn
 from pelton import __version__
 from pelton.errors import Error, near
 
-from . import arguments, bench, build, cache, check, compare, demo, explain, inspect, run, tune
+from . import arguments, bench, build, cache, check, compare, demo, explain, inspect, run, streams, tune
 
 DESCRIPTION = """Pelton makes a trained network fast on the machine you have: `build` fuses, tunes and plans an ONNX model into one
 engine file, `run` runs it, `bench` says how fast it is and where the time goes."""
@@ -26,6 +27,7 @@ EXAMPLES = """from a model to an answer:
 
 INTERRUPTED = 130
 REFUSED = 2
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Parser(argparse.ArgumentParser):
@@ -81,8 +83,33 @@ def parser() -> Parser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and gives its exit status: 0 done, 1 done and found wanting (`check`, `compare`), 2 refused (usage, model, engine, input),
     130 interrupted."""
+    with streams.printable():
+        try:
+            status = _run(argv)
+            sys.stdout.flush()
+            return status
+        except KeyboardInterrupt:
+            print("interrupted", file=sys.stderr)
+            return INTERRUPTED
+        except BrokenPipeError:                   # `pelton inspect … | head`: the reader has seen enough
+            _drop_output()
+            return 128 + signal.SIGPIPE
+        except OSError as e:                      # of files by name, every command speaks itself; this is a disk, for output or for temporary files
+            if e.errno not in FULL:
+                raise
+            print(f"error: {e.filename or 'the output'} cannot be written: {e.strerror}; make room, or set TMPDIR if it is for temporary files",
+                  file=sys.stderr)
+            _drop_output()
+            return REFUSED
+
+
+def _run(argv: Sequence[str] | None) -> int:
     pelton = parser()
-    args, unknown = pelton.parse_known_args(argv)
+    try:
+        args, unknown = pelton.parse_known_args(argv)
+    except SystemExit:
+        sys.stdout.flush()                        # --help
+        raise
     if unknown:
         (args.refuse if args.command else pelton.refuse)(unknown)
     if not args.command:
@@ -92,18 +119,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     log.setLevel(logging.ERROR if args.quiet else (logging.WARNING, logging.INFO, logging.DEBUG)[min(args.verbose, 2)])
     log.addHandler(handler)
     try:
-        status = args.main(args)
-        sys.stdout.flush()
-        return status or 0
+        return args.main(args) or 0
     except Error as e:
         print(f"error: {arguments.spoken(str(e))}", file=sys.stderr)
         return REFUSED
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return INTERRUPTED
-    except BrokenPipeError:                       # `pelton inspect … | head`: the reader has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 128 + signal.SIGPIPE
     finally:
         log.removeHandler(handler)
         log.setLevel(before)
+
+
+def _drop_output() -> None:
+    """What is still to be printed goes nowhere, also what Python flushes in the end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

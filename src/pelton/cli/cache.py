@@ -57,7 +57,7 @@ def main(args: argparse.Namespace) -> None:
         gone = found.clear() if args.action == "clear" else found.trim(found.limit, kept=cache.KEPT if args.unused is None else args.unused * cache.DAY)
         rest = found.entries()
     except OSError as e:
-        raise InputError(f"the cache {found.home} cannot be looked at: {e.strerror or e}; name another directory with --cache-dir or PELTON_CACHE_DIR") from None
+        raise InputError(f"the cache {found.home} cannot be looked at: {e.strerror or e}; name another with --cache-dir or PELTON_CACHE_DIR") from None
     if not args.quiet:
         print(f"{found.home}: {holds(gone)} removed, {holds(rest)} left")
 

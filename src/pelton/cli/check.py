@@ -40,7 +40,7 @@ def main(args: argparse.Namespace) -> int:
         from pelton.coverage import check
     more = {name: value for name, value in (("target", args.target), ("precision", args.precision)) if value is not None}
     found = check(args.model, arguments.shapes(args) or None, tuple(args.outputs) or None, strict=args.strict, **more)
-    print(json.dumps(found.json(), indent=1, ensure_ascii=False) if args.json else "\n".join(lines(found)))
+    print(json.dumps(found.json(), indent=1) if args.json else "\n".join(lines(found)))
     return 0 if found.ok else 1
 
 

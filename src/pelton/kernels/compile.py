@@ -3,11 +3,12 @@ from __future__ import annotations
 
 import hashlib
 import os
+import signal
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from functools import lru_cache, cache
 from pathlib import Path
 
@@ -56,7 +57,8 @@ class Compiler:
         self._cache = cache
         self._memory: dict[str, bytes] = {}
         self._open = ExitStack()
-        self._work = self._open.enter_context(room())
+        with _temporary():
+            self._work = self._open.enter_context(room())
         self._env = dict(os.environ, ZIG_GLOBAL_CACHE_DIR=self._work, ZIG_LOCAL_CACHE_DIR=self._work)
         self._prepared: str | None = None
         self._salt = "\n".join((compiler_id(cc), isa, *FLAGS, headers()))
@@ -87,8 +89,8 @@ class Compiler:
 
     def link(self, objects: Mapping[str, bytes]) -> bytes:
         """One shared object without any outside need, the kernels in the order given."""
-        objects = {**objects, **self.objects({"freestanding": (SOURCES / "freestanding.c").read_text()})}
-        with tempfile.TemporaryDirectory(dir=self._work) as d:
+        objects = {**objects, **self.objects({"freestanding": (SOURCES / "freestanding.c").read_text("utf-8")})}
+        with _temporary(), tempfile.TemporaryDirectory(dir=self._work) as d:
             for name, code in objects.items():
                 Path(d, name + ".o").write_bytes(code)
             linker = [zig(), "ld.lld"]
@@ -99,9 +101,9 @@ class Compiler:
     def assembly(self, text: str) -> str:
         """What the compiler makes of a source, as assembly text (tests count spills in it)."""
         with tempfile.TemporaryDirectory(dir=self._work) as d:
-            Path(d, "k.c").write_text(text)
+            Path(d, "k.c").write_text(text, "utf-8")
             self._run([*self._command(), "-S", "-o", os.path.join(d, "k.s"), os.path.join(d, "k.c")], "compiling")
-            return Path(d, "k.s").read_text()
+            return Path(d, "k.s").read_text("utf-8")
 
     def _key(self, text: str) -> str:
         return hashlib.sha256((self._salt + "\n" + text).encode()).hexdigest()
@@ -117,9 +119,9 @@ class Compiler:
         return self._memory.get(key)
 
     def _compile(self, symbol: str, text: str) -> bytes:
-        with tempfile.TemporaryDirectory(dir=self._work) as d:
+        with _temporary(), tempfile.TemporaryDirectory(dir=self._work) as d:
             src, obj = os.path.join(d, symbol + ".c"), os.path.join(d, symbol + ".o")
-            Path(src).write_text(text)
+            Path(src).write_text(text, "utf-8")
             self._run([*self._command(), "-c", "-o", obj, src], f"compiling kernel {symbol} ({text.splitlines()[0].lstrip('/ ')})")
             code = Path(obj).read_bytes()
         self.compiled += 1
@@ -142,6 +144,21 @@ class Compiler:
         return [*driver, "-target", "x86_64-linux-gnu", f"-march={ISAS[self.isa].march}", *FLAGS, *ready, "-I", str(SOURCES)]
 
     def _run(self, command: Sequence[str], what: str, cwd: str | None = None) -> None:
-        done = subprocess.run(command, capture_output=True, text=True, env=self._env, cwd=cwd)
+        try:
+            done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", env=self._env, cwd=cwd)
+        except OSError as e:
+            raise BuildError(f"{what} failed: {command[0]} does not start: {e.strerror or e}") from e
+        if done.returncode < 0:
+            raise BuildError(f"{what} failed: {command[0]} ended by signal {-done.returncode} ({signal.strsignal(-done.returncode)})")
         if done.returncode:
-            raise BuildError(f"{what} failed: {done.stderr.strip()[:2000]}")
+            raise BuildError(f"{what} failed: {done.stderr.strip()[:2000] or f'{command[0]} ended with status {done.returncode} and said nothing'}")
+
+
+@contextmanager
+def _temporary() -> Iterator[None]:
+    """BuildError where temporary files cannot be written."""
+    try:
+        yield
+    except OSError as e:
+        raise BuildError(f"compiling kernels takes temporary files, which cannot be written ({e.strerror or e}); "
+                         "name a folder with room for them with TMPDIR") from e

@@ -199,5 +199,5 @@ def _declared(cls: type[Template], registry: dict[str, Template]) -> type[Templa
 def source(file: str) -> str:
     """The text of a kernel file."""
     if file not in _sources:
-        _sources[file] = (SOURCES / file).read_text()
+        _sources[file] = (SOURCES / file).read_text("utf-8")
     return _sources[file]

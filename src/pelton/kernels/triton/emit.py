@@ -299,7 +299,7 @@ def _constants(sizes: Mapping[str, Size]) -> str:
 @cache
 def source(file: str) -> str:
     """The text of a kernel file."""
-    return (FILES / file).read_text()
+    return (FILES / file).read_text("utf-8")
 
 
 def _with_scalars(text: str) -> str:
