@@ -13,7 +13,7 @@ from pelton.importers.imported import Imported, OnData
 from pelton import pictures
 from pelton.check import check
 from pelton.engine import engine as plain_engine
-from pelton.errors import BuildError, ModelError
+from pelton.errors import BuildError, InputError, ModelError
 from pelton.ir.dims import Undecided
 from pelton.ir.graph import Graph, Node
 from pelton.ir.types import STRING
@@ -26,9 +26,8 @@ from pelton.passes.widen import narrow, widen
 from pelton.plan import demand, fuse, lower, place, region, ways
 from pelton.plan.script import assemble
 from pelton.runtime import Engine
-from pelton.runtime.machine import check_runs_here
 from pelton.runtime.script import ScriptEngine
-from pelton.targets import adapted, back_end, describe_target, teller
+from pelton.targets import adapted, back_end, describe_target, ready, teller
 from pelton.tune import candidates, chains, layouts, search
 from pelton.tune.size import Packing
 
@@ -50,8 +49,7 @@ class Built:
 def build(model: Any, shapes: Mapping[str, str | Sequence[int]] | None = None, *, options: Options | None = None, **given: Any) -> Engine:
     """What `pelton.build` is where the compiler is installed."""
     options = (options or Options()).but(**given, **({} if shapes is None else {"shapes": shapes}))
-    if options.check:
-        check_runs_here(options.target, "check")
+    ready(options)
     teller(options)("import", 0, 1)
     try:
         imported = _read(model, options)
@@ -62,6 +60,7 @@ def build(model: Any, shapes: Mapping[str, str | Sequence[int]] | None = None, *
 
 def built(model: Any, options: Options) -> Built:
     """As `build`, for those who want to know more of the engine than it knows itself; of models that are one straight line."""
+    ready(options)
     teller(options)("import", 0, 1)
     try:
         return _decided(_read(model, options), options)
@@ -88,10 +87,24 @@ def scripted(model: Any, options: Options, reason: OnData) -> Engine:
 
 def _decided(imported: Imported, options: Options) -> Built:
     """An engine of a program; BuildError where it would have to know a size that a run decides."""
+    _check_labels(imported.graph, options)
     try:
         return compiled(imported, options)
     except Undecided as e:
         raise BuildError(f"{imported.info.called or imported.graph.name}: {e}; give the sizes that this depends on as numbers with shapes=") from e
+
+
+def _check_labels(graph: Graph, options: Options) -> None:
+    """InputError unless there are as many labels as classes: the last axis of the first output, but for axes of one, as `pelton run --top` reads it."""
+    if options.labels is None or not graph.outputs:
+        return
+    found = graph.outputs[0]
+    shape = list(found.type.shape)
+    while len(shape) > 1 and shape[-1] == 1:
+        shape.pop()
+    if shape and isinstance(shape[-1], int) and shape[-1] != len(options.labels):
+        raise InputError(f"labels name {len(options.labels)} classes, output {found.name!r} {found.type} has {shape[-1]} along its last axis; "
+                         "give one name for each class, in their order")
 
 
 def compiled(imported: Imported, options: Options) -> Built:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pelton.backends import cpu
 from pelton.backends.cpu.machine import target as runs_on_cpu
 from pelton.cache import Cache, opened, used
+from pelton.engine import whole
 from pelton.engine.engine import Engine
 from pelton.engine.library import LIBRARIES
 from pelton.errors import BuildError, Cancelled, EngineError, InputError
@@ -28,7 +29,7 @@ from pelton.passes.keep import keep
 from pelton.passes.tf32 import round_weights
 from pelton.plan.place import Placed, Task
 from pelton.plan.workspace import Workspace
-from pelton.runtime.machine import lacks
+from pelton.runtime.machine import check_runs_here, lacks
 from pelton.tune import search
 from pelton.tune.cache import TimingCache
 from pelton.tune.candidates import candidates
@@ -79,6 +80,28 @@ def back_end(options: Options, weights: int) -> Iterator[BackEnd]:
             yield found
     finally:
         kept.settle()
+
+
+def ready(options: Options) -> None:
+    """Whatever can be known of a build before the model is read: InputError for a target that there is not, BuildError for a compiler that is missing, and for
+    a file of times that cannot be used."""
+    opened(options)
+    if options.on_cpu:
+        _describe_cpu(options)
+        if options.check:
+            check_runs_here(options.target, "check")
+        compiler_id(options.cc)
+    else:
+        from pelton.kernels.triton.compile import version  # only engines for GPUs need it
+
+        _gpus(options)
+        version()
+    if options.timing_cache is not None:
+        with _named(options):
+            TimingCache("", options.timing_cache)
+        why = whole.refused(options.timing_cache) if not os.path.exists(options.timing_cache) and os.path.isdir(Path(options.timing_cache).parent) else None
+        if why is not None and options.level:
+            raise BuildError(f"the timing cache {options.timing_cache} cannot be written: {why}; give another file with --timing-cache")
 
 
 def describe_target(options: Options) -> tuple[Target, Mapping[str, Any]]:

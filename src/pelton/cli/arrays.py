@@ -135,12 +135,10 @@ def _shapes(engine: Engine, given: Mapping[str, str]) -> dict[str, tuple[int, ..
 
 
 def check_target(path: str) -> None:
-    """InputError unless a file can be put at a path: it names a folder that is there, and nothing but a file would be replaced."""
-    folder = os.path.dirname(os.path.abspath(path))
-    if not os.path.isdir(folder):
-        raise InputError(f"{path} cannot be written: there is no folder {folder}")
-    if os.path.exists(path) and not os.path.isfile(path):
-        raise InputError(f"{path} cannot be written: it is a folder or a device, not a file")
+    """InputError unless a file can be put at a path: it names a folder that is there and takes files, and nothing but a file would be replaced."""
+    why = whole.refused(path)
+    if why is not None:
+        raise InputError(f"{path} cannot be written: {why}")
 
 
 def apart(arrays: Mapping[str, Any]) -> dict[str, Any]:
