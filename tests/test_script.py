@@ -125,6 +125,19 @@ def test_profile_has_every_step(engines):
     assert [s.name for s, _ in times] == [s.name for s in engines("greedy_decoder").steps] and sum(t for _, t in times) > 0
 
 
+def test_a_trace_has_all_that_ran(engines):
+    """A loop's steps as often as it turned, and the loop around them."""
+    m, every = MODELS["greedy_decoder"]()
+    engine = engines("greedy_decoder")
+    results, steps = engine.trace(every[0])
+    assert all(np.array_equal(a, b) for a, b in zip(results.values(), engine.run(every[0]).values(), strict=True))
+    names = [s.name for s, *_ in steps]
+    assert set(names) <= {s.name for s in engine.steps} and len(names) > len(set(names))
+    loop, = [(begin, end) for s, begin, end in steps if s.host == "loop"]
+    inside = {s.name for s, begin, end in steps if loop[0] <= begin <= end <= loop[1]}
+    assert {name for name in names if names.count(name) > 1} <= inside
+
+
 # --- what is refused
 
 def _endless() -> onnx.ModelProto:

@@ -26,6 +26,7 @@ from .prepared import Prepared
 if TYPE_CHECKING:
     from .engine import Engine
 
+Traced = tuple[Step, int, int]                                   # a step, and when it began and ended
 REMEMBERED = 32                                                  # shapes that a context keeps ready
 PAGE = 4096
 ENTERED = ("this context is in the middle of a run of the same thread, which called it again (in a step of Python, a finalizer or a signal handler); "
@@ -174,19 +175,23 @@ class Context:
 
     def profile(self, inputs: Mapping[str, Any]) -> list[tuple[Step, int]]:
         """Every step with the nanoseconds it took, in a run in which no two steps overlap."""
+        return [(step, end - begin) for step, begin, end in self.trace(inputs)[1]]
+
+    def trace(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None) -> tuple[dict[str, np.ndarray], list[Traced]]:
+        """Outputs by name, as `run` gives them, and every step with when it began and ended, in nanoseconds of `time.monotonic_ns`; no two steps overlap."""
         with self._alone():
             ready = self._for(inputs := all_hosted(inputs))
             try:
-                self._bind(ready, inputs, None)
-                times: list[int] = []
+                results = self._bind(ready, inputs, out)
+                stamps: list[tuple[int, int]] = []
                 for part in ready.parts:
                     if isinstance(part, Program):
-                        times += part.profile(ready.ports)
+                        stamps += part.trace(ready.ports)
                     else:
-                        begin = time.perf_counter_ns()
+                        begin = time.monotonic_ns()
                         ready.run_part(part)
-                        times.append(time.perf_counter_ns() - begin)
-                return list(zip(ready.plain.steps, times))
+                        stamps.append((begin, time.monotonic_ns()))
+                return results, [(step, *stamp) for step, stamp in zip(ready.plain.steps, stamps)]
             finally:
                 ready.bound.clear()
 

@@ -19,7 +19,7 @@ from pelton.engine.constants import Unmade
 from pelton.engine.engine import Port, Step, Symbol, strings_in
 from pelton.engine.sheet import Sheet
 
-from .context import Context
+from .context import Context, Traced
 from .forms import gathered, spread
 from .host import HostStep
 from .machine import check_machine
@@ -149,9 +149,24 @@ class Engine:
         What the model has as sequences are lists of arrays, or arrays for their ports ("x[0]", "x[1]", …); an optional without a value is None.
         """
         if self.forms:
-            ported = self._run(spread(inputs, self.forms["inputs"]) if isinstance(inputs, Mapping) else inputs, out)
-            return gathered(ported, self.forms["outputs"])
+            return gathered(self._run(self._ported(inputs), out), self.forms["outputs"])
         return self._run(inputs, out)
+
+    def trace(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None) -> tuple[dict[str, Any], list[Traced]]:
+        """As `run`, and all steps that ran, each with when it began and ended, in nanoseconds of `time.monotonic_ns`; no two steps overlap."""
+        try:
+            context = self._contexts.pop()
+        except IndexError:
+            context = self.context()
+        try:
+            results, steps = context.trace(self._ported(inputs), out)
+            return gathered(results, self.forms["outputs"]) if self.forms else results, steps
+        finally:
+            self._contexts.append(context)
+
+    def _ported(self, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What was given for the model's inputs as arrays for ports."""
+        return spread(inputs, self.forms["inputs"]) if self.forms and isinstance(inputs, Mapping) else inputs
 
     def _run(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
         try:

@@ -21,7 +21,7 @@ from pelton.engine.script import Action, Block, Feed, Host, If, Loop, Run, Scan,
 from pelton.errors import EngineError, InputError, Needs
 
 from .arrays import all_hosted, check_apart, check_names, check_out, fit, hosted, out_array, refuse_mapping, refuse_out
-from .context import ENTERED, Context
+from .context import ENTERED, Context, Traced
 from .engine import Engine
 from .machine import check_machine, memory
 from .prepared import Look, looks
@@ -158,8 +158,7 @@ class ScriptContext(Context):
             context.remembered = REMEMBERED
         self.threads = max((c.threads for c in self.contexts), default=threads or 1)
         self._room = memory() // 2
-        self._clock: dict[int, int] | None = None                    # in a profile: id of a script's step → nanoseconds
-        self._times: list[list[tuple[Step, int]]] = []               # and per engine its steps and theirs
+        self._traced: list[tuple[Action, Sequence[Traced]]] | None = None     # while tracing: what has run, with its steps
         self._turns = 0                                              # of all loops of the run
         self._ports: dict[tuple[tuple[int, ...], ...], list[Look]] = {}         # shapes of the inputs → what the inputs then have to be
         self._unlock()
@@ -183,14 +182,29 @@ class ScriptContext(Context):
     def profile(self, inputs: Mapping[str, Any]) -> list[tuple[Step, int]]:
         """Every step with the nanoseconds it took in all its runs; steps between the engines include what they run."""
         with self._alone():
-            self._clock = {}
-            self._times = [[(s, 0) for s in sizes.at(e.plain, sizes.usual(e.plain)).steps] for e in self.owner.engines]
-            try:
-                self._run(inputs, None)
-                outside = [(step_of(a), self._clock.get(id(a), 0)) for a in between(self.owner.script.main)]
-                return [*(t for times in self._times for t in times), *outside]
-            finally:
-                self._clock = None
+            inside = [[(s, 0) for s in sizes.at(e.plain, sizes.usual(e.plain)).steps] for e in self.owner.engines]
+            outside = {id(a): 0 for a in between(self.owner.script.main)}
+            for action, steps in self._trace(inputs, None)[1]:
+                if isinstance(action, Run):
+                    inside[action.engine] = [(s, so_far + end - begin) for (_, so_far), (s, begin, end) in zip(inside[action.engine], steps)]
+                elif id(action) in outside:                          # not what ran instead of an engine
+                    outside[id(action)] += sum(end - begin for _, begin, end in steps)
+            return [*(t for times in inside for t in times), *((step_of(a), outside[id(a)]) for a in between(self.owner.script.main))]
+
+    def trace(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None) -> tuple[dict[str, np.ndarray], list[Traced]]:
+        """Outputs by name, and all that ran, as often as it did; steps between the engines include what they run."""
+        with self._alone():
+            results, found = self._trace(inputs, out)
+            return results, [t for _, steps in found for t in steps]
+
+    def _trace(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None
+               ) -> tuple[dict[str, np.ndarray], list[tuple[Action, Sequence[Traced]]]]:
+        """Outputs by name, and what ran with its steps, in the order in which it ended."""
+        self._traced = []
+        try:
+            return self._run(inputs, out), self._traced
+        finally:
+            self._traced = None
 
     def prepare(self, shapes: Mapping[str, Sequence[int]]) -> None:
         """Does nothing: which shapes the engines of a script meet, only the data says."""
@@ -243,22 +257,24 @@ class ScriptContext(Context):
 
     def _block(self, block: Block, names: Names) -> list[Any]:
         for action, dead in zip(block.steps, self.owner.drops[id(block)]):
-            begin = time.perf_counter_ns() if self._clock is not None else 0
+            begin = time.monotonic_ns() if self._traced is not None else 0
             found = _STEPS[type(action)](self, action, names)
+            if self._traced is not None and not isinstance(action, Run):
+                self._traced.append((action, [(step_of(action), begin, time.monotonic_ns())]))
             for name, value in zip(action.outputs, found):
                 if name:
                     names[name] = value
             for name in dead:
                 names.pop(name, None)
-            if self._clock is not None:
-                self._clock[id(action)] = self._clock.get(id(action), 0) + time.perf_counter_ns() - begin
         return [names[name] for name in block.outputs]
 
     def _engine(self, action: Run, names: Names) -> Sequence[Any]:
         context = self.contexts[action.engine]
         try:
             feeds = {name: names[f.name] if f.source == "array" else _fed(f, names[f.name]) for name, f in self.owner.feeds[id(action)]}
-            found = tuple(context.run(feeds).values())
+            if self._traced is None:
+                return tuple(context.run(feeds).values())
+            results, steps = context.trace(feeds)
         except InputError as e:
             if action.otherwise is None:
                 raise
@@ -267,9 +283,8 @@ class ScriptContext(Context):
             log.log(level, "the data makes sizes that engine %d of %r does not take (%s): for them its %d layers run on the host, by their reference",
                     action.engine, self.owner.called, e, len(action.otherwise.steps))
             return self._block(action.otherwise, Names(names))
-        if self._clock is not None:
-            self._times[action.engine] = [(s, a + b) for (_, a), (s, b) in zip(self._times[action.engine], context.profile(feeds))]
-        return found
+        self._traced.append((action, steps))
+        return tuple(results.values())
 
     def _host(self, action: Host, names: Names) -> Sequence[Any]:
         given = [names[name] if name else None for name in action.inputs]

@@ -83,11 +83,15 @@ class Program:
         self._library.pelton_time(self._handle, ports, repeats, times)
         return list(times)
 
-    def profile(self, ports: ctypes.Array | None = None) -> list[int]:
-        """Nanoseconds of each step in a run in which no two steps overlap."""
+    def trace(self, ports: ctypes.Array | None = None) -> list[tuple[int, int]]:
+        """When each step began and ended, in nanoseconds of `time.monotonic_ns`, in a run in which no two steps overlap."""
         stamps = (ctypes.c_int64 * (2 * self._count))()
         self._library.pelton_profile(self._handle, ports, stamps)
-        return [end - begin for begin, end in zip(stamps[::2], stamps[1::2])]
+        return list(zip(stamps[::2], stamps[1::2]))
+
+    def profile(self, ports: ctypes.Array | None = None) -> list[int]:
+        """Nanoseconds of each step in a run in which no two steps overlap."""
+        return [end - begin for begin, end in self.trace(ports)]
 
     def __del__(self) -> None:
         handle, self._handle = self._handle, None
