@@ -12,6 +12,11 @@ STAGES = {"import": "reading the model", "optimize": "optimizing", "compile": "c
 PATIENCE = 5.0                                    # seconds between two plain lines of one stage
 
 
+def watched() -> bool:
+    """Whether somebody sees what goes to stderr as it comes: on a terminal, or under the cell of a notebook."""
+    return sys.stderr.isatty() or "ipykernel" in sys.modules and "IPython" in sys.modules and sys.modules["IPython"].get_ipython() is not None
+
+
 @contextmanager
 def shown(wanted: bool = True) -> Iterator[Progress]:
     """A function (stage, done, total) for `pelton.build`. Bars are gone from the terminal when the work is done."""

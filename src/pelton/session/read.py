@@ -1,8 +1,8 @@
 """The compiler's side of a session: the signature of a model file, and an engine built from it."""
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ from pelton.errors import ModelError, Needs
 from pelton.options import Options
 from pelton.runtime.machine import check_runs_here
 
+from .changes import Changes
 from .signature import NAMES, ModelMetadata, NodeArg, Signature
 
 if TYPE_CHECKING:
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 _UNKNOWN = "tensor(float)"                     # nothing says otherwise
 
 
-def opened(model: Path | bytes, sizes: Mapping[str, int]) -> Source:
-    """The model with the sizes that were given by name; BuildError where Pelton is installed without what building needs."""
+def opened(model: Path | bytes, sizes: Mapping[str, int], changes: Changes | None = None) -> Source:
+    """The model with the sizes that were given by name, and changed; BuildError where Pelton is installed without what building needs."""
     with Needs("a session of a model that it has not met yet builds an engine, which"):
         from pelton.importers import onnx_file
     found = onnx_file.read(model)
@@ -31,6 +32,8 @@ def opened(model: Path | bytes, sizes: Mapping[str, int]) -> Source:
         for d in value.type.tensor_type.shape.dim:
             if d.dim_param in sizes:
                 d.dim_value = sizes[d.dim_param]
+    if changes is not None:
+        changes.make(found.model)
     return found
 
 
@@ -67,9 +70,10 @@ def signature(source: Source, options: Options) -> Signature:
                              {p.key: p.value for p in model.metadata_props})
     general: dict[str, tuple[int | None, ...]] = {}
     made: dict[str, NodeArg] = {}
+    fixed = set(options.values or ())                                      # inputs no more
     declared = [i.type for i in graph.input if i.name not in stored]
     if all(t.HasField("map_type") or t.tensor_type.HasField("shape") for t in declared):           # else nothing is known before a run
-        _, found = importer.examine(source, options.shapes, options.outputs, usual={})             # warnings come with the engine
+        _, found = importer.examine(source, options.shapes, options.outputs, options.values, usual={})     # warnings come with the engine
         if isinstance(found, ModelError) and not isinstance(found, OnData):      # what depends on the data is seen in a run
             raise found
         named = {d.dim_param for i in graph.input for d in i.type.tensor_type.shape.dim}
@@ -77,9 +81,18 @@ def signature(source: Source, options: Options) -> Signature:
             general = {v.name: tuple(d if isinstance(d, int) else None for d in v.type.shape) for v in found.graph.inputs}
             made = {v.name: NodeArg(v.name, NAMES[v.type.dtype.value], [d if isinstance(d, int) else str(d) if {s.name for s in symbols(d)} <= named else None
                                                                         for d in v.type.shape]) for v in found.graph.outputs}
-    inputs = tuple(_declared(i, None) for i in graph.input if i.name not in stored)
-    overridable = tuple(_declared(i, None) for i in graph.input if i.name in stored and model.ir_version >= 4)
-    return Signature(inputs, tuple(_declared(o, made.get(o.name)) for o in graph.output), overridable, metadata, general)
+    inputs = tuple(_sized(_declared(i, None), general if options.shapes else {}) for i in graph.input if i.name not in stored and i.name not in fixed)
+    overridable = tuple(_declared(i, None) for i in graph.input if i.name in stored and i.name not in fixed and model.ir_version >= 4)
+    by_name = {o.name: o for o in graph.output}
+    outputs = tuple(_declared(by_name[name], made.get(name)) if name in by_name else made.get(name) or NodeArg(name, _UNKNOWN, [], False)
+                    for name in options.outputs or by_name)
+    return Signature(inputs, outputs, overridable, metadata, general)
+
+
+def _sized(arg: NodeArg, general: Mapping[str, tuple[int | None, ...]]) -> NodeArg:
+    """With the sizes that options give as numbers."""
+    known = general.get(arg.name, ())
+    return replace(arg, shape=[k if k is not None else d for d, k in zip(arg.shape, known)]) if len(known) == len(arg.shape) else arg
 
 
 def _declared(value: onnx.ValueInfoProto, made: NodeArg | None) -> NodeArg:
@@ -121,5 +134,5 @@ def built(source: Source, options: Options, usual: Mapping[str, Sequence[int]] |
     from pelton.build import build
 
     check_runs_here(options.target, "the session")
-    with progress.shown(show and sys.stderr.isatty()) as tell:
+    with progress.shown(show) as tell:
         return build(source, options=options, usual=usual, progress=tell)

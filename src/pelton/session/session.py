@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -10,19 +11,25 @@ from typing import Any
 
 import numpy as np
 
+from pelton import progress
 from pelton.cache import opened
 from pelton.engine import sizes
 from pelton.engine.engine import numpy_dtype
 from pelton.engine.forks import survives_fork
-from pelton.errors import InputError, ModelAbsent, ModelError
+from pelton.errors import BuildError, InputError, ModelAbsent, ModelError
+from pelton.options import Options
 from pelton.runtime import Engine
 from pelton.runtime.arrays import fit
 from pelton.runtime.forms import entries
 
-from . import read, settings
-from .settings import RunOptions, SessionOptions, log
-from .shelf import Shelf, key_of
-from .signature import ModelMetadata, NodeArg, Signature, check_fed
+from . import estimate, read
+from .changes import unread
+from .profile import Profile
+from .providers import Chosen
+from .providers import chosen as choose
+from .settings import RunOptions, SessionOptions, check_run, log
+from .shelf import Shelf, engine_in, key_of
+from .signature import ModelMetadata, NodeArg, Signature, check_fed, of_engine
 from .values import IOBinding, OrtValue
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -32,8 +39,9 @@ class InferenceSession:
     """onnxruntime.InferenceSession for a model in a file or in bytes.
 
     A model whose sizes are all known is built here; one with open sizes when the first arrays are fed, tuned for their sizes and good for all others. Engines
-    are kept in the cache directory, so that the next session of the same model loads in milliseconds. Raises ModelError for what is wrong with the model,
-    InputError (a ValueError) for arrays, names and options that do not fit, BuildError and EngineError for the rest; all are RuntimeErrors.
+    are kept in the cache directory, so that the next session of the same model loads in milliseconds. A file or bytes of `pelton build` are taken as well, and
+    never built again. Raises ModelError for what is wrong with the model, InputError (a ValueError) for arrays, names and options that do not fit, BuildError
+    and EngineError for the rest; all are RuntimeErrors.
     """
 
     def __init__(self, path_or_bytes: str | os.PathLike[str] | bytes, sess_options: SessionOptions | None = None,
@@ -43,26 +51,42 @@ class InferenceSession:
         self._model = Path(path_or_bytes) if isinstance(path_or_bytes, (str, os.PathLike)) else bytes(path_or_bytes)
         self._settings = sess_options or SessionOptions()
         self._settings.tell()
-        settings.chosen(providers)
-        self._options = self._settings.build_options(os.environ)
-        self._shelf = Shelf(opened(self._options))
+        self._profile = Profile(self._settings.profile_file_prefix) if self._settings.enable_profiling else None
         self._unlock()
         survives_fork(self)
+        if providers is None and self._settings.has_providers():
+            providers = self._settings.providers
+        self._begin(choose(providers, provider_options))
+
+    def _begin(self, chosen: Chosen) -> None:
+        """What depends on where the model runs."""
+        begin = time.monotonic_ns()
+        self._chosen, self._entries = chosen, self._settings.read(os.environ, chosen)
+        self._options = self._entries.options
+        self._shelf = Shelf(opened(self._options), chosen.device)
         self._engine: Engine | None = None                       # for all sizes that the model leaves open
         self._others: dict[tuple, Engine] = {}                   # shapes → the engine that runs them, where the one for all does not
         self._empty: dict[tuple, Engine] = {}                    # names of sizes that are 0 → the engine for all others
         try:
-            self._digests = self._digest()
+            self._given = engine_in(self._model, chosen.device)
+            self._digests = self._digest() if self._given is None else []
         except FileNotFoundError as e:
-            raise ModelAbsent(f"{path_or_bytes!s:.200} cannot be read: {e.strerror}", e.filename) from None
+            raise ModelAbsent(f"{self._called:.200} cannot be read: {e.strerror}", e.filename) from None
         except OSError as e:
-            raise ModelError(f"{path_or_bytes!s:.200} cannot be read: {e.strerror or e}") from None
-        self._key = key_of(self._digests, self._settings.sizes, self._options)
-        self._signature = self._known_signature()
+            raise ModelError(f"{self._called:.200} cannot be read: {e.strerror or e}") from None
+        self._signature = self._known_signature() if self._given is None else of_engine(self._given)
         self._names = {a.name for a in self._signature.inputs}
-        self._engine = self._shelf.engine(self._key)
+        self._engine = self._given or self._kept(self._settings.sizes)
         if self._engine is None and not self._signature.open:
             self._engine = self._made()
+        if self._profile is not None:
+            self._profile.add("session_initialization", "Session", begin, time.monotonic_ns())
+        log.debug("session of %s on %s", self._called, ", ".join(chosen.names))
+
+    @property
+    def _called(self) -> str:
+        """What messages call the model."""
+        return str(self._model) if isinstance(self._model, Path) else "the given model"
 
     def _unlock(self) -> None:
         """No engine is being built: builds of other threads end with a fork, as far as the child is concerned."""
@@ -87,14 +111,15 @@ class InferenceSession:
         return self._settings
 
     def get_providers(self) -> list[str]:
-        return settings.get_available_providers()
+        """What it runs on, first."""
+        return self._chosen.names
 
     def get_provider_options(self) -> dict[str, dict[str, str]]:
-        return {name: {} for name in self.get_providers()}
+        return {name: dict(options) for name, options in self._chosen.options.items()}
 
     def set_providers(self, providers: Sequence[Any] | None = None, provider_options: Sequence[Mapping[str, Any]] | None = None) -> None:
-        """Warns of those that there are not; nothing else changes."""
-        settings.chosen(providers)
+        """The session as if it were made anew for these."""
+        self._begin(choose(providers, provider_options, strictly=True))
 
     def disable_fallback(self) -> None:
         """Nothing to do: there is one provider."""
@@ -102,15 +127,36 @@ class InferenceSession:
     def enable_fallback(self) -> None:
         """Nothing to do: there is one provider."""
 
+    def get_profiling_start_time_ns(self) -> int:
+        """When tracing began, in nanoseconds of `time.monotonic_ns`; 0 where nothing is traced."""
+        return self._profile.start if self._profile is not None else 0
+
     def end_profiling(self) -> str:
-        """"": nothing is written (`pelton bench MODEL --layers` shows what every step takes)."""
-        return ""
+        """Writes the trace (`enable_profiling`) and gives the name of its file, which ui.perfetto.dev and chrome://tracing open; "" where nothing was traced.
+        Runs from now on are not traced."""
+        profile, self._profile = self._profile, None
+        return profile.write() if profile is not None else ""
+
+    def get_tuning_results(self) -> list[dict[str, Any]]:
+        """None: what kernels were timed is in the cache directory, and goes from machine to machine as `pelton.timing_cache`."""
+        return []
+
+    def set_tuning_results(self, results: Sequence[Mapping[str, Any]], *, error_on_invalid: bool = False) -> None:
+        """InputError where it is to be one that they are ONNX Runtime's; else a warning."""
+        if results and error_on_invalid:
+            raise InputError("tuning results are those of ONNX Runtime's kernels; times of Pelton's kernels are given as the config entry pelton.timing_cache")
+        if results:
+            log.warning("tuning results of ONNX Runtime's kernels mean nothing here")
+
+    def set_ep_dynamic_options(self, options: Mapping[str, str]) -> None:
+        """Accepted and without effect."""
 
     # --- runs
 
     def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: RunOptions | None = None) -> list[np.ndarray]:
         """The outputs of those names, of all where there are none. Lists become arrays of the input's type; arrays have to have it."""
         names = self._wanted(output_names)
+        check_run(run_options)
         found = self._run(self._fed(input_feed), None)
         return [found[name] for name in names]
 
@@ -136,12 +182,17 @@ class InferenceSession:
         """Reads the inputs that are bound and writes the outputs that are bound."""
         if iobinding.session is not self:
             raise InputError("an IOBinding belongs to the session that made it, this one to another; make one with io_binding()")
+        check_run(run_options)
+        if not iobinding.outputs:
+            raise InputError("At least one output should be requested: bind one with bind_output or bind_ortvalue_output")
         fixed = {name: a for name, a in iobinding.outputs.items() if a is not None}
         found = self._run(self._fed(iobinding.inputs), fixed or None)
         iobinding.results = {name: found[name] for name in iobinding.outputs}
 
     def _wanted(self, names: Sequence[str] | None) -> Sequence[str]:
         known = [a.name for a in self._signature.outputs]
+        if isinstance(names, str):
+            raise InputError(f"outputs are asked for as a list of names, got {names!r}; write [{names!r}]")
         unknown = next((name for name in names or () if name not in known), None)
         if unknown is not None:
             raise InputError(f"Invalid output name: {unknown}; the outputs are {', '.join(map(repr, known))}")
@@ -165,14 +216,24 @@ class InferenceSession:
         engine = self._engine
         if engine is not None:
             try:
-                return engine.run(fed, out)
+                return self._call(engine, fed, out)
             except InputError:
-                if not self._signature.open or _takes(engine, _shapes(fed)):
+                if engine is self._given or not self._signature.open or _takes(engine, _shapes(fed)):
                     raise
         shapes = _shapes(fed)
         for a in self._signature.ports:
             fit(a.port(shapes[a.name]), fed[a.name])             # says what is wrong, before anything is built for it
-        return self._for(shapes).run(fed, out)
+        return self._call(self._for(shapes), fed, out)
+
+    def _call(self, engine: Engine, fed: Mapping[str, np.ndarray], out: Mapping[str, np.ndarray] | None) -> dict[str, np.ndarray]:
+        """A run of an engine, traced where that was asked for."""
+        profile = self._profile
+        if profile is None:
+            return engine.run(fed, out)
+        begin = time.monotonic_ns()
+        found, steps = engine.trace(fed, out)
+        profile.add_run(begin, time.monotonic_ns(), steps, fed, found, self._chosen.names[0])
+        return found
 
     # --- engines
 
@@ -203,35 +264,63 @@ class InferenceSession:
         return self._empty[key] if _takes(self._empty[key], shapes) else None
 
     def _made(self, *, shapes: Shapes | None = None, usual: Shapes | None = None, sizes: Mapping[str, int] = MappingProxyType({})) -> Engine:
-        """The engine for these shapes, or for all, with these sizes of dimensions, off the shelf or else built."""
+        """The engine for these shapes, or for all, with these sizes of dimensions, off the shelf or else built. BuildError where it is not to be built."""
         sizes = {**self._settings.sizes, **sizes}
-        key = key_of(self._digests, sizes, self._options, shapes)
+        options = self._ways[-1]
+        key = self._key(sizes, options, shapes)
         with self._shelf.alone(key):
-            found = self._shelf.engine(key)
+            found = self._kept(sizes, shapes)
             if found is None:
-                found = read.built(read.opened(self._model, sizes), self._options.but(shapes=shapes), usual, self._settings.log_severity_level < 3)
+                if self._entries.on_miss == "error":
+                    raise BuildError(f"there is no engine of {self._called}{_said(shapes or usual)} in {self._shelf.folder or 'a cache directory'}, and with "
+                                     "pelton.on_miss=error none is built here; make one beforehand by a session and a run on this kind of machine without that "
+                                     "entry, or by `pelton build`, whose file a session takes as its model")
+                source = read.opened(self._model, sizes, self._settings.changes)
+                with estimate.told(self._shelf, self._called, source.model, options):
+                    found = read.built(source, options.but(shapes=shapes or options.shapes), options.usual or usual, self._shows)
+                for part in found.parts:
+                    part.start(self._chosen.device)
                 if not isinstance(self._model, bytes) and self._digest() != self._digests:
                     raise ModelError(f"{self._model} has changed since the session was made; make a new one")
                 self._shelf.keep(key, found)
         return found
 
+    @property
+    def _ways(self) -> tuple[Options, ...]:
+        """What engines of this session were built with, best first; a missing one is built with the last."""
+        return (self._options, self._options.but(level=0)) if self._entries.on_miss == "fast" and self._options.level else (self._options,)
+
+    @property
+    def _shows(self) -> bool:
+        """Whether builds may show their progress."""
+        wanted = self._entries.progress
+        return wanted if wanted is not None else self._settings.log_severity_level < 3 and progress.watched()
+
+    def _key(self, sizes: Mapping[str, int], options: Options, shapes: Shapes | None = None) -> str:
+        return key_of(self._digests, sizes, options, shapes, self._chosen.device)
+
+    def _kept(self, sizes: Mapping[str, int], shapes: Shapes | None = None) -> Engine | None:
+        """The engine off the shelf, if there is one."""
+        return next(filter(None, (self._shelf.engine(self._key(sizes, options, shapes)) for options in self._ways)), None)
+
     def _digest(self) -> list[str]:
         """Of the model's bytes, and of the files that hold its constants, each with where it is said to lie."""
         if isinstance(self._model, bytes):
             from hashlib import sha256
-            return [sha256(self._model).hexdigest()]
+            return [sha256(self._model).hexdigest(), *self._settings.changes.digests()]
         model = self._model
-        found = [self._shelf.digest(model)]
-        for name in self._shelf.details(found[0], lambda: read.external(model)):
+        found = [self._shelf.digest(model), *self._settings.changes.digests()]
+        for name in unread(self._shelf.details(found[0], lambda: read.external(model)), self._settings.changes.files):
             file = model.parent / name
             found += [name, self._shelf.digest(file) if file.is_file() else ""]         # what is missing, the importer reports
         return found
 
     def _known_signature(self) -> Signature:
-        found = self._shelf.signature(self._key)
+        key = self._key(self._settings.sizes, self._options)
+        found = self._shelf.signature(key)
         if found is None:
-            found = read.signature(read.opened(self._model, self._settings.sizes), self._options)
-            self._shelf.describe(self._key, found)
+            found = read.signature(read.opened(self._model, self._settings.sizes, self._settings.changes), self._options)
+            self._shelf.describe(key, found)
         return found
 
 
@@ -245,6 +334,10 @@ def _array(arg: NodeArg, value: Any) -> Any:
         return np.array(value, numpy_dtype(arg.dtype))
     except (TypeError, ValueError, OverflowError) as e:
         raise InputError(f"input {arg.name!r} needs numbers that make an array of {arg.type}: {e}") from None
+
+
+def _said(shapes: Shapes | None) -> str:
+    return f" and inputs of {', '.join(f'{name} {[*shape]}' for name, shape in shapes.items())}" if shapes else ""
 
 
 def _shapes(fed: Mapping[str, Any]) -> Shapes:

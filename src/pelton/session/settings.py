@@ -8,13 +8,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pelton.cache import size
-from pelton.errors import InputError
-from pelton.options import Options
+from pelton import __version__
+from pelton.errors import Error, InputError
+
+from . import entries, providers
+from .changes import Changes
+from .entries import Entries
+from .providers import Chosen
+from .values import OrtValue
 
 log = logging.getLogger("pelton.session")
 
-PROVIDERS = ("CPUExecutionProvider",)
 SEVERITIES = {0: logging.DEBUG, 1: logging.INFO, 2: logging.WARNING, 3: logging.ERROR, 4: logging.CRITICAL}
 
 
@@ -28,6 +32,14 @@ class GraphOptimizationLevel(enum.IntEnum):
     ORT_ENABLE_ALL = 99
 
 
+class ExecutionOrder(enum.IntEnum):
+    """Accepted and without effect: the order of an engine's steps is decided while building."""
+
+    DEFAULT = 0
+    PRIORITY_BASED = 1
+    MEMORY_EFFICIENT = 2
+
+
 class ExecutionMode(enum.IntEnum):
     """Accepted and without effect: independent steps of an engine always run side by side."""
 
@@ -35,28 +47,18 @@ class ExecutionMode(enum.IntEnum):
     ORT_PARALLEL = 1
 
 
-def _flag(text: str) -> bool:
-    if text.lower() not in ("0", "1", "false", "true"):
-        raise ValueError(text)
-    return text.lower() in ("1", "true")
-
-
-# what a session's engine is built with: config entry pelton.NAME, else environment variable PELTON_NAME → how its text is read
-ENTRIES: Mapping[str, Callable[[str], Any]] = {"level": int, "budget": float, "strict": _flag, "threads": int, "cache_dir": str, "cache_limit": size}
-
-
 @dataclass(slots=True, eq=False)
 class SessionOptions:
-    """What ONNX Runtime's class of that name takes. `intra_op_num_threads` is the number of threads, sizes given by name are fixed, and config entries
-    `pelton.level`, `.budget`, `.strict`, `.threads`, `.cache_dir` and `.cache_limit` steer the build; what has no meaning here is accepted, with a warning if
-    somebody may wait for its effect."""
+    """What ONNX Runtime's class of that name takes. `intra_op_num_threads` is the number of threads, sizes given by name or denotation are fixed, constants are
+    replaced, `enable_profiling` traces the runs, and the config entries of `entries.READERS` (`pelton.level`, …) steer the build; what has no meaning here is
+    accepted, with a warning if somebody may wait for its effect."""
 
     enable_cpu_mem_arena: bool = True
     enable_mem_pattern: bool = True
     enable_mem_reuse: bool = True
     enable_profiling: bool = False
     execution_mode: int = ExecutionMode.ORT_SEQUENTIAL
-    execution_order: int = 0
+    execution_order: int = ExecutionOrder.DEFAULT
     graph_optimization_level: int = GraphOptimizationLevel.ORT_ENABLE_ALL
     inter_op_num_threads: int = 0
     intra_op_num_threads: int = 0
@@ -69,15 +71,16 @@ class SessionOptions:
     use_per_session_threads: bool = True
     _entries: dict[str, str] = field(default_factory=dict, init=False)
     _sizes: dict[str, int] = field(default_factory=dict, init=False)
+    _changes: Changes = field(default_factory=Changes, init=False)
+    _providers: list[tuple[str, dict[str, str]]] = field(default_factory=list, init=False)
 
     def add_session_config_entry(self, key: str, value: str) -> None:
-        if key.startswith("pelton.") and key.partition(".")[2] not in ENTRIES:
-            raise InputError(f"there is no config entry {key!r}; there are {', '.join(f'pelton.{name}' for name in ENTRIES)}")
+        entries.check_name(key)
         self._entries[key] = str(value)
 
     def get_session_config_entry(self, key: str) -> str:
         if key not in self._entries:
-            raise InputError(f"no config entry {key!r} has been added to these session options")
+            raise InputError(f"SessionOptions does not have configuration with key: {key}")
         return self._entries[key]
 
     def add_free_dimension_override_by_name(self, name: str, size: int) -> None:
@@ -85,38 +88,59 @@ class SessionOptions:
         self._sizes[name] = int(size)
 
     def add_free_dimension_override_by_denotation(self, denotation: str, size: int) -> None:
-        log.warning("sizes by denotation (%r) are not looked at; add_free_dimension_override_by_name fixes them by their name", denotation)
+        """The size of every dimension that the model denotes so (DATA_BATCH, …)."""
+        self._changes.denoted[denotation] = int(size)
 
     def add_provider(self, name: str, options: Mapping[str, str]) -> None:
-        chosen([name])
+        """A provider for sessions that are given none."""
+        self._providers.append((name, dict(options)))
 
     def has_providers(self) -> bool:
-        return False
+        return bool(self._providers)
 
     def register_custom_ops_library(self, path: str) -> None:
         raise InputError(f"operators in ONNX Runtime's binary form ({os.path.basename(path)}) cannot be used here; "
                          "put their meaning into the model as functions")
 
-    def add_initializer(self, name: str, value: Any) -> None:
-        raise InputError(f"constants cannot be replaced in a session ({name!r}); put the value into the model")
+    def add_initializer(self, name: str, ort_value: OrtValue) -> None:
+        """The array in place of the model's initializer of that name. It is read when a session is made."""
+        if not isinstance(ort_value, OrtValue):
+            raise InputError(f"an initializer is given as an OrtValue, got {type(ort_value).__name__}; OrtValue.ortvalue_from_numpy makes one")
+        self._changes.constants[name] = ort_value.numpy()
 
-    def add_external_initializers(self, names: Sequence[str], values: Sequence[Any]) -> None:
-        raise InputError(f"constants cannot be replaced in a session ({', '.join(names)}); put the values into the model")
+    def add_external_initializers(self, names: Sequence[str], ort_values: Sequence[OrtValue]) -> None:
+        """The same for several, whose data the model has in files."""
+        if len(names) != len(ort_values):
+            raise InputError(f"expected as many arrays as names of initializers, got {len(ort_values)} for {len(names)}")
+        for name, value in zip(names, ort_values):
+            self.add_initializer(name, value)
 
-    def build_options(self, environment: Mapping[str, str]) -> Options:
-        """What engines of such sessions are built with. InputError for what cannot be read."""
-        found: dict[str, Any] = {}
-        for name, read in ENTRIES.items():
-            key, variable = f"pelton.{name}", f"PELTON_{name.upper()}"
-            text = self._entries.get(key, environment.get(variable))
-            if text:
-                try:
-                    found[name] = read(text)
-                except ValueError:
-                    raise InputError(f"{key if key in self._entries else variable} should be a {_KINDS[read]}, got {text!r}") from None
-        if self.intra_op_num_threads:
-            found["threads"] = int(self.intra_op_num_threads)
-        return Options(**found)
+    def add_external_initializers_from_files_in_memory(self, names: Sequence[str], buffers: Sequence[Any], lengths: Sequence[int]) -> None:
+        """The bytes of files in which the model has data, by the names that it has for them."""
+        if not len(names) == len(buffers) == len(lengths):
+            raise InputError(f"expected as many bytes and lengths as names of files, got {len(buffers)} and {len(lengths)} for {len(names)}")
+        for name, buffer, length in zip(names, buffers, lengths):
+            self._changes.files[name] = bytes(memoryview(buffer).cast("B")[:length])
+
+    @property
+    def changes(self) -> Changes:
+        """What is changed in the model."""
+        return self._changes
+
+    @property
+    def providers(self) -> list[tuple[str, dict[str, str]]]:
+        """Those that were added, for sessions that are given none."""
+        return self._providers
+
+    def read(self, environment: Mapping[str, str], chosen: Chosen | None = None) -> Entries:
+        """What engines of such sessions are built with, for the target of the provider that was chosen unless an entry names another. InputError for what
+        cannot be read."""
+        more: dict[str, Any] = {}
+        if chosen is not None and chosen.target != "cpu" and "pelton.target" not in self._entries:
+            more = {"target": chosen.target, "threads": None, **({"precision": chosen.precision} if chosen.precision else {})}
+        elif self.intra_op_num_threads:
+            more = {"threads": int(self.intra_op_num_threads)}
+        return entries.read(self._entries, environment, **more)
 
     @property
     def sizes(self) -> Mapping[str, int]:
@@ -127,18 +151,13 @@ class SessionOptions:
         """Warns of what was asked for and will not happen, and listens to the level of logging."""
         if self.log_severity_level in SEVERITIES:
             set_default_logger_severity(self.log_severity_level)
-        if self.enable_profiling:
-            log.warning("enable_profiling has no effect: `pelton bench MODEL --layers` shows what every step of an engine takes")
         if self.optimized_model_filepath:
             log.warning("optimized_model_filepath has no effect, nothing is written to %s: `pelton build` makes engine files", self.optimized_model_filepath)
 
 
-_KINDS = {int: "whole number", float: "number of seconds", _flag: "0 or 1", str: "text", size: "size such as 500MB or 4GB"}
-
-
 @dataclass(slots=True, eq=False)
 class RunOptions:
-    """Accepted and without effect, but for its own attributes."""
+    """`terminate` is looked at when a run begins; all else is accepted and without effect."""
 
     log_severity_level: int = -1
     log_verbosity_level: int = 0
@@ -147,33 +166,45 @@ class RunOptions:
     terminate: bool = False
     _entries: dict[str, str] = field(default_factory=dict, init=False)
 
+    def add_active_adapter(self, adapter: Any) -> None:
+        raise InputError("adapters (LoRA) change constants, which engines keep; SessionOptions.add_initializer gives a session other ones")
+
     def add_run_config_entry(self, key: str, value: str) -> None:
         self._entries[key] = str(value)
 
     def get_run_config_entry(self, key: str) -> str:
         if key not in self._entries:
-            raise InputError(f"no config entry {key!r} has been added to these run options")
+            raise InputError(f"RunOptions does not have configuration with key: {key}")
         return self._entries[key]
 
 
-def chosen(providers: Sequence[Any] | None) -> None:
-    """Warns of providers that there are not: engines run on the CPU, whatever was asked for."""
-    names = [p if isinstance(p, str) else p[0] for p in providers or ()]
-    missing = [name for name in names if name not in PROVIDERS]
-    if missing:
-        log.warning("there is no %s here: the session runs on %s", " or ".join(missing), PROVIDERS[0])
+def check_run(options: RunOptions | None) -> None:
+    """Error where the run is not to be; InputError for what are no options."""
+    if options is not None and not isinstance(options, RunOptions):
+        raise InputError(f"options of a run are RunOptions, got {type(options).__name__}")
+    if options is not None and options.terminate:
+        raise Error("Exiting due to terminate flag being set to true.")
 
 
 def get_available_providers() -> list[str]:
-    return [*PROVIDERS]
+    return providers.available()
 
 
 def get_all_providers() -> list[str]:
-    return [*PROVIDERS]
+    """Those that Pelton has targets for, best first."""
+    return [providers.CUDA, providers.CPU]
 
 
 def get_device() -> str:
-    return "CPU"
+    return "GPU" if providers.CUDA in providers.available() else "CPU"
+
+
+def get_version_string() -> str:
+    return __version__
+
+
+def get_build_info() -> str:
+    return f"Pelton Build Info: version={__version__}, interface=ONNX Runtime's"
 
 
 def set_default_logger_severity(severity: int) -> None:
@@ -181,6 +212,35 @@ def set_default_logger_severity(severity: int) -> None:
     if severity not in SEVERITIES:
         raise InputError(f"a log severity is a number from 0 (verbose) to 4 (fatal), got {severity!r}")
     logging.getLogger("pelton").setLevel(SEVERITIES[severity])
+
+
+class _Callback(logging.Handler):
+    """Hands what is logged to a function; its errors are logging's to report, not whoever logged."""
+
+    def __init__(self, callback: Callable[[int, str, str, str, str], None], severity: int):
+        super().__init__(SEVERITIES[severity])
+        self.callback = callback
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            severity = max((s for s, level in SEVERITIES.items() if level <= record.levelno), default=0)
+            self.callback(severity, record.name, "", f"{record.filename}:{record.lineno} {record.funcName}", record.getMessage())
+        except Exception:                        # whatever the caller's function raises
+            self.handleError(record)
+
+
+def set_default_logger_callback(callback: Callable[[int, str, str, str, str], None] | None, severity: int = 2) -> None:
+    """What Pelton logs from that severity on goes to `callback(severity, category, logid, code_location, message)` instead of the console; None ends that."""
+    if callback is not None and not callable(callback):
+        raise InputError(f"a callback of the log is a function or None, got {type(callback).__name__}")
+    if callback is not None:
+        set_default_logger_severity(severity)
+    logger = logging.getLogger("pelton")
+    for handler in [h for h in logger.handlers if isinstance(h, _Callback)]:
+        logger.removeHandler(handler)
+    if callback is not None:
+        logger.addHandler(_Callback(callback, severity))
+    logger.propagate = callback is None
 
 
 def set_default_logger_verbosity(verbosity: int) -> None:

@@ -18,6 +18,7 @@ from pelton import __version__
 from pelton.backends.cpu import default_threads, describe
 from pelton.cache import Cache, used
 from pelton.engine import whole
+from pelton.engine.file import MAGIC
 from pelton.errors import EngineError
 from pelton.options import Options
 from pelton.runtime import Engine, load
@@ -33,7 +34,8 @@ FRESH = 2.0                                        # seconds in which a file may
 class Shelf:
     """The sessions' part of a cache; where it is not ours alone, nothing is kept."""
 
-    def __init__(self, kept: Cache):
+    def __init__(self, kept: Cache, device: int = 0):
+        self.device = device                       # the number of the GPU, for engines that run on one
         self._cache, self.folder = kept, _own(kept)
 
     def engine(self, key: str) -> Engine | None:
@@ -42,7 +44,7 @@ class Shelf:
         if path is None or not path.exists():
             return None
         try:
-            found = load(path)
+            found = load(path, device=self.device)
         except EngineError as e:
             log.warning("the engine kept for this model cannot be used and is built again: %s", e)
             return None
@@ -67,12 +69,12 @@ class Shelf:
 
     def signature(self, key: str) -> Signature | None:
         try:
-            return from_json(self._json(key))
+            return from_json(self.json(key))
         except ValueError:
             return None
 
     def describe(self, key: str, found: Signature) -> None:
-        self._keep_json(key, found.json())
+        self.keep_json(key, found.json())
 
     def alone(self, key: str) -> contextlib.AbstractContextManager[None]:
         """Holds the key: another process that asks for it waits."""
@@ -87,28 +89,29 @@ class Shelf:
         s = os.stat(real)
         stamp = [s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns]
         key = hashlib.sha256(os.fsencode(real)).hexdigest()
-        known = self._json(key)
+        known = self.json(key)
         if isinstance(known, dict) and known.get("stamp") == stamp and isinstance(known.get("digest"), str):
             return known["digest"]
         with open(real, "rb") as f:
             data: Any = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ) if s.st_size else b""
             digest = hashlib.sha256(data).hexdigest()
         if time.time() - max(s.st_mtime, s.st_ctime) > FRESH:
-            self._keep_json(key, {"stamp": stamp, "digest": digest})
+            self.keep_json(key, {"stamp": stamp, "digest": digest})
         return digest
 
     def details(self, digest: str, find: Callable[[], list[str]]) -> list[str]:
         """What `find` finds in the file of that digest."""
-        known = self._json(digest)
+        known = self.json(digest)
         if not isinstance(known, dict) or not isinstance(known.get("details"), list) or not all(isinstance(d, str) for d in known["details"]):
             known = {"details": find()}
-            self._keep_json(digest, known)
+            self.keep_json(digest, known)
         return known["details"]
 
     def _path(self, key: str, ending: str) -> Path | None:
         return self.folder / (key + ending) if self.folder is not None else None
 
-    def _json(self, key: str) -> Any:
+    def json(self, key: str) -> Any:
+        """What is kept under that key besides engines; None where there is nothing that can be read."""
         path = self._path(key, ".json")
         if path is None:
             return None
@@ -119,7 +122,7 @@ class Shelf:
         used(path)
         return found
 
-    def _keep_json(self, key: str, data: Mapping[str, Any]) -> None:
+    def keep_json(self, key: str, data: Mapping[str, Any]) -> None:
         path = self._path(key, ".json")
         if path is not None:
             self._cache.write(path, json.dumps(data).encode())
@@ -143,10 +146,25 @@ def _own(kept: Cache) -> Path | None:
     return folder
 
 
-def key_of(digests: list[str], sizes: Mapping[str, int], options: Options, shapes: Mapping[str, tuple[int, ...]] | None = None) -> str:
+def engine_in(model: Path | bytes, device: int = 0) -> Engine | None:
+    """The engine, where a file or bytes hold one instead of a model; OSError where the file cannot be read."""
+    if isinstance(model, bytes):
+        begin = model[:len(MAGIC)]
+    else:
+        with open(model, "rb") as f:
+            begin = f.read(len(MAGIC))
+    return load(model, device=device) if begin == MAGIC else None
+
+
+def key_of(digests: list[str], sizes: Mapping[str, int], options: Options, shapes: Mapping[str, tuple[int, ...]] | None = None, device: int = 0) -> str:
     """What an engine depends on: the bytes of the model and of its constants, sizes, options, this machine and this Pelton."""
     machine = describe()
     machine["threads"] = options.threads or default_threads()
+    machine["given"] = [options.shapes, options.usual]
+    if not options.on_cpu:
+        from pelton.backends.cuda.driver import device as gpu  # only engines for GPUs need it
+        found = gpu(device)
+        machine["gpu"] = [found.name, found.arch, found.multiprocessors, found.cuda]
     chosen = {f.name: getattr(options, f.name) for f in fields(options) if f.name not in ELSEWHERE}
     told = [digests, sorted(sizes.items()), chosen, machine, sorted(shapes.items()) if shapes is not None else None, _installed()]
     return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()

@@ -5,10 +5,13 @@ import functools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pelton.engine.engine import Port
 from pelton.errors import InputError
+
+if TYPE_CHECKING:
+    from pelton.runtime import Engine
 
 # names of element types inside of tensor(…) → ours
 TYPES = {"float": "f32", "double": "f64", "float16": "f16", "bfloat16": "bf16", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64",
@@ -126,6 +129,30 @@ def from_json(data: Any) -> Signature:
         return Signature(inputs, outputs, overridable, ModelMetadata(**data["metadata"]), {k: tuple(v) for k, v in data["general"].items()})
     except (KeyError, TypeError, AttributeError) as e:
         raise ValueError(f"no signature: {e}") from None
+
+
+def of_engine(engine: Engine) -> Signature:
+    """What an engine that was built before says of itself: its ports, and what sequences, optionals and maps of the model they make up."""
+    forms = engine.meta.get("forms") or {}
+    info = engine.meta.get("model") or {}
+
+    def args(ports: Sequence[Port], forms: Mapping[str, Any]) -> tuple[NodeArg, ...]:
+        by_name, inside = {p.name: p for p in ports}, dict[str, NodeArg]()
+        for name, form in forms.items():
+            if isinstance(form, Mapping) and "rows" in form:
+                key = "string" if all(isinstance(k, str) for k in form["keys"]) else "int64"
+                inside[form["rows"]] = NodeArg(name, f"seq(map({key},{NAMES[by_name[form['rows']].dtype]}))")
+            elif isinstance(form, Mapping):
+                key, value = (NAMES[t] for t in form["types"])
+                inside[form["keys"]] = NodeArg(name, f"map({key.removeprefix('tensor(').removesuffix(')')},{value})")
+                del by_name[form["values"]]
+            elif form:
+                inside[form[0]] = NodeArg(name, f"seq({NAMES[by_name[form[0]].dtype]})")
+                for port in form[1:]:
+                    del by_name[port]
+        return tuple(inside.get(p.name) or NodeArg(p.name, NAMES[p.dtype], list(p.shape)) for p in by_name.values())
+    return Signature(args(engine.inputs, forms.get("inputs") or {}), args(engine.outputs, forms.get("outputs") or {}), (),
+                     ModelMetadata(str(info.get("producer", "")), engine.name))
 
 
 def check_fed(args: tuple[NodeArg, ...], overridable: tuple[NodeArg, ...], fed: Mapping[str, Any]) -> None:

@@ -1,0 +1,93 @@
+"""What session options change in a model before it is built: sizes by the denotation of an axis, and constants."""
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pelton.errors import ModelError
+
+if TYPE_CHECKING:
+    import onnx
+
+log = logging.getLogger("pelton.session")
+
+
+@dataclass
+class Changes:
+    """`denoted`: denotation of an axis → its size. `constants`: name of an initializer → the array in its place. `files`: name of a file of external data →
+    its bytes."""
+
+    denoted: dict[str, int] = field(default_factory=dict)
+    constants: dict[str, np.ndarray] = field(default_factory=dict)
+    files: dict[str, bytes] = field(default_factory=dict)
+
+    def digests(self) -> list[str]:
+        """What engines depend on, of these."""
+        def digest(data: Any) -> str:
+            return hashlib.sha256(data).hexdigest()
+        return [*(f"{name}={size}" for name, size in sorted(self.denoted.items())),
+                *(f"{name}: {a.dtype.str}{[*a.shape]} {digest(_bytes(a))}" for name, a in sorted(self.constants.items())),
+                *(f"{name} {digest(data)}" for name, data in sorted(self.files.items()))]
+
+    def make(self, model: onnx.ModelProto) -> None:
+        """Changes a model. ModelError for constants that are no tensors."""
+        for value in (*model.graph.input, *model.graph.output, *model.graph.value_info) if self.denoted else ():
+            for d in value.type.tensor_type.shape.dim:
+                if d.denotation in self.denoted:
+                    d.dim_value = self.denoted[d.denotation]
+        for t in model.graph.initializer if self.files else ():
+            self._read(t)
+        if self.constants:
+            self._replace(model.graph)
+
+    def _replace(self, graph: onnx.GraphProto) -> None:
+        from onnx import numpy_helper
+
+        missing = self.constants.keys() - {t.name for t in graph.initializer}
+        if missing:
+            log.warning("add_initializer names %s, which the model has not among its initializers; nothing is changed for it",
+                        ", ".join(map(repr, sorted(missing))))
+        declared = {v.name: v.type.tensor_type for v in (*graph.input, *graph.value_info)}
+        for t in graph.initializer:
+            if t.name in self.constants:
+                try:
+                    t.CopyFrom(numpy_helper.from_array(self.constants[t.name], t.name))
+                except (TypeError, ValueError, NotImplementedError) as e:
+                    raise ModelError(f"add_initializer: the array for {t.name!r} is none of ONNX: {e}") from None
+                if t.name in declared:                           # an initializer that is also an input: what it says of its sizes is no longer so
+                    declared[t.name].ClearField("shape")
+                    for size in t.dims:
+                        declared[t.name].shape.dim.add(dim_value=size)
+
+    def _read(self, tensor: onnx.TensorProto) -> None:
+        """The data of a tensor out of a file that is in memory."""
+        entry = {e.key: e.value for e in tensor.external_data}
+        data = self.files.get(entry.get("location", "")) if tensor.data_location == 1 else None
+        if data is None:
+            return
+        try:
+            offset = int(entry.get("offset", 0))
+            length = int(entry.get("length", len(data) - offset))
+        except ValueError:
+            raise ModelError(f"tensor {tensor.name!r} has its data at {entry.get('offset')!r}, {entry.get('length')!r} bytes of it, of {entry['location']}: "
+                             "these are no numbers") from None
+        if not 0 <= offset <= offset + length <= len(data):
+            raise ModelError(f"tensor {tensor.name!r} has its data at bytes {offset} to {offset + length} of {entry['location']}, which has {len(data)}")
+        tensor.ClearField("external_data")
+        tensor.ClearField("data_location")
+        tensor.raw_data = data[offset:offset + length]
+
+
+def _bytes(array: np.ndarray) -> Any:
+    """What stands for the elements of an array: their bytes, or the texts."""
+    return repr(array.tolist()).encode() if array.dtype.hasobject else np.ascontiguousarray(array).tobytes()
+
+
+def unread(names: list[str], files: Mapping[str, bytes]) -> list[str]:
+    """The files of external data that are still read from disk."""
+    return [name for name in names if name not in files]

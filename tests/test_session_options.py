@@ -1,0 +1,346 @@
+"""What steers sessions: config entries, providers, what happens where no engine is kept, engine files as models, and traces."""
+from __future__ import annotations
+
+import json
+import logging
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from test_session import RNG, W, close, network
+
+import pelton
+import pelton.session.session
+import pelton as ort
+from pelton.options import Options
+from pelton.session import entries, estimate, providers, settings
+from pelton.session.shelf import Shelf
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("PELTON_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("PELTON_LEVEL", "0")
+    yield tmp_path / "cache"
+    logging.getLogger("pelton").setLevel(logging.NOTSET)
+
+
+@pytest.fixture
+def x() -> np.ndarray:
+    return RNG.standard_normal((2, 4)).astype(np.float32)
+
+
+def options(**given: str) -> ort.SessionOptions:
+    made = ort.SessionOptions()
+    for name, value in given.items():
+        made.add_session_config_entry(f"pelton.{name}", value)
+    return made
+
+
+# --- config entries
+
+EXAMPLES = {"level": ("2", 2), "budget": ("1.5", 1.5), "strict": ("1", True), "threads": ("1", 1), "memory": ("1000000", 10**6),
+            "max_iterations": ("7", 7), "check": ("true", True), "target": ("cpu:x86_64_v3", "cpu:x86_64_v3"), "precision": ("fp32", "fp32"),
+            "cache_dir": ("here", "here"), "timing_cache": ("times.json", "times.json"), "cc": ("clang", "clang"), "image": ("8x8", "8x8"),
+            "shapes": ("x=1x3,y=1..8..32x5", {"x": "1x3", "y": "1..8..32x5"}), "usual": ("x=8x128", {"x": (8, 128)}),
+            "values": ("axes=1,2;k=5", {"axes": "1,2", "k": "5"}), "outputs": ("a,b", ("a", "b")), "labels": ("cat, dog", ("cat", "dog"))}
+
+
+def test_entries_reach_every_option():
+    """All but the function that hears of progress, which the entry of that name switches on and off."""
+    assert EXAMPLES.keys() | {"progress"} == {f.name for f in fields(Options)} == entries.READERS.keys() - {"on_miss"}
+    for name, (text, value) in EXAMPLES.items():
+        assert getattr(options(**{name: text}).read({}).options, name) == value
+        assert getattr(ort.SessionOptions().read({f"PELTON_{name.upper()}": text}).options, name) == value
+    assert options(progress="0").read({}).progress is False and options(on_miss="fast").read({}).on_miss == "fast"
+
+
+@pytest.mark.parametrize("name, text", [("shapes", "1x3"), ("usual", "x=8xn"), ("values", "=3"), ("strict", "yes"), ("on_miss", "never"), ("memory", "1e9")])
+def test_entries_that_cannot_be_read(name, text):
+    with pytest.raises(ort.InputError, match=rf"pelton\.{name} should be .*, got '{text}'"):
+        options(**{name: text}).read({})
+
+
+def test_sizes_outputs_and_values_by_entries(x):
+    session = ort.InferenceSession(network().SerializeToString(), options(shapes="x=2x4", outputs="logits"))
+    assert session.get_inputs()[0].shape == [2, 4] and [o.name for o in session.get_outputs()] == ["logits"] and session._engine is not None
+    (logits,) = session.run(None, {"x": x})
+    assert np.allclose(logits, x @ W, atol=1e-5)
+    graph = helper.make_graph([helper.make_node("ReduceSum", ["x", "axes"], ["y"], keepdims=0)], "net",
+                              [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 4]), helper.make_tensor_value_info("axes", TensorProto.INT64, [1])],
+                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+    session = ort.InferenceSession(model, options(values="axes=1"))
+    assert [i.name for i in session.get_inputs()] == ["x"] and np.allclose(session.run(None, {"x": x})[0], x.sum(1), atol=1e-5)
+
+
+def test_engines_are_tuned_for_the_usual_sizes_of_an_entry(x):
+    session = ort.InferenceSession(network().SerializeToString(), options(usual="x=7x4"))
+    assert close(session.run(None, {"x": x}), x) and [s.usual for s in session._engine.symbols] == [7]
+
+
+# --- what changes in the model
+
+def test_initializers_in_place_of_the_models(x, caplog):
+    changed = ort.SessionOptions()
+    changed.add_initializer("w", ort.OrtValue.ortvalue_from_numpy(3 * W))
+    changed.add_initializer("nowhere", ort.OrtValue.ortvalue_from_numpy(W))
+    model = network(2).SerializeToString()
+    assert close(ort.InferenceSession(model).run(None, {"x": x}), x)
+    assert close(ort.InferenceSession(model, changed).run(None, {"x": x}), 3 * x) and "names 'nowhere'" in caplog.text
+    assert close(ort.InferenceSession(model).run(None, {"x": x}), x)
+    with pytest.raises(ort.InputError, match="given as an OrtValue"):
+        changed.add_initializer("w", W)
+
+
+def test_external_data_from_memory(tmp_path, x):
+    path = tmp_path / "net.onnx"
+    onnx.save(network(2), path, save_as_external_data=True, location="weights.bin", size_threshold=0)
+    data = (tmp_path / "weights.bin").read_bytes()
+    (tmp_path / "weights.bin").unlink()
+    given = ort.SessionOptions()
+    given.add_external_initializers_from_files_in_memory(["weights.bin"], [data + b"more"], [len(data)])
+    assert close(ort.InferenceSession(path, given).run(None, {"x": x}), x)
+    given = ort.SessionOptions()
+    given.add_external_initializers(["w"], [ort.OrtValue.ortvalue_from_numpy(2 * W)])
+    assert close(ort.InferenceSession(path, given).run(None, {"x": x}), 2 * x)
+    short = ort.SessionOptions()
+    short.add_external_initializers_from_files_in_memory(["weights.bin"], [data], [8])
+    with pytest.raises(ort.ModelError, match="weights.bin, which has 8"):
+        ort.InferenceSession(path, short)
+
+
+def test_sizes_by_denotation(x):
+    model = network()
+    model.graph.input[0].type.tensor_type.shape.dim[0].denotation = "DATA_BATCH"
+    fixed = ort.SessionOptions()
+    fixed.add_free_dimension_override_by_denotation("DATA_BATCH", 2)
+    session = ort.InferenceSession(model.SerializeToString(), fixed)
+    assert session.get_inputs()[0].shape == [2, 4] and close(session.run(None, {"x": x}), x)
+
+
+# --- providers
+
+@pytest.fixture
+def gpus(monkeypatch) -> list[int]:
+    """A machine with two GPUs, as far as anybody asks."""
+    asked = []
+
+    def gpu(number):
+        asked.append(number)
+        if number > 1:
+            raise ort.InputError(f"there is no GPU {number}")
+    monkeypatch.setattr(providers, "_gpu", gpu)
+    return asked
+
+
+def test_providers_are_targets(gpus):
+    assert ort.get_available_providers() == ort.get_all_providers() == ["CUDAExecutionProvider", "CPUExecutionProvider"] and ort.get_device() == "GPU"
+    found = providers.chosen([("TensorrtExecutionProvider", {}), ("CUDAExecutionProvider", {"device_id": 1, "use_tf32": 1}), "CPUExecutionProvider"])
+    assert (found.target, found.device, found.names) == ("cuda", 1, ["CUDAExecutionProvider", "CPUExecutionProvider"])
+    read = ort.SessionOptions()
+    read.intra_op_num_threads = 2
+    built = read.read({"PELTON_THREADS": "2"}, found).options
+    assert (built.target, built.precision, built.threads) == ("cuda", "tf32", None)
+    assert read.read({}, providers.chosen(["CPUExecutionProvider", "CUDAExecutionProvider"])).options.target == "cpu"
+    with pytest.raises(ort.InputError, match="no GPU 2"):
+        providers.chosen([("CUDAExecutionProvider", {"device_id": 2})])
+    with pytest.raises(ort.InputError, match="number of a GPU"):
+        providers.chosen(["CUDAExecutionProvider"], [{"device_id": "first"}])
+
+
+def test_providers_that_there_are_not(caplog, monkeypatch):
+    monkeypatch.setattr(providers, "_gpu", lambda number: ort.EngineError("no driver"))
+    session = ort.InferenceSession(network(2).SerializeToString(), providers=["TensorrtExecutionProvider", "CUDAExecutionProvider"])
+    assert session.get_providers() == ["CPUExecutionProvider"] and session.get_provider_options() == {"CPUExecutionProvider": {}}
+    assert "no TensorrtExecutionProvider" in caplog.text and "no driver" in caplog.text
+    with pytest.raises(RuntimeError, match="Unknown Provider Type: InvalidProvider"):
+        session.set_providers(["InvalidProvider"])
+    session.set_providers([("CPUExecutionProvider", {"use_arena": 1})])
+    assert session.get_provider_options() == {"CPUExecutionProvider": {"use_arena": "1"}}
+
+
+@pytest.mark.parametrize("given", [(3,), ([3],), ("CPUExecutionProvider",), (["a"], 3), (["a"], ["b"]), (["a", "b"], [{}]), ([("a", {})], [{}])])
+def test_providers_that_cannot_be_read(given):
+    with pytest.raises(ValueError, match="provider"):
+        providers.chosen(*given)
+
+
+def test_session_options_may_name_providers(x):
+    named = ort.SessionOptions()
+    assert not named.has_providers()
+    named.add_provider("CPUExecutionProvider", {"a": "b"})
+    session = ort.InferenceSession(network(2).SerializeToString(), named)
+    assert named.has_providers() and session.get_provider_options() == {"CPUExecutionProvider": {"a": "b"}}
+
+
+# --- where no engine is kept
+
+def test_a_build_is_announced_with_an_estimate(caplog, x):
+    """Before it begins, by all builds so far; and not where none begins."""
+    for rows, by in enumerate(("builds on another machine", "the last build on this machine", "the last 2 builds on this machine"), 2):
+        caplog.clear()
+        session = ort.InferenceSession(network(rows).SerializeToString())
+        first = caplog.records[0]
+        assert first.name == "pelton.session" and first.levelno == logging.WARNING and re.search(rf"level 0: about .* s.*, by {by}", first.getMessage())
+        caplog.clear()
+        session = ort.InferenceSession(network(rows).SerializeToString())
+        session.run(None, {"x": np.ones((rows, 4), np.float32)})
+        assert not caplog.text
+
+
+def test_estimates_follow_the_builds_of_a_machine(cache, monkeypatch):
+    build, layer = estimate.reference()[3]
+    assert estimate.seconds(3, 10, None, []) == (build + 10 * layer, 0)
+    past = [estimate.Build(3, 5, 10.0, 30.0), estimate.Build(0, 5, 1.0, 2.0), estimate.Build(3, 9, 20.0, 40.0), estimate.Build(3, 9, 20.0, 60.0)]
+    assert estimate.seconds(3, 10, None, past) == (pytest.approx(3 * (build + 10 * layer)), 3)       # the median of thrice, twice and thrice
+    assert estimate.seconds(2, 10, None, past[1:2])[0] == pytest.approx(2 * (estimate.reference()[2][0] + 10 * estimate.reference()[2][1]))
+    assert estimate.seconds(3, 10, 1.0, [])[0] == pytest.approx(1 + estimate.reference()[0][0] + 10 * estimate.reference()[0][1])
+    assert len(estimate.reference()) == 6 and all(build > 0 and layer > 0 for build, layer in estimate.reference())
+    shelf = Shelf(cache)
+    (cache / "sessions" / "builds.json").write_text('{"builds": [{"level": "high"}]}')
+    assert estimate._past(shelf) == []
+
+
+def test_layers_that_are_built_one_by_one():
+    """Equal ones once; what has no constants of its own joins others."""
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["a"]), helper.make_node("Relu", ["a"], ["b"]), helper.make_node("MatMul", ["b", "v"], ["c"]),
+             helper.make_node("Add", ["c", "s"], ["d"]), helper.make_node("MatMul", ["d", "u"], ["y"])]
+    weights = [numpy_helper.from_array(np.zeros(shape, np.float32), name) for name, shape in (("w", (4, 4)), ("v", (4, 4)), ("s", (4,)), ("u", (4, 2)))]
+    graph = helper.make_graph(nodes, "net", [helper.make_tensor_value_info("x", 1, [2, 4])], [helper.make_tensor_value_info("y", 1, [2, 2])], weights)
+    assert estimate.layers(helper.make_model(graph)) == 2
+
+
+def test_without_timing_at_first(x, builds):
+    model = network(2).SerializeToString()
+    for _ in range(2):
+        fast = ort.InferenceSession(model, options(level="1", on_miss="fast"))
+        assert close(fast.run(None, {"x": x}), x) and fast._engine.meta["level"] == 0 and len(builds) == 1
+    ort.InferenceSession(model, options(level="1"))
+    assert ort.InferenceSession(model, options(level="1", on_miss="fast"))._engine.meta["level"] == 1 and len(builds) == 2
+
+
+def test_no_build_where_none_is_wanted(x, builds):
+    for model in (network(2), network()):
+        with pytest.raises(ort.BuildError, match=r"no engine of the given model.*pelton build"):
+            ort.InferenceSession(model.SerializeToString(), options(on_miss="error")).run(None, {"x": x})
+        assert not builds
+        ort.InferenceSession(model.SerializeToString()).run(None, {"x": x})
+        assert close(ort.InferenceSession(model.SerializeToString(), options(on_miss="error")).run(None, {"x": x}), x) and builds.pop()
+
+
+@pytest.fixture
+def builds(monkeypatch) -> list:
+    """What engines were built."""
+    seen = []
+    real = ort.session.session.read.built
+
+    def built(source, options, usual, show):
+        seen.append(options)
+        return real(source, options, usual, show)
+    monkeypatch.setattr(ort.session.session.read, "built", built)
+    return seen
+
+
+@pytest.mark.parametrize("terminal, severity, entry, shows", [(True, -1, None, True), (False, -1, None, False), (True, 3, None, False), (False, -1, "1", True),
+                                                              (True, -1, "0", False)])
+def test_who_sees_the_progress_of_a_build(monkeypatch, terminal, severity, entry, shows):
+    seen = []
+    monkeypatch.setattr(ort.session.session.read, "built", lambda source, options, usual, show: (seen.append(show), pelton.build(source, options=options))[1])
+    monkeypatch.setattr("sys.stderr.isatty", lambda: terminal, raising=False)
+    given = options(**({"progress": entry} if entry else {}))
+    given.log_severity_level = severity
+    ort.InferenceSession(network(2).SerializeToString(), given)
+    assert seen == [shows]
+
+
+# --- engine files as models
+
+def test_an_engine_file_is_a_model(tmp_path, x, builds):
+    path = tmp_path / "net.pelton"
+    pelton.build(network(), level=0).save(path)
+    for source in (path, str(path), path.read_bytes()):
+        session = ort.InferenceSession(source)
+        assert [(a.name, a.type, a.shape) for a in session.get_inputs()] == [("x", "tensor(float)", ["batch", 4])]
+        assert [(a.name, a.type, a.shape) for a in session.get_outputs()] == [("probability", "tensor(float)", ["batch", 3]),
+                                                                              ("logits", "tensor(float)", ["batch", 3])]
+        assert session.get_modelmeta().graph_name == "net" and session.get_modelmeta().producer_name == "tests"
+        assert close(session.run(None, {"x": x}), x) and close(session.run(None, {"x": x.tolist()}), x)
+        for wrong in (x[:, :3], x.astype(np.float64), x[0]):
+            with pytest.raises(ort.InputError):
+                session.run(None, {"x": wrong})
+    assert not builds
+    damaged = bytearray(path.read_bytes())
+    damaged[100] ^= 1
+    with pytest.raises(ort.EngineError, match="altered"):
+        ort.InferenceSession(bytes(damaged))
+
+
+# --- traces
+
+def test_a_trace_of_what_a_session_does(tmp_path, x):
+    traced = ort.SessionOptions()
+    traced.enable_profiling, traced.profile_file_prefix = True, str(tmp_path / "trace")
+    session = ort.InferenceSession(network(2).SerializeToString(), traced)
+    for _ in range(2):
+        assert close(session.run(None, {"x": x}), x)
+    path = session.end_profiling()
+    assert session.end_profiling() == "" and Path(path).parent == tmp_path and re.search(r"trace_[\d-]{10}_[\d-]{8}_\d{3}\.json$", path)
+    events = json.loads(Path(path).read_text())
+    assert all({"cat", "pid", "tid", "dur", "ts", "ph", "name", "args"} == e.keys() and e["ph"] == "X" and e["dur"] >= 0 for e in events)
+    runs = [e for e in events if e["name"] == "model_run"]
+    assert events[0]["name"] == "session_initialization" and len(runs) == 2
+    steps = [s.name for s in session._engine.steps]
+    for run in runs:
+        inside = [e for e in events if e["cat"] == "Node" and run["ts"] <= e["ts"] and e["ts"] + e["dur"] <= run["ts"] + run["dur"]]
+        assert [e["name"] for e in inside] == [f"{name}_kernel_time" for name in steps]
+        assert all(e["args"]["provider"] == "CPUExecutionProvider" and e["args"]["tactic"] for e in inside)
+    lines = Path(path).read_text().splitlines()                                    # as ONNX Runtime's: one event a line
+    assert lines[0] == "[" and lines[-1] == "]" and len(lines) == len(events) + 2
+
+
+def test_traces_start_in_order_and_may_be_off(x):
+    traced = ort.SessionOptions()
+    traced.enable_profiling = True
+    starts = [ort.InferenceSession(network(2).SerializeToString(), traced).get_profiling_start_time_ns() for _ in range(3)]
+    plain = ort.InferenceSession(network(2).SerializeToString())
+    assert 0 < starts[0] <= starts[1] <= starts[2] and plain.get_profiling_start_time_ns() == 0 and plain.end_profiling() == ""
+    traced.profile_file_prefix = "/nowhere/trace"
+    with pytest.raises(RuntimeError, match="cannot be written.*profile_file_prefix"):
+        ort.InferenceSession(network(2).SerializeToString(), traced).end_profiling()
+
+
+# --- the log
+
+def test_a_function_that_hears_the_log():
+    heard = []
+    settings.set_default_logger_callback(lambda *record: heard.append(record), severity=0)
+    try:
+        ort.InferenceSession(network(2).SerializeToString())
+        assert heard and all([type(part) for part in record] == [int, str, str, str, str] for record in heard)
+        assert {severity for severity, *_ in heard} >= {0, 2}
+        with pytest.raises(RuntimeError):
+            settings.set_default_logger_callback("no function")
+        for severity in (-1, 5):
+            with pytest.raises(RuntimeError):
+                settings.set_default_logger_callback(print, severity)
+    finally:
+        settings.set_default_logger_callback(None)
+    count = len(heard)
+    ort.InferenceSession(network(3).SerializeToString())
+    assert len(heard) == count and logging.getLogger("pelton").propagate
+
+
+def test_runs_that_are_not_to_be(x):
+    session, ended = ort.InferenceSession(network(2).SerializeToString()), ort.RunOptions()
+    ended.terminate = True
+    with pytest.raises(RuntimeError, match="terminate flag"):
+        session.run(None, {"x": x}, ended)
+    with pytest.raises(ort.InputError, match="RunOptions"):
+        session.run(None, {"x": x}, 3)
+    with pytest.raises(ort.InputError, match=r"write \['logits'\]"):
+        session.run("logits", {"x": x})
