@@ -22,9 +22,11 @@ __all__ = ["BuildError", "Cancelled", "Context", "Engine", "EngineError", "Error
 _HOMES = {"Options": "options", "Engine": "runtime", "Context": "runtime", "load": "runtime", "tune": "runtime.cuda_tune"}
 # What scripts touch that were written for onnxruntime.
 _HOMES.update(dict.fromkeys((
-    "ExecutionMode", "GraphOptimizationLevel", "IOBinding", "InferenceSession", "ModelMetadata", "NodeArg", "OrtValue", "RunOptions", "SessionOptions",
-    "disable_telemetry_events", "enable_telemetry_events", "get_all_providers", "get_available_providers", "get_device", "set_default_logger_severity",
-    "set_default_logger_verbosity", "set_seed"), "session"))
+    "ExecutionMode", "ExecutionOrder", "GraphOptimizationLevel", "IOBinding", "InferenceSession", "ModelMetadata", "NodeArg", "OrtAllocatorType", "OrtArenaCfg",
+    "OrtDevice", "OrtDeviceMemoryType", "OrtDeviceVendorId", "OrtMemType", "OrtMemoryInfo", "OrtMemoryInfoDeviceType", "OrtValue", "RunOptions",
+    "SessionOptions", "copy_tensors", "create_and_register_allocator", "create_and_register_allocator_v2", "disable_telemetry_events",
+    "enable_telemetry_events", "get_all_providers", "get_available_providers", "get_build_info", "get_device", "get_version_string",
+    "set_default_logger_callback", "set_default_logger_severity", "set_default_logger_verbosity", "set_seed"), "session"))
 
 
 class _Package(ModuleType):

@@ -100,9 +100,11 @@ def _declared(value: onnx.ValueInfoProto, made: NodeArg | None) -> NodeArg:
     from pelton.ops.foreign import DTYPES
 
     kind = value.type.WhichOneof("value")
-    if kind in ("sequence_type", "map_type"):
-        return NodeArg(value.name, _spelled(value.type, value.name))
-    tensor = value.type.optional_type.elem_type.tensor_type if kind == "optional_type" else value.type.tensor_type
+    if kind in ("sequence_type", "map_type", "optional_type"):
+        held = value.type.optional_type.elem_type.tensor_type                   # of no tensor where it is none that is optional
+        return NodeArg(value.name, _spelled(value.type, value.name), [d.dim_value if d.HasField("dim_value") else d.dim_param or None for d in held.shape.dim],
+                       kind != "optional_type" or held.HasField("shape"))
+    tensor = value.type.tensor_type
     if made is None and tensor.elem_type not in DTYPES:
         raise ModelError(f"the model does not say what kind of tensor {value.name!r} is; declare its type")
     type = NAMES[DTYPES[tensor.elem_type].value] if tensor.elem_type in DTYPES else made.type if made else _UNKNOWN

@@ -5,6 +5,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -24,8 +25,9 @@ from pelton.runtime.forms import entries
 
 from . import estimate, read
 from .changes import unread
+from .devices import OrtMemoryInfo
 from .profile import Profile
-from .providers import Chosen
+from .providers import CPU, CUDA, Chosen
 from .providers import chosen as choose
 from .settings import RunOptions, SessionOptions, check_run, log
 from .shelf import Shelf, engine_in, key_of
@@ -76,12 +78,16 @@ class InferenceSession:
             raise ModelError(f"{self._called:.200} cannot be read: {e.strerror or e}") from None
         self._signature = self._known_signature() if self._given is None else of_engine(self._given)
         self._names = {a.name for a in self._signature.inputs}
+        self._plain = not any(a.sequence or a.optional or a.dtype == "string" for a in self._signature.ports)
         self._engine = self._given or self._kept(self._settings.sizes)
         if self._engine is None and not self._signature.open:
             self._engine = self._made()
+        on_cpu = self._options.on_cpu if self._given is None else self._given.plain.target.get("arch") != "cuda"
+        if on_cpu != (chosen.target == "cpu"):                   # an entry or the engine itself says otherwise
+            self._chosen = replace(chosen, options={CPU: {}} if on_cpu else {CUDA: {}, CPU: {}})
         if self._profile is not None:
             self._profile.add("session_initialization", "Session", begin, time.monotonic_ns())
-        log.debug("session of %s on %s", self._called, ", ".join(chosen.names))
+        log.debug("session of %s on %s", self._called, ", ".join(self._chosen.names))
 
     @property
     def _called(self) -> str:
@@ -136,6 +142,19 @@ class InferenceSession:
         Runs from now on are not traced."""
         profile, self._profile = self._profile, None
         return profile.write() if profile is not None else ""
+
+    def get_input_memory_infos(self) -> list[OrtMemoryInfo]:
+        return [OrtMemoryInfo("Cpu")] * len(self._signature.inputs)
+
+    def get_output_memory_infos(self) -> list[OrtMemoryInfo]:
+        return [OrtMemoryInfo("Cpu")] * len(self._signature.outputs)
+
+    def get_input_epdevices(self) -> list[None]:
+        """Nothing is known of devices in ONNX Runtime's terms."""
+        return [None] * len(self._signature.inputs)
+
+    def get_provider_graph_assignment_info(self) -> list[Any]:
+        raise InputError("nodes are compiled together and belong to no provider one by one; `pelton explain` and `pelton inspect` say what became of them")
 
     def get_tuning_results(self) -> list[dict[str, Any]]:
         """None: what kernels were timed is in the cache directory, and goes from machine to machine as `pelton.timing_cache`."""
@@ -204,12 +223,23 @@ class InferenceSession:
             raise InputError(f"inputs are fed as a dict from their names to arrays, got {type(feed).__name__}")
         if feed.keys() != self._names:
             check_fed(self._signature.inputs, self._signature.overridable, feed)
-        if all(type(a) is np.ndarray for a in feed.values()):
+        if self._plain and all(type(a) is np.ndarray for a in feed.values()):
             return feed
-        arrays: dict[str, np.ndarray] = {}
+        arrays: dict[str, Any] = {}
         for a in self._signature.inputs:
-            form = a.entries
-            arrays.update({a.name: _array(a, feed[a.name])} if form is None else entries(a.name, feed[a.name], form))
+            form, value = a.entries, feed.get(a.name)
+            if isinstance(value, OrtValue):
+                value = value._value
+            if form is not None:
+                arrays.update(entries(a.name, value, form))
+            elif a.optional and value is None:
+                arrays[a.name] = None
+            elif not a.sequence:
+                arrays[a.name] = _array(a, value)
+            elif not isinstance(value, list):
+                raise InputError(f"input {a.name!r} is {a.type}, a list of arrays; given {type(value).__name__}")
+            else:                                                # as ports of the engine for so many
+                arrays.update({f"{a.name}[{i}]": _array(a, v) for i, v in enumerate(value)} if value else {a.name: []})
         return arrays
 
     def _run(self, fed: Mapping[str, np.ndarray], out: Mapping[str, np.ndarray] | None) -> dict[str, np.ndarray]:
@@ -221,8 +251,11 @@ class InferenceSession:
                 if engine is self._given or not self._signature.open or _takes(engine, _shapes(fed)):
                     raise
         shapes = _shapes(fed)
-        for a in self._signature.ports:
-            fit(a.port(shapes[a.name]), fed[a.name])             # says what is wrong, before anything is built for it
+        by_name = {a.name: a for a in self._signature.ports}
+        for name, array in fed.items():                          # says what is wrong, before anything is built for it
+            a = by_name.get(name) or by_name[name.rpartition("[")[0]]
+            if array is not None and not isinstance(array, list):
+                fit(replace(a.port(shapes[name]), name=name), array)
         return self._call(self._for(shapes), fed, out)
 
     def _call(self, engine: Engine, fed: Mapping[str, np.ndarray], out: Mapping[str, np.ndarray] | None) -> dict[str, np.ndarray]:
@@ -275,6 +308,9 @@ class InferenceSession:
                     raise BuildError(f"there is no engine of {self._called}{_said(shapes or usual)} in {self._shelf.folder or 'a cache directory'}, and with "
                                      "pelton.on_miss=error none is built here; make one beforehand by a session and a run on this kind of machine without that "
                                      "entry, or by `pelton build`, whose file a session takes as its model")
+                if shapes is not None:
+                    nothing = [a.name for a in self._signature.inputs if a.optional and not {a.name, f"{a.name}[0]"} & shapes.keys()]
+                    options = options.but(values={**(options.values or {}), **dict.fromkeys(nothing)} or None)
                 source = read.opened(self._model, sizes, self._settings.changes)
                 with estimate.told(self._shelf, self._called, source.model, options):
                     found = read.built(source, options.but(shapes=shapes or options.shapes), options.usual or usual, self._shows)
@@ -325,9 +361,9 @@ class InferenceSession:
 
 
 def _array(arg: NodeArg, value: Any) -> Any:
-    """A list as an array of the input's type, what an OrtValue holds; everything else as it is."""
-    if isinstance(value, OrtValue):
-        return value.numpy()
+    """A list as an array of the input's type, bytes as texts where it takes those; everything else as it is."""
+    if isinstance(value, np.ndarray) and value.dtype.kind in "SV" and value.dtype.fields is None and arg.dtype == "string":
+        return _texts(arg, value)
     if not isinstance(value, list):
         return value
     try:
@@ -336,17 +372,29 @@ def _array(arg: NodeArg, value: Any) -> Any:
         raise InputError(f"input {arg.name!r} needs numbers that make an array of {arg.type}: {e}") from None
 
 
+def _texts(arg: NodeArg, value: np.ndarray) -> np.ndarray:
+    """Bytes as the texts that they spell in UTF-8; those of numpy's void type as long as they are, zeros included."""
+    found = np.empty(value.shape, object)
+    for at, v in np.ndenumerate(value):
+        try:
+            found[at] = bytes(v).decode()
+        except UnicodeDecodeError as e:
+            raise InputError(f"input {arg.name!r} needs texts, given bytes that are no UTF-8, {bytes(v)!r:.50}: {e.reason}") from None
+    return found
+
+
 def _said(shapes: Shapes | None) -> str:
     return f" and inputs of {', '.join(f'{name} {[*shape]}' for name, shape in shapes.items())}" if shapes else ""
 
 
 def _shapes(fed: Mapping[str, Any]) -> Shapes:
-    return {name: np.shape(a) for name, a in fed.items()}
+    """An empty sequence has the shape of a number, an optional without a value none."""
+    return {name: () if isinstance(a, list) else np.shape(a) for name, a in fed.items() if a is not None}
 
 
 def _takes(engine: Engine, shapes: Shapes) -> bool:
     """Whether an engine is one for arrays of these shapes."""
-    if any(len(shapes[p.name]) != len(p.shape) for p in engine.inputs):
+    if any(p.name not in shapes or len(shapes[p.name]) != len(p.shape) for p in engine.inputs):
         return False
     try:
         return engine.shapes(sizes.solve(engine.plain, shapes)) == shapes

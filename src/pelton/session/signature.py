@@ -21,6 +21,7 @@ TYPES = {"float": "f32", "double": "f64", "float16": "f16", "bfloat16": "bf16", 
 NAMES = {ours: f"tensor({theirs})" for theirs, ours in TYPES.items()}
 
 
+_TENSOR = re.compile(r"tensor\((\w+)\)")
 _MAP = re.compile(r"map\((\w+),tensor\((\w+)\)\)")
 
 
@@ -41,8 +42,18 @@ class NodeArg:
 
     @property
     def dtype(self) -> str:
-        """Our name of the element type."""
-        return TYPES[self.type.removeprefix("tensor(").removesuffix(")")]
+        """Our name of the element type, of what a sequence or an optional holds where it is one."""
+        return TYPES[_TENSOR.findall(self.type)[0]]
+
+    @property
+    def optional(self) -> bool:
+        """Whether it may be without a value."""
+        return self.type.startswith("optional(")
+
+    @property
+    def sequence(self) -> bool:
+        """Whether it is a list of arrays."""
+        return self.type.removeprefix("optional(").startswith("seq(")
 
     @property
     def entries(self) -> dict[str, Any] | None:
@@ -60,12 +71,12 @@ class NodeArg:
 
     @property
     def open(self) -> bool:
-        """Whether a run decides any of its sizes."""
-        return not self.ranked or not all(isinstance(d, int) for d in self.shape)
+        """Whether a run decides any of its sizes, or how many arrays there are."""
+        return self.optional or self.sequence or not self.ranked or not all(isinstance(d, int) for d in self.shape)
 
     def port(self, shape: tuple[int, ...]) -> Port:
         """What has to be fed here: an array of the declared type and rank, with the sizes given where none are declared."""
-        if not self.ranked:
+        if not self.ranked or self.sequence:
             return Port(self.name, self.dtype, shape)
         given: Sequence[Any] = shape if len(shape) == len(self.shape) else ["?" if d is None else d for d in self.shape]
         names = tuple(d if isinstance(d, str) else None for d in self.shape)
@@ -113,7 +124,7 @@ class Signature:
 
     def empty(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
         """The names of open sizes that are 0 in these shapes, with that: engines for all sizes take 1 and more."""
-        return {d: 0 for a in self.ports for d, size in zip(a.shape, shapes[a.name]) if isinstance(d, str) and size == 0}
+        return {d: 0 for a in self.ports for d, size in zip(a.shape, shapes.get(a.name, ())) if isinstance(d, str) and size == 0}
 
     def json(self) -> dict[str, Any]:
         return asdict(self)
@@ -157,7 +168,7 @@ def of_engine(engine: Engine) -> Signature:
 
 def check_fed(args: tuple[NodeArg, ...], overridable: tuple[NodeArg, ...], fed: Mapping[str, Any]) -> None:
     """InputError for names that no input has, and for inputs that are missing."""
-    missing = [a.name for a in args if a.name not in fed]
+    missing = [a.name for a in args if a.name not in fed and not a.optional]
     if missing:
         raise InputError(f"Required inputs ({missing}) are missing from input feed ({[*fed]}).")
     unknown = next((name for name in fed if name not in {a.name for a in args}), None)

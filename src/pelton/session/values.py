@@ -4,6 +4,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Sequence
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,35 +43,69 @@ def _on_cpu(device_type: str) -> None:
 
 
 class OrtValue:
-    """An array that a session reads or has written. It shares the memory of the array it was made from."""
+    """What a session reads or has written: an array, whose memory it shares, or a list, a dict or None."""
 
-    def __init__(self, array: np.ndarray):
-        self._array = array
+    def __init__(self, value: Any):
+        self._value = value
 
     @staticmethod
-    def ortvalue_from_numpy(array: np.ndarray, device_type: str = "cpu", device_id: int = 0) -> OrtValue:
+    def ortvalue_from_numpy(array: np.ndarray, device_type: str = "cpu", device_id: int = 0, vendor_id: int = -1) -> OrtValue:
         _on_cpu(device_type)
         if not isinstance(array, np.ndarray):
             raise InputError(f"an OrtValue is made from a numpy array, got {type(array).__name__}")
         return OrtValue(array if array.flags.c_contiguous else np.ascontiguousarray(array))
 
     @staticmethod
-    def ortvalue_from_shape_and_type(shape: Sequence[int], element_type: Any, device_type: str = "cpu", device_id: int = 0) -> OrtValue:
+    def ortvalue_from_numpy_with_onnx_type(data: np.ndarray, onnx_element_type: int) -> OrtValue:
+        """The same bytes as elements of another type of as many bytes, one that numpy may not have (onnx.TensorProto.BFLOAT16 is 16)."""
+        dtype = numpy_dtype(_named(onnx_element_type))
+        if not isinstance(data, np.ndarray) or dtype.hasobject or data.dtype.hasobject or data.dtype.itemsize != dtype.itemsize:
+            raise InputError(f"elements of type {onnx_element_type}, {dtype.itemsize} bytes each, are read from an array of such, got "
+                             f"{data.dtype if isinstance(data, np.ndarray) else type(data).__name__}")
+        return OrtValue(np.ascontiguousarray(data).view(dtype))
+
+    @staticmethod
+    def ortvalue_from_shape_and_type(shape: Sequence[int], element_type: Any, device_type: str = "cpu", device_id: int = 0, vendor_id: int = -1) -> OrtValue:
+        """Zeros."""
         _on_cpu(device_type)
         return OrtValue(np.zeros(tuple(shape), numpy_dtype(_named(element_type))))
 
+    @staticmethod
+    def from_dlpack(data: Any) -> OrtValue:
+        """The memory of an array of the CPU of another library, shared."""
+        if not hasattr(data, "__dlpack__"):
+            raise InputError(f"expected an array with __dlpack__ and __dlpack_device__, got {type(data).__name__}")
+        try:
+            return OrtValue.ortvalue_from_numpy(np.from_dlpack(data))
+        except (BufferError, RuntimeError, TypeError, ValueError) as e:
+            raise InputError(f"the memory of {type(data).__name__} cannot be shared: {e}") from None
+
+    @property
+    def _array(self) -> np.ndarray:
+        if not isinstance(self._value, np.ndarray):
+            raise InputError(f"Only OrtValues that are Tensors are currently supported, this one is {type(self._value).__name__}")
+        return self._value
+
     def numpy(self) -> np.ndarray:
         return self._array
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.asarray(self._array, dtype) if copy is None else np.array(self._array, dtype, copy=copy)
+
+    def __dlpack__(self, **asked: Any) -> Any:
+        return self._array.__dlpack__(**asked)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._array.__dlpack_device__()
 
     def shape(self) -> list[int]:
         return [*self._array.shape]
 
     def data_type(self) -> str:
-        return NAMES["string" if self._array.dtype.kind in "OUS" else _named(self._array.dtype)]
+        return _type_of(self._value)
 
     def element_type(self) -> int:
-        name = "string" if self._array.dtype.kind in "OUS" else _named(self._array.dtype)
-        return next(code for code, ours in _CODES.items() if ours == name)
+        return next(code for code, ours in _CODES.items() if ours == _element(self._array))
 
     def data_ptr(self) -> int:
         return self._array.ctypes.data
@@ -82,22 +117,48 @@ class OrtValue:
         return "cpu"
 
     def has_value(self) -> bool:
-        return True
+        return self._value is not None
 
     def is_tensor(self) -> bool:
-        return True
+        return isinstance(self._value, np.ndarray)
 
     def is_tensor_sequence(self) -> bool:
-        return False
+        return isinstance(self._value, list) and all(isinstance(v, np.ndarray) for v in self._value)
 
     def is_sparse_tensor(self) -> bool:
         return False
 
-    def update_inplace(self, array: np.ndarray) -> None:
+    def update_inplace(self, data: np.ndarray | OrtValue) -> None:
         """Other numbers in the same memory."""
-        if array.shape != self._array.shape or array.dtype != self._array.dtype:
-            raise InputError(f"an OrtValue of {self._array.dtype}{self.shape()} takes arrays of that type and shape, got {array.dtype}{[*array.shape]}")
-        self._array[...] = array
+        given = data.numpy() if isinstance(data, OrtValue) else data
+        if not isinstance(given, np.ndarray) or given.shape != self._array.shape or given.dtype != self._array.dtype:
+            said = f"{given.dtype}{[*given.shape]}" if isinstance(given, np.ndarray) else type(given).__name__
+            raise InputError(f"an OrtValue of {self._array.dtype}{self.shape()} takes arrays of that type and shape, got {said}")
+        self._array[...] = given
+
+
+def _element(array: np.ndarray) -> str:
+    """Our name of an array's element type."""
+    return "string" if array.dtype.kind in "OUS" else _named(array.dtype)
+
+
+def _type_of(value: Any) -> str:
+    """As ONNX Runtime spells it."""
+    if isinstance(value, np.ndarray):
+        return NAMES[_element(value)]
+    if isinstance(value, list):
+        return f"seq({_type_of(value[0])})" if value else "seq()"
+    if isinstance(value, dict):
+        return f"map({'string' if any(isinstance(k, str) for k in value) else 'int64'},tensor(float))"
+    return ""
+
+
+def copy_tensors(src: Sequence[OrtValue], dst: Sequence[OrtValue], stream: Any = None) -> None:
+    """The numbers of each into the memory of the other at its place."""
+    if len(src) != len(dst):
+        raise InputError(f"expected as many values to copy as places for them, got {len(src)} and {len(dst)}")
+    for one, other in zip(src, dst):
+        other.update_inplace(one)
 
 
 class IOBinding:
@@ -118,7 +179,7 @@ class IOBinding:
         self.bind_cpu_input(name, _at(buffer_ptr, device_type, element_type, shape))
 
     def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
-        self.bind_cpu_input(name, ortvalue.numpy())
+        self.bind_cpu_input(name, ortvalue._value)
 
     def bind_output(self, name: str, device_type: str = "cpu", device_id: int = 0, element_type: Any = None, shape: Sequence[int] | None = None,
                     buffer_ptr: int | None = None) -> None:
@@ -143,8 +204,11 @@ class IOBinding:
         """What the last run wrote, in the order in which outputs were bound."""
         return [OrtValue(self.results[name]) for name in self.outputs if name in self.results]
 
+    def get_outputs_as_ortvaluevector(self) -> list[OrtValue]:
+        return self.get_outputs()
+
     def copy_outputs_to_cpu(self) -> list[np.ndarray]:
-        return [self.results[name].copy() for name in self.outputs if name in self.results]
+        return [copy(self.results[name]) for name in self.outputs if name in self.results]
 
     def clear_binding_inputs(self) -> None:
         self.inputs.clear()
