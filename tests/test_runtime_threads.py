@@ -384,3 +384,13 @@ def test_first_contexts_of_many_threads():
             assert all(np.array_equal(c.run({"x": x})["y"], expected(x)["y"]) for c in made for _ in range(3))
             """)
         assert r.returncode == 0, (r.returncode, r.stderr)
+
+
+def test_a_traced_run_is_a_run_with_time_stamps():
+    net, x = Engine(chain(1000)), np.random.default_rng(1).standard_normal(1000).astype(np.float32)
+    out, begin = {"y": np.empty(1000, np.float32)}, time.monotonic_ns()
+    for results, steps in (net.trace({"x": x}), net.context(2).trace({"x": x}, out)):
+        stamps = [begin, *(t for _, *pair in steps for t in pair), time.monotonic_ns()]
+        assert all(np.array_equal(results[k], v) for k, v in expected(x).items()) and [s.name for s, *_ in steps] == ["double", "add", "triple"]
+        assert stamps == sorted(stamps)
+    assert results["y"] is out["y"]
