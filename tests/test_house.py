@@ -31,6 +31,7 @@ MAY_IMPORT = {
     "runtime": {"engine", "backends", "host"},    # host: inside a function, for engines that have host steps
     "session": {"runtime", "engine", "backends", "options", "cache", "progress", "__init__",
                 "importers", "build", "ops", "ir"},   # these four: inside functions, for models that it meets first
+    "onnxruntime": {"session", "engine", "__init__"},
     "options": {"pictures"},
     "cache": {"engine"},
     "pictures": set(), "progress": set(),
@@ -42,7 +43,7 @@ MAY_IMPORT = {
 LAZY = {("ir", "ops"), ("runtime", "host"), ("host", "importers"), ("session", "importers"), ("session", "build"), ("session", "ops"),
         ("session", "ir"), ("options", "pictures"), ("__init__", "build"), ("__init__", "options"), ("__init__", "runtime")}
 RUNTIME = ("errors", "engine", "backends", "runtime", "pictures", "cli", "__init__", "__main__", "options", "progress",
-           "cache", "session")                             # what runs where only numpy is installed
+           "cache", "session", "onnxruntime")              # what runs where only numpy is installed
 FOREIGN = {"numpy"}                               # packages that these may import at the head of a file
 
 

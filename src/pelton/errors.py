@@ -18,6 +18,10 @@ class ModelError(Error):
         self.values = values
 
 
+class FormatError(ModelError):
+    """A file or bytes that are no ONNX model."""
+
+
 class BuildError(Error):
     """A sound model could not be turned into an engine on this machine."""
 

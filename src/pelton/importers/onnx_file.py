@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
 
-from pelton.errors import ModelAbsent, ModelError
+from pelton.errors import FormatError, ModelAbsent, ModelError
 from pelton.ir.types import DType
 from pelton.ops.foreign import DTYPES
 
@@ -78,7 +78,7 @@ def _parse(data: bytes | memoryview, name: str) -> onnx.ModelProto:
     try:
         model = onnx.ModelProto.FromString(data)
     except DecodeError:
-        raise ModelError(f"{name} should be an ONNX model, but does not parse as one: it is truncated, damaged or of another format{looks}") from None
+        raise FormatError(f"{name} should be an ONNX model, but does not parse as one: it is truncated, damaged or of another format{looks}") from None
     longest = 0
     for word in (word for graph in (model.graph, *model.functions) for word in names_in(graph)):
         if not isinstance(word, str):
@@ -87,7 +87,7 @@ def _parse(data: bytes | memoryview, name: str) -> onnx.ModelProto:
     if longest > LONGEST:
         raise ModelError(f"{name} has a name of {longest} characters; at most {LONGEST} are supported, shorten it")
     if not model.HasField("graph") or not model.ir_version:
-        raise ModelError(f"{name} should be an ONNX model, but has no graph or no version inside{looks}")
+        raise FormatError(f"{name} should be an ONNX model, but has no graph or no version inside{looks}")
     return model
 
 

@@ -1,0 +1,68 @@
+"""ONNX Runtime's exceptions as kinds of Pelton's, and the names that its native module has besides.
+
+Where ONNX Runtime raises one of these, the stand-in raises one that is caught by the same `except`. InvalidArgument and InvalidProtobuf are Pelton's own; what
+is wrong with a model is an InvalidGraph and a Fail at once, since which of the two ONNX Runtime says depends on where it notices.
+"""
+from __future__ import annotations
+
+from typing import Any
+
+from pelton.errors import BuildError, EngineError, Error, FormatError, InputError, ModelError
+
+InvalidArgument = InputError
+InvalidProtobuf = FormatError
+
+
+class Fail(Error):
+    """Anything that has no kind of its own."""
+
+
+class InvalidGraph(Fail, ModelError):
+    """A model that is inconsistent, or that uses something that cannot be imported."""
+
+
+class NoSuchFile(ModelError, FileNotFoundError):
+    """There is no model of that name."""
+
+
+class NotImplemented(Fail, BuildError, NotImplementedError):
+    """A sound model that cannot be built, or something that ONNX Runtime has and Pelton has not."""
+
+
+class RuntimeException(Fail, EngineError):
+    """A run that ended otherwise than expected."""
+
+
+class EPFail(Fail):
+    """Never raised: there are no execution providers that could fail by themselves."""
+
+
+class NotFound(Fail):
+    """Never raised."""
+
+
+class NoModel(Fail):
+    """Never raised."""
+
+
+class ModelLoaded(Fail):
+    """Never raised."""
+
+
+class ModelLoadCanceled(Fail):
+    """Never raised."""
+
+
+class ModelRequiresCompilation(Fail):
+    """Never raised."""
+
+
+class DeviceReset(Fail):
+    """Never raised."""
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("__"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import pelton.onnxruntime                                  # which needs the exceptions first
+    return getattr(pelton.onnxruntime, name)

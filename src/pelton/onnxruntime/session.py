@@ -1,0 +1,90 @@
+"""Sessions as libraries written for ONNX Runtime use them: its exceptions, and the attributes that they take from its inside."""
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from pelton import session
+from pelton.errors import BuildError, Cancelled, EngineError, Error, ModelError
+
+from .capi import onnxruntime_pybind11_state as state
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+# the first that fits is what ONNX Runtime would have raised; InputError is its InvalidArgument as it is
+_KINDS: tuple[tuple[type[Exception], type[Error]], ...] = (
+    (state.NoSuchFile, state.NoSuchFile), (state.InvalidProtobuf, state.InvalidProtobuf), (ModelError, state.InvalidGraph),
+    (Cancelled, Cancelled), (BuildError, state.NotImplemented), (EngineError, state.RuntimeException))
+
+
+def _translated(method: Method) -> Method:
+    """The method, raising what ONNX Runtime raises."""
+    @functools.wraps(method)
+    def call(*args: Any, **named: Any) -> Any:
+        try:
+            return method(*args, **named)
+        except Error as e:
+            kind = next((theirs for ours, theirs in _KINDS if isinstance(e, ours)), None)
+            if kind is None or isinstance(e, (kind, state.Fail)):
+                raise
+            new = kind(str(e))
+            new.__dict__.update(e.__dict__)
+            raise new.with_traceback(e.__traceback__) from e.__cause__
+    return call                                                # type: ignore[return-value]
+
+
+class InferenceSession(session.InferenceSession):
+    """pelton.InferenceSession, which raises the exceptions of onnxruntime.capi.onnxruntime_pybind11_state."""
+
+    @_translated
+    def __init__(self, path_or_bytes: str | os.PathLike[str] | bytes, sess_options: session.SessionOptions | None = None, providers: Any = None,
+                 provider_options: Any = None, **more: Any):
+        if isinstance(path_or_bytes, (str, os.PathLike)) and not os.path.exists(path_or_bytes):
+            raise state.NoSuchFile(f"there is no file {os.fspath(path_or_bytes)}")
+        super().__init__(path_or_bytes, sess_options, providers, provider_options, **more)
+        self._model_path = os.fspath(path_or_bytes) if isinstance(path_or_bytes, (str, os.PathLike)) else None
+        self._model_bytes = None if self._model_path is not None else path_or_bytes
+
+    run = _translated(session.InferenceSession.run)
+    run_with_iobinding = _translated(session.InferenceSession.run_with_iobinding)
+
+    # what libraries reach for although it is not theirs
+    @property
+    def _sess(self) -> InferenceSession:
+        return self
+
+    @property
+    def _sess_options(self) -> session.SessionOptions:
+        return self.get_session_options()
+
+    @property
+    def _inputs_meta(self) -> list[session.NodeArg]:
+        return self.get_inputs()
+
+    inputs_meta = _inputs_meta
+
+    @property
+    def _outputs_meta(self) -> list[session.NodeArg]:
+        return self.get_outputs()
+
+    outputs_meta = _outputs_meta
+
+    @property
+    def _overridable_initializers(self) -> list[session.NodeArg]:
+        return self.get_overridable_initializers()
+
+    @property
+    def _model_meta(self) -> session.ModelMetadata:
+        return self.get_modelmeta()
+
+    model_meta = _model_meta
+
+    @property
+    def _providers(self) -> list[str]:
+        return self.get_providers()
+
+    @property
+    def _provider_options(self) -> dict[str, dict[str, str]]:
+        return self.get_provider_options()

@@ -1,0 +1,56 @@
+"""Which types of numpy and torch the element types of inputs and outputs are."""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pelton.engine.engine import numpy_dtype
+from pelton.errors import InputError
+from pelton.onnxruntime.missing import named
+from pelton.session.signature import NAMES
+
+__getattr__ = named("onnxruntime.transformers.io_binding_helper")
+
+# torch calls float and double by their sizes, and the narrow ones with underscores
+_TORCH = {"f32": "float32", "f64": "float64", "f16": "float16", "bf16": "bfloat16", "f8e4m3fn": "float8_e4m3fn", "f8e4m3fnuz": "float8_e4m3fnuz",
+          "f8e5m2": "float8_e5m2", "f8e5m2fnuz": "float8_e5m2fnuz", "c64": "complex64", "c128": "complex128"}
+
+
+def _ours(ort_type: str) -> str:
+    name = next((ours for ours, theirs in NAMES.items() if theirs == ort_type), "string")
+    if name == "string":
+        raise InputError(f"the type of a tensor of numbers is needed, as 'tensor(float)', got {ort_type!r}")
+    return name
+
+
+class TypeHelper:
+    """Element types as `NodeArg.type` spells them, in other libraries' words. InputError, a ValueError, for types that they do not have."""
+
+    @staticmethod
+    def get_input_type(ort_session: Any, name: str) -> str:
+        return _type(ort_session.get_inputs(), name)
+
+    @staticmethod
+    def get_output_type(ort_session: Any, name: str) -> str:
+        return _type(ort_session.get_outputs(), name)
+
+    @staticmethod
+    def ort_type_to_numpy_type(ort_type: str) -> type:
+        return bool if _ours(ort_type) == "bool" else numpy_dtype(_ours(ort_type)).type
+
+    @staticmethod
+    def ort_type_to_torch_type(ort_type: str) -> Any:
+        import torch
+        ours = _ours(ort_type)
+        found = getattr(torch, _TORCH.get(ours, np.dtype(numpy_dtype(ours)).name), None)
+        if found is None:
+            raise InputError(f"torch has no element type for {ort_type}")
+        return found
+
+
+def _type(args: Any, name: str) -> str:
+    found = next((a.type for a in args if a.name == name), None)
+    if found is None:
+        raise InputError(f"there is no {name!r} among {', '.join(repr(a.name) for a in args) or 'none'}")
+    return found
