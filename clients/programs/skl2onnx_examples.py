@@ -7,7 +7,7 @@ from sklearn.cluster import KMeans
 from sklearn.compose import ColumnTransformer
 from sklearn.datasets import load_diabetes, load_iris
 from sklearn.decomposition import PCA
-from sklearn.ensemble import GradientBoostingRegressor, HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.ensemble import GradientBoostingRegressor, RandomForestClassifier
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
@@ -30,12 +30,12 @@ def models() -> dict:
     """Name → (model of ONNX, what it is fed)."""
     made = {}
     for estimator in (RandomForestClassifier(20, random_state=0), LogisticRegression(max_iter=500), KNeighborsClassifier(3), SVC(probability=True, random_state=0),
-                      MLPClassifier((16,), max_iter=100, random_state=0), HistGradientBoostingClassifier(max_iter=20, random_state=0),
+                      MLPClassifier((16,), max_iter=100, random_state=0),
                       make_pipeline(StandardScaler(), PCA(2), LogisticRegression()), KMeans(3, n_init=3, random_state=0)):
         made[str(estimator).replace("\n", "")] = to_onnx(estimator.fit(X, IRIS[1]), X[:1]), {"X": X}
     for estimator in (GradientBoostingRegressor(n_estimators=20, random_state=0), GaussianProcessRegressor(ConstantKernel(1.0) * RBF(1.0), alpha=1.0)):
         made[str(estimator)] = to_onnx(estimator.fit(R[:60], DIABETES[1][:60]), R[:1]), {"X": R[60:90]}
-    words = make_pipeline(TfidfVectorizer(), LogisticRegression()).fit(TEXTS[:, 0], HALF)
+    words = make_pipeline(TfidfVectorizer(lowercase=False), LogisticRegression()).fit(TEXTS[:, 0], HALF)
     made["TfidfVectorizer"] = to_onnx(words, initial_types=[("text", StringTensorType([None, 1]))]), {"text": TEXTS}
     import pandas
     frame = pandas.DataFrame({name: column[:, 0] for name, column in COLUMNS.items()})
