@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.complete
 NATIVE := $(wildcard src/pelton/backends/cpu/native/*.[ch])
 
-.PHONY: help demo test test-all gpu-venv test-gpu test-runtime fuzz fuzz-gpu lint operators conformance bench clean
+.PHONY: help demo test test-all gpu-venv test-gpu test-runtime fuzz fuzz-gpu lint operators conformance clients bench clean
 
 help:
 	@echo "make demo          build an engine of a small network and classify a picture"
@@ -17,6 +17,7 @@ help:
 	@echo "make lint          ruff and mypy"
 	@echo "make operators     write docs/operators.md again, from the registries"
 	@echo "make conformance   write docs/conformance.md again: the onnx package's tests, all of them, in minutes"
+	@echo "make clients       write docs/clients.md again: libraries that import onnxruntime, on ONNX Runtime and on Pelton, in minutes (2 GB) [ARGS='rapidocr_page']"
 	@echo "make bench MODELS='a.onnx folder-of-models' [PEERS=python-with-the-other-runtimes] [ARGS='--vs onnxruntime']"
 	@echo "make clean         remove what these have made"
 
@@ -69,6 +70,10 @@ operators: $(STAMP)
 
 conformance: $(STAMP)
 	$(BIN)/python benchmarks/conformance.py --page docs/conformance.md
+
+clients:
+	PYTHON=$(PYTHON) sh clients/prepare.sh build/clients
+	build/clients/bin/python clients/run.py --page $(if $(ARGS),build/clients.md $(ARGS),docs/clients.md)
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/cpu/run.py $(MODELS) $(if $(PEERS),--peers-python $(PEERS)) $(ARGS)

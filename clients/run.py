@@ -4,8 +4,8 @@
     make clients            # which makes the venv for it, or:
     build/clients/bin/python clients/run.py [PROGRAM …] [--page docs/clients.md] [--level N]
 
-Each program of clients/programs runs by itself, in a process of its own: with ONNX Runtime, by `python -m pelton.onnxruntime` with an empty cache (the engines are
-built), and by the same with the engines that are kept by then. It ends with 1 where a program failed, or where answers differ.
+Each program of clients/programs runs in a process of its own: with ONNX Runtime, by `python -m pelton.onnxruntime` with an empty cache (the engines are built),
+and by the same with the engines that are kept by then. It ends with 1 where a program failed, or where answers differ.
 """
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ NEAR = 2e-3                                        # floating numbers are equal 
 TOGETHER = "pelton.onnxruntime"
 HEAD = """# Libraries written for ONNX Runtime, as they are
 
-Written by `make clients`. Each program of `clients/programs` is run twice, with ONNX Runtime and by `python -m pelton.onnxruntime`: what the library answers, the
-seconds until it has answered for the first time (its object made, its models loaded; for Pelton with an empty cache, where engines are built, and with those that
-were kept), and the milliseconds of an answer later on, the work of the library itself included.
+Written by `make clients`. Each program of `clients/programs` runs with ONNX Runtime and by `python -m pelton.onnxruntime`: whether the library answers the same
+(texts and whole numbers as they are, floating ones to 2e-3), the seconds until its first answer (object made, models loaded; Pelton builds engines where
+the cache is empty, and finds those that were kept later), and the milliseconds of an answer from then on, the library's own work included.
 """
 
 

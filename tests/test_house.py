@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "pelton"
 FILES = sorted(PACKAGE.rglob("*.py"))
-ALL_FILES = sorted(p for d in ("src", "tests", "benchmarks", "docs", "examples", ".ci") for p in (ROOT / d).rglob("*")
+ALL_FILES = sorted(p for d in ("src", "tests", "benchmarks", "clients", "docs", "examples", ".ci") for p in (ROOT / d).rglob("*")
                    if p.suffix in (".py", ".c", ".h", ".md", "") and p.is_file() and not any(part.startswith(".") for part in p.relative_to(ROOT / d).parts))
 LONGEST = 450
 

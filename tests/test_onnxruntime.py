@@ -134,7 +134,6 @@ def test_every_name_that_is_said_to_be_there_is(ort):
     for name in (*ort.__all__, *ours, *ort._MISSING):
         assert getattr(ort, name) is not None
         assert getattr(importlib.import_module("onnxruntime.capi._pybind_state"), name) is getattr(ort, name) or name in ort._MISSING
-    assert not [name for name in ort._MISSING if name in vars(ort)]
 
 
 def test_element_types_in_other_words(ort):
@@ -306,7 +305,7 @@ def test_a_program_that_fails_fails_as_it_would(tmp_path):
         ort.InferenceSession("nowhere.onnx")
         """))
     done = run("main.py", cwd=tmp_path)
-    assert done.returncode == 1 and "NoSuchFile: there is no file nowhere.onnx" in done.stderr and 'main.py", line 3' in done.stderr
+    assert done.returncode == 1 and "nowhere.onnx cannot be read" in done.stderr and "Absent" in done.stderr and 'main.py", line 3' in done.stderr
 
 
 @pytest.mark.parametrize("arguments, says", [([], "usage"), (["--nothing"], "there is no option --nothing"), (["none.py"], "there is no file none.py"),

@@ -24,7 +24,8 @@ def captcha(text: str) -> bytes:
 
 
 def make() -> dict:
-    return {"new": ddddocr.DdddOcr(beta=True, show_ad=False), "old": ddddocr.DdddOcr(show_ad=False), "boxes": ddddocr.DdddOcr(ocr=False, det=True, show_ad=False)}
+    return {"new": ddddocr.DdddOcr(beta=True, show_ad=False), "old": ddddocr.DdddOcr(show_ad=False),
+            "boxes": ddddocr.DdddOcr(ocr=False, det=True, show_ad=False)}
 
 
 def read(readers: dict) -> dict:

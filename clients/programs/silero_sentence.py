@@ -26,7 +26,8 @@ def spoken(text: str) -> np.ndarray:
 
 
 silence = np.zeros(RATE, np.float32)
-SOUND = torch.from_numpy(np.concatenate([silence, spoken("The water of the mountain turns the wheel."), silence, silence, spoken("It is the best of engines."), silence]))
+SOUND = torch.from_numpy(np.concatenate([silence, spoken("The water of the mountain turns the wheel."), silence, silence,
+                                         spoken("It is the best of engines."), silence]))
 
 
 def listen(model) -> dict:

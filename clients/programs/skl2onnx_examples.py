@@ -29,8 +29,8 @@ HALF = np.arange(32) % 2
 def models() -> dict:
     """Name → (model of ONNX, what it is fed)."""
     made = {}
-    for estimator in (RandomForestClassifier(20, random_state=0), LogisticRegression(max_iter=500), KNeighborsClassifier(3), SVC(probability=True, random_state=0),
-                      MLPClassifier((16,), max_iter=100, random_state=0),
+    for estimator in (RandomForestClassifier(20, random_state=0), LogisticRegression(max_iter=500), KNeighborsClassifier(3),
+                      SVC(probability=True, random_state=0), MLPClassifier((16,), max_iter=100, random_state=0),
                       make_pipeline(StandardScaler(), PCA(2), LogisticRegression()), KMeans(3, n_init=3, random_state=0)):
         made[str(estimator).replace("\n", "")] = to_onnx(estimator.fit(X, IRIS[1]), X[:1]), {"X": X}
     for estimator in (GradientBoostingRegressor(n_estimators=20, random_state=0), GaussianProcessRegressor(ConstantKernel(1.0) * RBF(1.0), alpha=1.0)):

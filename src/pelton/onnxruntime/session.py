@@ -15,7 +15,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 # the first that fits is what ONNX Runtime would have raised; InputError is its InvalidArgument as it is
 _KINDS: tuple[tuple[type[Exception], type[Error]], ...] = (
-    (state.NoSuchFile, state.NoSuchFile), (state.InvalidProtobuf, state.InvalidProtobuf), (ModelError, state.InvalidGraph),
+    (FileNotFoundError, state.NoSuchFile), (state.InvalidProtobuf, state.InvalidProtobuf), (ModelError, state.InvalidGraph),
     (Cancelled, Cancelled), (BuildError, state.NotImplemented), (EngineError, state.RuntimeException))
 
 
@@ -41,8 +41,6 @@ class InferenceSession(session.InferenceSession):
     @_translated
     def __init__(self, path_or_bytes: str | os.PathLike[str] | bytes, sess_options: session.SessionOptions | None = None, providers: Any = None,
                  provider_options: Any = None, **more: Any):
-        if isinstance(path_or_bytes, (str, os.PathLike)) and not os.path.exists(path_or_bytes):
-            raise state.NoSuchFile(f"there is no file {os.fspath(path_or_bytes)}")
         super().__init__(path_or_bytes, sess_options, providers, provider_options, **more)
         self._model_path = os.fspath(path_or_bytes) if isinstance(path_or_bytes, (str, os.PathLike)) else None
         self._model_bytes = None if self._model_path is not None else path_or_bytes

@@ -1,16 +1,17 @@
 """ONNX Runtime's exceptions as kinds of Pelton's, and the names that its native module has besides.
 
-Where ONNX Runtime raises one of these, the stand-in raises one that is caught by the same `except`. InvalidArgument and InvalidProtobuf are Pelton's own; what
-is wrong with a model is an InvalidGraph and a Fail at once, since which of the two ONNX Runtime says depends on where it notices.
+Where ONNX Runtime raises one of these, the stand-in raises one that is caught by the same `except`. Three are Pelton's own under other
+names; what is wrong with a model is an InvalidGraph and a Fail at once, since which of the two ONNX Runtime says depends on where it notices.
 """
 from __future__ import annotations
 
 from typing import Any
 
-from pelton.errors import BuildError, EngineError, Error, FormatError, InputError, ModelError
+from pelton.errors import BuildError, EngineError, Error, FormatError, InputError, ModelAbsent, ModelError
 
 InvalidArgument = InputError
 InvalidProtobuf = FormatError
+NoSuchFile = ModelAbsent
 
 
 class Fail(Error):
@@ -19,10 +20,6 @@ class Fail(Error):
 
 class InvalidGraph(Fail, ModelError):
     """A model that is inconsistent, or that uses something that cannot be imported."""
-
-
-class NoSuchFile(ModelError, FileNotFoundError):
-    """There is no model of that name."""
 
 
 class NotImplemented(Fail, BuildError, NotImplementedError):
