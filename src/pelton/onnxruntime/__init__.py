@@ -5,14 +5,13 @@ when it is used. `__version__` is the release of ONNX Runtime whose interface th
 """
 from __future__ import annotations
 
-import enum
 import importlib
 from typing import Any
 
 import pelton
 from pelton.session import *  # noqa: F403
 from pelton.session import __all__ as _ours
-from pelton.session import get_all_providers
+from pelton.session import get_all_providers, get_build_info
 
 from .about import VERSION as __version__
 from .finder import TOOLS, install, installed, uninstall
@@ -20,18 +19,16 @@ from .missing import missing
 from .session import InferenceSession
 
 _MISSING = """AdapterFormat ArenaExtendStrategy LoraAdapter ModelCompiler ModelPackage ModelPackageComponentContext ModelPackageContext ModelPackageOptions
-    ModelPackageWriteMode OrtAllocatorType OrtArenaCfg OrtCompileApiFlags OrtCompiledModelCompatibility OrtDevice OrtDeviceEpIncompatibilityReason
-    OrtDeviceMemoryType OrtDeviceVendorId OrtEpAssignedNode OrtEpAssignedSubgraph OrtEpContextData OrtEpContextDataBuffer OrtEpDevice
-    OrtExecutionProviderDevicePolicy OrtExternalInitializerInfo OrtHardwareDevice OrtHardwareDeviceType OrtMemType OrtMemoryInfo OrtMemoryInfoDeviceType
+    ModelPackageWriteMode OrtCompileApiFlags OrtCompiledModelCompatibility OrtDeviceEpIncompatibilityReason OrtEpAssignedNode OrtEpAssignedSubgraph
+    OrtEpContextData OrtEpContextDataBuffer OrtEpDevice OrtExecutionProviderDevicePolicy OrtExternalInitializerInfo OrtHardwareDevice OrtHardwareDeviceType
     OrtSparseFormat OrtSyncStream OrtValueVector SessionObjectInitializer SparseBlockSparseView SparseCooView SparseCsrView SparseTensor
-    check_and_normalize_provider_args copy_tensors create_and_register_allocator create_and_register_allocator_v2 get_all_operator_schema
-    get_all_opkernel_def get_compatibility_info_from_model get_compatibility_info_from_model_bytes get_default_session_options get_ep_devices
-    get_hardware_device_ep_incompatibility_details get_hardware_devices get_model_compatibility_for_ep_devices get_ort_device_type
-    get_registered_ep_kernel_defs get_session_initializer kNextPowerOfTwo kSameAsRequested opkernel pack_fp4_weights_for_cuda_moe_gemm
+    check_and_normalize_provider_args get_all_operator_schema get_all_opkernel_def get_compatibility_info_from_model get_compatibility_info_from_model_bytes
+    get_default_session_options get_ep_devices get_hardware_device_ep_incompatibility_details get_hardware_devices get_model_compatibility_for_ep_devices
+    get_ort_device_type get_registered_ep_kernel_defs get_session_initializer kNextPowerOfTwo kSameAsRequested opkernel pack_fp4_weights_for_cuda_moe_gemm
     quantize_matmul_2bits quantize_matmul_4bits quantize_matmul_8bits quantize_matmul_bnb4 quantize_qdq_matmul_2bits quantize_qdq_matmul_4bits
-    register_execution_provider_library schemadef set_default_logger_callback set_global_thread_pool_sizes unregister_execution_provider_library""".split()
+    register_execution_provider_library schemadef set_global_thread_pool_sizes unregister_execution_provider_library""".split()
 
-__all__ = ["ExecutionOrder", "InferenceSession", "Session", "SessionIOBinding", "get_build_info", "get_version_string", "has_collective_ops", "install",
+__all__ = ["InferenceSession", "Session", "SessionIOBinding", "get_version_string", "has_collective_ops", "install",
            "package_name", "preload_dlls", "print_debug_info", "uninstall", "version"]
 __all__ += [name for name in _ours if name not in __all__]
 
@@ -41,20 +38,8 @@ Session = InferenceSession
 SessionIOBinding = pelton.IOBinding
 
 
-class ExecutionOrder(enum.IntEnum):
-    """Accepted and without effect: an engine runs in the order in which it was planned."""
-
-    DEFAULT = 0
-    PRIORITY_BASED = 1
-    MEMORY_EFFICIENT = 2
-
-
-def get_version_string() -> str:
+def get_version_string() -> str:  # type: ignore[no-redef]  # of the interface, as `__version__`
     return __version__
-
-
-def get_build_info() -> str:
-    return f"Pelton {pelton.__version__} in place of ONNX Runtime {__version__}"
 
 
 def has_collective_ops() -> bool:
