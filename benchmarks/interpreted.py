@@ -22,7 +22,7 @@ from pelton.ir.evaluate import evaluate
 from pelton.options import PRECISIONS, Options
 
 from .gpu import suite
-from .gpu.child import ROOT
+from .child import ROOT
 
 HEAD = "| model | target | precision | launches | off, of the largest output | may be |\n|---|---|---|---|---|---|"
 

@@ -19,8 +19,8 @@ from models import small_cnn
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks import interpreted  # noqa: E402
-from benchmarks.gpu import child, page, parts, results, suite  # noqa: E402
+from benchmarks import child, interpreted  # noqa: E402
+from benchmarks.gpu import page, parts, results, suite  # noqa: E402
 from benchmarks.gpu.runtimes import Runtime  # noqa: E402
 
 from pelton.errors import BuildError  # noqa: E402

@@ -27,7 +27,7 @@ from pelton.backends.cuda.machine import describe
 from pelton.errors import EngineError
 
 from . import results
-from .child import ROOT, Failed
+from ..child import ROOT, Failed
 from .parts import GROUPS, MOST_SECONDS, PARTS, Run
 
 LEAST_SECONDS, FOR_MODEL = 30, 240             # with less left no part begins, and none that times a model: some runtimes would not get ready

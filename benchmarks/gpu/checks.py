@@ -24,7 +24,7 @@ from pelton.runtime.cuda_context import CudaContext
 from pelton.targets import gpu_target
 
 from . import suite
-from .child import ROOT
+from ..child import ROOT
 from .on_gpu import Kernels, Placed, Unproposed
 
 MOST = 3                                       # tactics of a template that a case is checked with

@@ -17,7 +17,7 @@ import numpy as np
 from pelton.engine.library import LIBRARIES
 
 from . import suite
-from .child import Child, Failed
+from ..child import Child, Failed
 
 MOST_SECONDS = 470                             # of a part
 PASSES, ROUNDS, TRAIN = 2, 5, 0.4              # all is timed twice, in so many rounds of trains of so many seconds

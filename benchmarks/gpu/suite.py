@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from .child import ROOT, Failed
+from ..child import ROOT, Failed
 
 GENERATOR = ROOT / "benchmarks" / "models.py"
 # Of the largest output. With every result rounded, as nobody can avoid, the suite is off by up to 6e-3 in fp16 and 8e-2 in bf16.

@@ -1,6 +1,6 @@
-"""An object in a process of its own, asked by lines of JSON: what crashes there, or loses the GPU, is that process's alone.
+"""An object in a process of its own, asked by lines of JSON: what crashes there, or loses a GPU, is that process's alone.
 
-    python -m benchmarks.gpu.child MODULE CLASS ARGUMENTS     makes it, then calls its methods: {"call": NAME, "with": {…}} → {"gave": …}
+    python -m benchmarks.child MODULE CLASS ARGUMENTS     makes it, then calls its methods: {"call": NAME, "with": {…}} → {"gave": …}
 """
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 ANSWER = b'{"gave": '
 
 
@@ -29,14 +29,14 @@ class Failed(Exception):
 
 class Child:
     """The object at the other end. `before`: words in front of the command, for a program that watches over it. `said`: the file that gets what the process
-    says besides answers, behind what is there."""
+    says besides answers, behind what is there. `python`: that of another venv, in which the module has what it needs."""
 
     def __init__(self, module: str, kind: str, arguments: Mapping[str, Any], *, before: Sequence[str] = (), environment: Mapping[str, str] | None = None,
-                 said: Path | None = None):
+                 said: Path | None = None, python: str = sys.executable):
         self._said = tempfile.TemporaryFile("w+", errors="replace") if said is None else said.open("a+", errors="replace")
         self._begun = self._said.seek(0, os.SEEK_END)
         paths = [str(ROOT), str(ROOT / "src"), *(p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p)]
-        self._process = subprocess.Popen([*before, sys.executable, "-m", "benchmarks.gpu.child", module, kind, json.dumps(dict(arguments))], cwd=ROOT,
+        self._process = subprocess.Popen([*before, python, "-m", "benchmarks.child", module, kind, json.dumps(dict(arguments))], cwd=ROOT,
                                          stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._said, start_new_session=True,
                                          env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), **(environment or {})})
         self._left = b""
@@ -76,6 +76,10 @@ class Child:
         """With all processes that it started and that are still there: they would take time from what is measured next."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
 
     def last_words(self) -> str:
         status = self._process.wait()
