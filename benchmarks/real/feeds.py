@@ -19,7 +19,7 @@ TEXT = (32, 21, 16, 64, 12, 128, 8, 10, 5, 2, 1)
 SOUND = (16000, 512, 1280, 1536, 48000, 8000, 12000, 32000, 160, 24000, 256, 12640)
 FRAMES = (64, 96, 100, 76, 32, 128, 80, 200, 16, 900, 10, 8, 5, 2, 1)
 COUNT = (24, 17, 12, 30, 8, 6, 4, 2, 1)
-SAME = {"Identity", "Cast", "Unsqueeze", "Squeeze", "Reshape", "Flatten", "Transpose", "Slice", "Concat", "Add", "Expand", "Min", "Clip", "Where"}
+SAME = {"Identity", "Cast", "Unsqueeze", "Squeeze", "Reshape", "Flatten", "Transpose", "Slice", "Concat", "Add", "Expand", "Min", "Clip", "Where", "Mul", "Sub"}
 VAGUE = re.compile(r"\W*|unk_.*|none|-?\d+|dynamicdimension.*|dim_?\d*|\?.*", re.IGNORECASE)
 PICTURE = (1, 3, 4)                               # channels
 

@@ -22,6 +22,7 @@ from .feeds import Model
 TRIES, SECONDS = 160, 240.0                       # for finding inputs of one size
 LARGEST = 4 << 20                                 # elements of an input
 PAUSE = 0.05                                      # seconds for a runtime's threads to fall asleep before the next one's turn
+SMALL = 1e-5                                      # a largest value below it, as of a sigmoid that is nearly 0, ONNX Runtime may miss by far
 RUN = 120.0                                       # seconds in which a run has to end
 VERSION = 3                                       # of what is kept; of another one, it is made again
 
@@ -169,15 +170,16 @@ def meaning(model: Path, folder: Path, k: int, bench: Bench) -> dict[str, Any]:
     return {"judge": judge, "why": why, "ort_off": off(files["ort"], files[judge]), "plain_off": off(files["plain"], files[judge]) if plain else math.nan}
 
 
-def off(got: Path, want: Path) -> float:
-    """The largest difference over all outputs, each relative to its largest value; infinite where shapes, texts, or what is no number, differ."""
+def off(got: Path, want: Path, least: float = 1e-9) -> float:
+    """The largest difference over all outputs, each relative to its largest value (or `least`, where that is larger); infinite where shapes, texts, or what is
+    no number, differ."""
     with np.load(got) as a, np.load(want) as b:
         if len(a.files) != len(b.files):
             return math.inf
-        return max((difference(a[k], b[k]) for k in b.files), default=0.0)
+        return max((difference(a[k], b[k], least) for k in b.files), default=0.0)
 
 
-def difference(x: np.ndarray, y: np.ndarray) -> float:
+def difference(x: np.ndarray, y: np.ndarray, least: float) -> float:
     if x.shape != y.shape:
         return math.inf
     if "U" in (x.dtype.kind, y.dtype.kind):
@@ -186,7 +188,8 @@ def difference(x: np.ndarray, y: np.ndarray) -> float:
     finite = np.isfinite(y)
     if not np.array_equal(np.isfinite(x), finite) or not np.array_equal(x[~finite], y[~finite], equal_nan=True):
         return math.inf
-    return float(np.abs(x - y)[finite].max(initial=0.0) / max(1e-9, np.abs(y)[finite].max(initial=0.0)))
+    x, y = x[finite], y[finite]
+    return float(np.abs(x - y).max(initial=0.0) / max(least, np.abs(y).max(initial=0.0)))
 
 
 # ---- Pelton
@@ -211,6 +214,8 @@ def measured(model: Path, facts: Mapping[str, Any], bench: Bench, tell: Any) -> 
             kept = folder / f"{k}.pelton.npz"
             row["failed"] = _failed(ours, "run", bench.patience, feeds=str(folder / f"{k}.npz"), keep=str(kept))
             row["off"] = off(kept, folder / f"{k}.{case['judge']}.npz") if not row["failed"] else math.nan
+            plain = folder / f"{k}.plain.npz"
+            row["apart"] = off(plain, folder / f"{k}.{case['judge']}.npz", SMALL) if plain.exists() else 0.0
             tell(f"  {said(case)}: {row['failed'] or format(row['off'], '.1e')}")
             if row["failed"] and not ours.alive:
                 ours = bench.runtime("pelton", model)

@@ -9,6 +9,9 @@ import numpy as np
 from pelton.errors import Error, ModelError
 from pelton.importers import onnx as importer
 from pelton.ir.evaluate import evaluate
+from pelton.runtime.forms import gathered
+
+from .runtime import leaves
 
 FEW = 16                                          # numbers of an input that decides the program, as constants of it
 
@@ -34,9 +37,7 @@ class Truth:
                 if not more:
                     return {"failed": f"{type(e).__name__}: {e}"[:500]}
                 values |= more
-        if any(read.forms["outputs"].values()):
-            return {"failed": "outputs that are no tensors"}
         found = evaluate(read.graph, {n: a for n, a in given.items() if n not in values}, round=False)
-        np.savez(keep, **{f"{k}": a.astype(str) if a.dtype.kind == "O" else a         # type: ignore[arg-type]
-                          for k, a in enumerate(found[v.name] for v in read.graph.outputs)})
+        outputs = gathered({v.name: found[v.name] for v in read.graph.outputs}, read.forms["outputs"])
+        np.savez(keep, **{f"{k}": a for k, a in enumerate(leaves([*outputs.values()]))})      # type: ignore[arg-type]
         return {}
