@@ -25,7 +25,8 @@ class Options:
     without a value, a list of arrays for a sequence. Such inputs are constants of the engine.
     level: 0 (no timing) to 5 (every candidate); budget: seconds for timing, then the best guess is taken; threads: what the engine is tuned for, on CPUs.
     For GPUs, levels from 3 on also keep other tactics in the engine, which `pelton tune` times later.
-    strict: only arithmetic that differs from the model's by the order of sums (no Winograd, no recurrent weights in half).
+    strict: only arithmetic that differs from the model's by the order of sums (no Winograd, no recurrent weights in half, no
+    halves kept in f32).
     memory: bytes that a run may take, inputs, outputs and constants included (what the machine has, if not given); a model that takes more is refused.
     check: run every region beside its reference.
     max_iterations: of all loops of a run together whose ends depend on the data; a run that wants more is refused.

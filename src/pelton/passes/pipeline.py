@@ -8,6 +8,7 @@ from pelton.ir.graph import Graph
 
 from . import merge, recognize, rotary, simplify, views  # noqa: F401  (they declare their rules)
 from .fold import drop_dead, fold_constants, merge_equal
+from .halves import in_f32
 from .report import PassReport, Report
 from .rewrite import rewrite, rules
 from .siblings import sibling_convolutions, sibling_matmuls
@@ -20,6 +21,9 @@ class Choices(Protocol):
 
     @property
     def strict(self) -> bool: ...
+
+    @property
+    def on_cpu(self) -> bool: ...
 
 
 def stage(*names: str) -> Pass:
@@ -46,6 +50,8 @@ PIPELINE: tuple[tuple[str, Pass], ...] = (
 def run(graph: Graph, options: Choices | None = None, observe: Callable[[str, Graph], None] | None = None) -> tuple[Graph, Report]:
     """The optimized graph and what was done to it; `observe` sees the graph after each pass. The meaning stays, names of inputs and outputs too."""
     report = Report()
+    if options is not None and not options.strict and options.on_cpu:
+        graph = in_f32(graph)                                     # first: rules and kernels of f32 serve all that follows
     for name, step in PIPELINE:
         done = PassReport(name, before=len(graph.nodes))
         graph = step(graph, done, options is not None and options.strict)

@@ -1,0 +1,84 @@
+"""Models in half precision on CPUs: computed and kept in f32, in which CPUs are faster; inputs, outputs and what the model casts by itself are rounded."""
+from __future__ import annotations
+
+import numpy as np
+
+from pelton.ir.graph import Graph, Node, Value, live, unique
+from pelton.ir.types import BF16, F16, F32, DType
+from pelton.ops import get
+
+HALVES = {F16, BF16}
+# What only moves elements stays as narrow as what it moves.
+MOVES = {"reshape", "transpose", "concat", "slice", "expand", "tile", "pad", "gather", "gather_elements", "gather_nd", "depth_to_space", "space_to_depth",
+         "trilu", "copy"}
+
+
+def in_f32(graph: Graph) -> Graph:
+    """The same program, its halves in f32 from their first use to their last."""
+    if not any(v.type.dtype in HALVES for n in graph.nodes for v in n.outputs):
+        return graph
+    draft = _Draft(graph)
+    for node in graph.nodes:
+        draft.add(node)
+    for v in draft.only.intersection(graph.outputs):
+        draft.cast(draft.wide[v], v)
+    return live(graph.replace(nodes=tuple(draft.nodes), constants=draft.constants))
+
+
+class _Draft:
+    """The nodes and constants of the graph that is being made. `wide`: values in f32; those of them that are in `only` are there in no other way."""
+
+    def __init__(self, graph: Graph):
+        self.nodes: list[Node] = []
+        self.constants: dict[Value, np.ndarray] = dict(graph.constants)
+        self.wide: dict[Value, Value] = {}
+        self.only: set[Value] = set()
+        self._names = {v.name for v in (*graph.inputs, *graph.constants)} | {v.name for n in graph.nodes for v in n.outputs}
+
+    def add(self, node: Node) -> None:
+        """A node, in f32 where it computes with halves."""
+        halves = any(v.type.dtype in HALVES for v in (*node.inputs, *node.outputs))
+        keeps = node.op.kind == "foreign" or node.op.name == "bit_cast" or node.op.name in MOVES and not self.only.intersection(node.inputs)
+        if not halves or keeps or not self._in_f32(node):
+            for v in self.only.intersection(node.inputs):
+                self.cast(self.wide[v], v)
+                self.only.discard(v)
+            self.nodes.append(node)
+
+    def _in_f32(self, node: Node) -> bool:
+        rounded = {v for v in node.inputs if v.type.dtype in HALVES}
+        types = {v: v.type.with_dtype(F32) for v in rounded}
+        try:
+            found = node.op.infer_types(tuple(types.get(v, v.type) for v in node.inputs), node.attrs)
+        except (TypeError, ValueError):           # takes halves alone
+            return False
+        if any(t != v.type and t != v.type.with_dtype(F32) for v, t in zip(node.outputs, found)):
+            return False
+        inputs = tuple(self._widened(v) if v in rounded else v for v in node.inputs)
+        outputs = []
+        for v, t in zip(node.outputs, found):
+            if t == v.type:
+                outputs.append(v)
+            else:
+                outputs.append(self._fresh(t.dtype, v))
+                self.wide[v] = outputs[-1]
+                self.only.add(v)
+        self.nodes.append(Node(node.op, inputs, node.attrs, tuple(outputs), node.name))
+        return True
+
+    def _widened(self, v: Value) -> Value:
+        if v not in self.wide:
+            self.wide[v] = self._fresh(F32, v)
+            if v in self.constants:
+                self.constants[self.wide[v]] = self.constants[v].astype(np.float32)
+            else:
+                self.cast(v, self.wide[v])
+        return self.wide[v]
+
+    def cast(self, x: Value, y: Value) -> None:
+        self.nodes.append(Node(get("cast"), (x,), get("cast").complete({"to": y.type.dtype}), (y,), y.name))
+
+    def _fresh(self, dtype: DType, like: Value) -> Value:
+        name = unique(like.name, self._names)
+        self._names.add(name)
+        return Value(like.type.with_dtype(dtype), name)
