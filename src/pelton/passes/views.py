@@ -14,12 +14,14 @@ from pelton.ops.shape import length
 from .pattern import ANY
 from .rewrite import constant, elements, everywhere, made_by, require, rule, skip, uses, when
 from .simplify import POINTWISE
-from .words import (average_pool, concat, convolution, expand, gather, iota, max_pool, pad, reduce_max, reduce_mean, reduce_min, reduce_prod, reduce_sum,
-                    reshape, slice_, tile, transpose)
+from .words import (average_pool, concat, conv_transpose, convolution, expand, gather, iota, max_pool, pad, reduce_max, reduce_mean, reduce_min, reduce_prod,
+                    reduce_sum, reshape, slice_, tile, transpose)
 
 Ints = tuple[Size, ...]
+FUSED = 16                                        # ops behind a convolution that are looked at
 IMAGE = "f32[1, 2, 5, 6]"
 WINDOW = dict(strides=(1, 2), dilations=(1, 1))
+POINT = dict(strides=(1, 1), pads=(0, 0, 0, 0), dilations=(1, 1))
 
 
 # --- reshape, transpose, expand, tile
@@ -49,6 +51,49 @@ def expand_ones(x, shape):
     """An expansion that repeats nothing only adds axes."""
     when(math.prod(shape) == x.type.size and x.type.shape != shape)
     return reshape(x, shape=shape)
+
+
+def _kept(shape: Ints, left: Ints) -> list[int] | None:
+    """The axes that remain of a shape where others, of one, are left out; None where that is not what a reshape does."""
+    axes: list[int] = []
+    for axis, d in enumerate(shape):
+        if len(axes) < len(left) and d == left[len(axes)]:
+            axes.append(axis)
+        elif d != 1:
+            return None
+    return axes if len(axes) == len(left) < len(shape) else None
+
+
+def _behind_convolution(x: Value) -> bool:
+    """Whether a value is what a convolution gives, or made of that element by element."""
+    for _ in range(FUSED):
+        maker = made_by(x)
+        if maker is None or maker.op in (convolution, conv_transpose):
+            return maker is not None
+        x = next((v for v in maker.inputs if v.type.shape == maker.output.type.shape and not constant(v)), x) if maker.op.scalar is not None else x
+    return False
+
+
+@rule(lambda *xs, **attrs: POINTWISE(*xs, **attrs), shared=True, examples=[
+    dict(xs=(reshape(convolution("f32[2, 4, 1, 6]", "f32[3, 4, 1, 1]", "f32[3]", **POINT), shape=(2, 3, 6)), "=f32[3, 1]")),
+    dict(xs=("f32[2, 3, 6]", reshape(convolution("f32[2, 4, 6, 1]", "f32[3, 4, 1, 1]", "f32[3]", **POINT), shape=(2, 3, 6))))])
+def pointwise_of_squeezed(*xs, node, **attrs):
+    """What follows a convolution element by element follows it before its axes of one are left out: then it is the end of the same kernel."""
+    for x in xs:
+        maker = made_by(x)
+        if maker is not None and maker.op is reshape and uses(x) == 1 and x.type.shape == node.output.type.shape and _behind_convolution(maker.inputs[0]):
+            source = maker.inputs[0]
+            kept = _kept(source.type.shape, x.type.shape)
+            if kept is not None:
+                return reshape(node.op(*(source if y is x else _among(y, kept, source.type.rank) for y in xs), **attrs), shape=x.type.shape)
+    skip()
+
+
+def _among(y: Value, kept: list[int], rank: int):
+    """An operand with axes of one where the others have theirs."""
+    sizes = dict(zip(kept[len(kept) - y.type.rank:], y.type.shape))
+    shape = tuple(sizes.get(axis, 1) for axis in range(min(sizes, default=rank), rank))
+    return elements(y).reshape(shape) if constant(y) else y if shape == y.type.shape else reshape(y, shape=shape)
 
 
 @rule(lambda x: tile(x, repeats=ANY), examples=[dict(x="f32[2, 1, 3]", repeats=(1, 4, 1)), dict(x="f32[2, 3]", repeats=(1, 1))])
