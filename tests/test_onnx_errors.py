@@ -253,7 +253,8 @@ def test_shapes_that_do_not_fit(shapes, expected):
 
 def test_shapes_that_contradict_each_other():
     m = model([helper.make_node("Add", ["a", "b"], ["y"])], {"a": "f32[n]", "b": "f32[n]"}, ["y"])
-    assert "both 2 and 3 for the dimension 'n'" in refusal(m, InputError, shapes={"a": (2,), "b": (3,)})
+    assert "both 2..2..4 and 3 for the dimension 'n'" in refusal(m, InputError, shapes={"a": "2..2..4", "b": (3,)})
+    assert "shapes do not broadcast: [2] and [3]" in refusal(m, shapes={"a": (2,), "b": (3,)})             # a name says nothing beside sizes
 
 
 def test_outputs_that_are_not_there():

@@ -124,36 +124,6 @@ def test_known_sizes_are_built_at_once(builds):
         session.run(None, {"x": np.zeros((3, 4), np.float32)})
 
 
-def test_a_cache_that_is_empty_at_first(builds):
-    """Two engines for a decoder: one for prompts of any length, which have no past, and one for what follows."""
-    graph = helper.make_graph(
-        [helper.make_node("Concat", ["past", "x"], ["y"], axis=1)], "net",
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, size, 2]) for name, size in (("past", "before"), ("x", "rows"))],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)])
-    session = ort.InferenceSession(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString())
-    assert session.get_outputs()[0].shape == [1, "before + rows", 2]
-    for before, rows in ((0, 5), (5, 1), (6, 1), (0, 7), (7, 1)):
-        past, x = RNG.standard_normal((1, before, 2)).astype(np.float32), RNG.standard_normal((1, rows, 2)).astype(np.float32)
-        assert np.array_equal(session.run(None, {"past": past, "x": x})[0], np.concatenate([past, x], 1))
-    assert builds == [(None, {"past": (1, 0, 2), "x": (1, 5, 2)}), (None, {"past": (1, 5, 2), "x": (1, 1, 2)})]
-
-
-def test_models_that_need_to_know_their_sizes_are_built_for_each(builds):
-    """A size that goes into a shape only as data: nothing is known before it is."""
-    graph = helper.make_graph(
-        [helper.make_node("Shape", ["x"], ["s"]), helper.make_node("Mod", ["s", "three"], ["m"]), helper.make_node("ConstantOfShape", ["m"], ["y"])], "net",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n"])], [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-        [numpy_helper.from_array(np.array([3]), "three")])
-    graph.input.append(helper.make_tensor_value_info("free", TensorProto.FLOAT, None))          # of any rank
-    graph.node.append(helper.make_node("Neg", ["free"], ["z"]))
-    graph.output.append(helper.make_tensor_value_info("z", TensorProto.FLOAT, None))
-    session = ort.InferenceSession(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString())
-    for n, shape in ((4, (2, 2)), (5, (3,)), (4, (2, 2))):
-        y, z = session.run(None, {"x": np.ones(n, np.float32), "free": np.ones(shape, np.float32)})
-        assert y.shape == (n % 3,) and np.array_equal(z, -np.ones(shape))
-    assert builds == [({"x": (4,), "free": (2, 2)}, None), ({"x": (5,), "free": (3,)}, None)]
-
-
 def test_lists_become_arrays_and_arrays_have_to_fit():
     session = ort.InferenceSession(network().SerializeToString())
     x = [[1, 2, 3, 4], [0.5, 0, 0, 1]]

@@ -108,12 +108,11 @@ def made_up(engine: Engine, given: Mapping[str, str] = MappingProxyType({}), see
     given: sizes of inputs as the command line has them, such as {"x": "1x3x224x224"}; sizes that are open have their usual values where it says nothing.
     InputError for sizes that the engine does not take, and where there is no memory for such inputs.
     """
-    from pelton.engine.sizes import bounded
+    from pelton.engine.sizes import solve
     from pelton.runtime.arrays import drawn
 
     wanted = _shapes(engine, given)
-    sizes = {str(d): n for p in engine.inputs for d, n in zip(p.shape, wanted.get(p.name, ())) if not isinstance(d, int)}
-    shapes = engine.shapes(bounded(engine.plain, sizes))
+    shapes = engine.shapes(solve(engine.plain, {**engine.shapes(), **wanted}))
     for p in engine.inputs:
         if wanted.get(p.name, shapes[p.name]) != shapes[p.name]:
             raise InputError(f"--shapes gives input {p.name} {given[p.name]}, expected {'x'.join(map(str, shapes[p.name]))} ({p})")

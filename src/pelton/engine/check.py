@@ -10,7 +10,7 @@ from pelton.errors import EngineError
 from .constants import bytes_of, length
 from .engine import KINDS, SIZES, Buffer, Engine, Port, Slice, Step, Tensor, strings_in
 from .library import LIBRARIES, work
-from .sizes import at, well_formed
+from .sizes import at, multiple_of, well_formed
 from .sizes import usual as usual_sizes
 
 ALIGN = 64                    # bytes, of every piece of the arena and of the constants
@@ -77,7 +77,7 @@ def _symbols(engine: Engine, refuse: _Refusal) -> None:
     for s in engine.symbols:
         if not all(type(n) is int for n in (s.least, s.usual, s.most)) or not 0 <= s.least <= s.usual <= s.most < LARGEST or not s.name.isidentifier():
             refuse(f"the size {s.name!r} has the bounds {s.least!r}, {s.usual!r}, {s.most!r}")
-        if not any(s.name in p.shape for p in engine.inputs):
+        if not any(multiple_of(engine, d)[0] == s.name for p in engine.inputs for d in p.shape):
             refuse(f"no input has the size {s.name!r}")
     for text, tree in engine.sizes.items():
         if not well_formed(tree, set(names)):

@@ -12,7 +12,7 @@ from .check import check_target
 from .constants import length
 from .engine import SIZES, Engine, Port, Symbol
 from .record import record
-from .sizes import well_formed
+from .sizes import multiple_of, well_formed
 
 DEEPEST = 32                                   # blocks within blocks
 LARGEST = 1 << 46                              # bytes of a constant
@@ -189,7 +189,7 @@ def check(script: Script) -> None:
     for s in script.symbols:
         if not all(type(n) is int for n in (s.least, s.usual, s.most)) or not 0 <= s.least <= s.usual <= s.most < LARGEST:
             refuse(f"the size {s.name!r} has the bounds {s.least!r}, {s.usual!r}, {s.most!r}")
-        if not any(s.name in p.shape for p in script.inputs):
+        if not any(multiple_of(script, d)[0] == s.name for p in script.inputs for d in p.shape):
             refuse(f"no input has the size {s.name!r}")
     texts = {d for p in script.inputs for d in p.shape if isinstance(d, str)}
     if not texts <= script.sizes.keys() or not all(well_formed(tree, symbols) for tree in script.sizes.values()):

@@ -8,11 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from pelton.errors import InputError
 
-from .engine import Buffer, Engine, Number, Port, Slice, Step, Symbol, Tensor
+from .engine import UNBOUNDED, Buffer, Engine, Number, Port, Slice, Step, Symbol, Tensor
 from .memory import Lifetime, assign
 
 FUNCTIONS: dict[str, Callable[[list[int]], int]] = {
@@ -49,31 +50,64 @@ class Sized(Protocol):
     def inputs(self) -> tuple[Port, ...]: ...
     @property
     def symbols(self) -> tuple[Symbol, ...]: ...
+    @property
+    def sizes(self) -> Mapping[str, Any]: ...
+
+
+def multiple_of(engine: Sized, d: Number) -> tuple[str, int]:
+    """(symbol, k) where a size of an input is k times a symbol, k mostly 1; ("", 1) for all others."""
+    tree = engine.sizes.get(d, d) if isinstance(d, str) else d
+    if isinstance(tree, (list, tuple)) and len(tree) == 3 and tree[0] == "*" and type(tree[1]) is int and tree[1] > 0 and isinstance(tree[2], str):
+        return tree[2], tree[1]
+    return (tree, 1) if isinstance(tree, str) else ("", 1)
 
 
 def solve(engine: Sized, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
     """Symbol → its value for inputs of these shapes, all of the right rank; InputError where a size is out of its bounds.
 
-    Sizes that are no lone symbols are not looked at: the shapes that `at` gives then say what the inputs should have been.
+    Sizes that are neither symbols nor multiples of one are not looked at: the shapes that `at` gives then say what the inputs should have been.
     """
     found: dict[str, int] = {}
     for port in engine.inputs:
         for d, size in zip(port.shape, shapes[port.name]):
-            if isinstance(d, str):
-                found.setdefault(d, size)
-    return bounded(engine, found)
+            name, k = multiple_of(engine, d)
+            if name:
+                found.setdefault(name, size // k)
+    return bounded(engine, found, shapes)
 
 
-def bounded(engine: Sized, found: Mapping[str, int]) -> dict[str, int]:
-    """Symbol → its value here, or the usual one; InputError where it is out of its bounds."""
+def bounded(engine: Sized, found: Mapping[str, int], shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({})) -> dict[str, int]:
+    """Symbol → its value here, or the usual one; InputError where it is out of its bounds. `shapes`: of the inputs, for messages."""
     sizes = {}
     for s in engine.symbols:
         size = found.get(s.name, s.usual)
         if not s.least <= size <= s.most:
-            where = next(f"axis {p.shape.index(s.name)} of input {p.name!r}" for p in engine.inputs if s.name in p.shape)
-            raise InputError(f"{where} ({s.name}) may have {s.range()}, given {size}; build the engine for another range with shapes=")
+            port, axis, k = next((p, i, k) for p in engine.inputs for i, d in enumerate(p.shape) for name, k in [multiple_of(engine, d)] if name == s.name)
+            given = shapes[port.name][axis] if port.name in shapes else k * size
+            raise InputError(f"axis {axis} of input {port.name!r} ({port.shape[axis]}) may have {_range(s, k)}, given {given}; build the engine for another "
+                             "range with shapes=")
         sizes[s.name] = size
     return sizes
+
+
+def _range(s: Symbol, k: int) -> str:
+    most = UNBOUNDED if s.most >= UNBOUNDED // k else k * s.most
+    return s.range() if k == 1 else f"multiples of {k}, {replace(s, least=k * s.least, most=most).range()}"
+
+
+def ports(engine: Sized, values: Mapping[str, int]) -> tuple[Port, ...]:
+    """The inputs for these values of the symbols."""
+    return tuple(replace(p, shape=tuple(evaluate(engine.sizes[d], values) if isinstance(d, str) else d for d in p.shape)) for p in engine.inputs)
+
+
+def takes(engine: Sized, shapes: Mapping[str, tuple[int, ...]]) -> bool:
+    """Whether arrays of these shapes are what the inputs take."""
+    if shapes.keys() != {p.name for p in engine.inputs} or any(len(shapes[p.name]) != len(p.shape) for p in engine.inputs):
+        return False
+    try:
+        return all(p.shape == shapes[p.name] for p in ports(engine, solve(engine, shapes)))
+    except InputError:
+        return False
 
 
 def usual(engine: Engine) -> dict[str, int]:

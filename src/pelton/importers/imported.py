@@ -22,6 +22,10 @@ class OnData(ModelError):
     """What an importer wants to know depends on the data: no straight line of steps can do this, a script may."""
 
 
+class OnSizes(ModelError):
+    """What is wrong may be so for the sizes alone that were assumed where nobody gave any."""
+
+
 class Range(NamedTuple):
     """A size that a run decides, within bounds; programs are tuned for the usual one."""
 
@@ -47,6 +51,7 @@ class Info:
     wanted: tuple[str, ...] = ()                                # inputs that decide the program: knowing their values would have saved some of these
     values: Mapping[str, str] = field(default_factory=dict)     # inputs that became constants: "i64[2] = [1, 2]", "nothing"
     warnings: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()                               # sizes that nobody gave and that had to be numbers: "x[2] (height) = 128"
 
     @property
     def called(self) -> str:

@@ -2,9 +2,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -19,16 +20,18 @@ from . import onnx_ops_attention, onnx_ops_control, onnx_ops_conv, onnx_ops_four
 from . import onnx_ops_labels, onnx_ops_svm, onnx_ops_texts  # noqa: F401  (readers)
 from . import onnx_ops_linear, onnx_ops_math, onnx_ops_microsoft, onnx_ops_microsoft_quant, onnx_ops_ml, onnx_ops_norm  # noqa: F401  (readers)
 from . import onnx_ops_quant, onnx_ops_reduce, onnx_ops_rnn, onnx_ops_shape, onnx_ops_train, onnx_ops_trees  # noqa: F401  (readers)
-from .imported import Imported, Info, OnData, Shape, log, parse_shape
+from .imported import Imported, Info, OnData, OnSizes, Shape, log, parse_shape
 from .onnx_file import Source, read
-from .onnx_inputs import Inputs, Settled, check_names, settle
+from .onnx_inputs import Inputs, check_names
 from .onnx_ports import Given, Sizes, apart
 from .onnx_program import Program
 from .onnx_reading import Items, Rows
 from .onnx_scope import BROKEN, Scope, domain_of
+from .onnx_settle import Settled, settle
 
 OLDEST = 6                      # what is older is converted
 SHOWN = 8                       # problems listed in one message
+PATIENCE = 12                   # times that a node may want to know more of open sizes before they are taken as numbers
 
 
 @dataclass(frozen=True)
@@ -62,31 +65,79 @@ def examine(source: str | os.PathLike | bytes | onnx.ModelProto | Source, shapes
     found = converted(read(source))
     arrays: dict[str, np.ndarray] = {}
     given = given_inputs(found.model.graph, {name: parse_shape(name, s) for name, s in (shapes or {}).items()}, values or {}, arrays)
-    settled: dict[str, Settled] = {}
-    while True:
+
+    def read_with(settled: Mapping[str, Settled]) -> Outcome:
         program = Program(found, arrays)
-        inputs, results = _read(program, given, settled, outputs, usual)
-        if not program.problems:
-            break
-        if program.only_on_data() and not any(s.question for s in program.stuck):
-            return program, OnData(_listed(program.problems, found.name), tuple(program.lacking))
-        further = settle(program.stuck, inputs.open)
-        if not further:
-            return program, (OnData if program.only_on_data() else ModelError)(_listed(program.problems, found.name), tuple(program.lacking))
-        settled.update(further)
-    for name in [name for name, s in settled.items() if s.given_up][:-1]:                     # what was given up before it was known to help
-        others = {k: s for k, s in settled.items() if k != name}
-        again = Program(found, arrays)
-        kept = _read(again, given, others, outputs, usual)
-        if not again.problems:
-            program, (inputs, results), settled = again, kept, others
+        return Outcome(program, *_read(program, given, settled, outputs, usual), settled)
+    best = _as_open_as_can_be(read_with)
+    program, inputs, results, settled = best
+    if program.problems:
+        return program, _refusal(best, found.name)
     for text in inputs.told(settled, found.name):
         program.warn(text)
     graph = finished(program, inputs.values, results.ports)
     sizes = {s.name: (s.least, s.usual, s.most if s.most < UNBOUNDED else None) for s in symbols(graph)}
     info = Info(str(found.path or ""), f"{found.model.producer_name} {found.model.producer_version}".strip(), found.model.ir_version, opsets_of(program),
-                sizes, tuple(inputs.defaulted), tuple(program.foreigners), tuple(program.lacking), given.told(), tuple(program.warnings))
+                sizes, tuple(inputs.defaulted), tuple(program.foreigners), tuple(program.lacking), given.told(), tuple(program.warnings),
+                tuple(inputs.assumed(settled)))
     return program, Imported(graph, info, {"inputs": given.forms(), "outputs": results.forms})
+
+
+class Outcome(NamedTuple):
+    """A model as it was read with some sizes settled."""
+
+    program: Program
+    inputs: Inputs
+    results: Results
+    settled: Mapping[str, Settled]
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """What counts where one may choose: that there is a program, then that it is little that the onnx package has to run."""
+        return (2 if not self.program.only_on_data() else 1) if self.program.problems else 0, len(self.program.foreigners)
+
+
+def _as_open_as_can_be(read_with: Callable[[Mapping[str, Settled]], Outcome]) -> Outcome:
+    """The model, read for as many sizes as it can be. Where a run's are known, sizes become numbers also where that spares steps of the onnx package, or a
+    script."""
+    first = read_with({})
+    best = _settled(first, read_with)
+    known = {name: Settled(x.usual, "as numbers, it is a shorter program", given_up=True) for name, x in first.inputs.free.items() if name in first.inputs.met}
+    if known and (best.program.problems or best.program.foreigners):
+        fixed = _settled(read_with(known), read_with)
+        best = fixed if fixed.rank < best.rank or best.program.problems and not best.program.only_on_data() else best
+    for name in reversed([name for name, s in best.settled.items() if s.given_up]):        # it was before others were, or without need
+        again = _settled(read_with({k: s for k, s in best.settled.items() if k != name}), read_with, numbers=False)
+        best = again if not again.program.problems and again.rank <= best.rank else best
+    return best
+
+
+def _settled(found: Outcome, read_with: Callable[[Mapping[str, Settled]], Outcome], numbers: bool = True) -> Outcome:
+    """Settles sizes for as long as that gets further; `numbers`: also by taking for numbers what others could be, too."""
+    tries = Counter[str]()                                 # by where reading was stuck
+    while found.program.problems and found.program.stuck and not found.program.certain:
+        program, inputs = found.program, found.inputs
+        if program.only_on_data() and not any(s.question for s in program.stuck):
+            break
+        place = program.stuck[0].where
+        tries[place] += 1
+        further = settle(program.stuck, inputs.free, inputs.met, numbers=tries[place] > PATIENCE)
+        if not further or not numbers and any(s.given_up for s in further.values()):
+            break
+        found = read_with({**found.settled, **further})
+    return found
+
+
+def _refusal(found: Outcome, name: str) -> ModelError:
+    """The error to raise, of the kind that says whether another run may do."""
+    program = found.program
+    text, lacking = _listed(program.problems, name), tuple(program.lacking)
+    if program.only_on_data():
+        return OnData(text, lacking)
+    assumed = found.inputs.assumed(found.settled)
+    if assumed and not program.certain:
+        return OnSizes(f"{text}; nobody gave the size{'s' * (len(assumed) > 1)} {', '.join(assumed)}, for which the model may be another", lacking)
+    return ModelError(text, lacking)
 
 
 def given_inputs(graph: onnx.GraphProto, shapes: Mapping[str, Sizes], values: Mapping[str, Any], arrays: dict[str, np.ndarray]) -> Given:

@@ -3,15 +3,14 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 import numpy as np
 import onnx
 
 from pelton.errors import InputError, ModelError, near
 from pelton.ir import dims
-from pelton.ir.dims import Dim, Size, Symbol
+from pelton.ir.dims import Size, Symbol
 from pelton.ir.dims_text import parse as parse_size
 from pelton.ir.graph import Value, unique
 from pelton.ir.types import TensorType
@@ -20,20 +19,12 @@ from pelton.ops.foreign import DTYPES
 from .imported import Range
 from .onnx_ports import Given
 from .onnx_program import Program
-from .onnx_scope import BROKEN, Scope, Stuck
+from .onnx_scope import BROKEN, Scope
+from .onnx_settle import Settled, multiple
 
-FAR = 1024                      # what no such size has to be larger than for a model to be read
 SHOWN = 5                       # names of a model that a message lists
 USUAL = 128                     # what programs are tuned for along axes that nobody gave sizes for, the first one aside
-
-
-@dataclass(frozen=True)
-class Settled:
-    """What a size that nobody gave had to become: narrower bounds, a number, or an expression of others; and the node that wanted it."""
-
-    size: Range | int | str
-    why: str
-    given_up: bool = False                                 # whether any other size might have done, had it been known
+NO_NAME = re.compile(r"[\W\d_]*|none|null|nil|nan|unk|unknown|undefined|dynamic", re.IGNORECASE)       # what exporters write where there is no name
 
 
 class Inputs:
@@ -47,8 +38,12 @@ class Inputs:
         self._symbols: dict[str, str] = {}                 # what a size goes by in the model → the name of its symbol
         self._named: dict[str, Size] = {}                  # symbol → its size
         self._labels: dict[str, str] = {}                  # symbol of a size that nobody gave → the first such axis
+        self._guessed: set[str] = set()                    # symbols of sizes of which not even a usual one was given
+        self._asked: dict[str, int] = {}                   # what a size goes by → what it usually is
+        self.met: set[str] = set()                         # those of the open sizes whose usual one was given
         declared = [i for part in given.parts for i in part.tensors]
-        axes = self._axes(declared, given.shapes)
+        names = self._names(program, declared, given.shapes)
+        axes = self._axes(program, declared, given.shapes, names)
         program.open = self.open
         for part in given.parts:
             try:
@@ -63,83 +58,146 @@ class Inputs:
             if part.optional and not part.sequence and part.tensors and part.name not in given.values:
                 program.warn(f"the model takes input {part.name!r} or does without, the engine always takes it; "
                              f"values={{{part.name!r}: None}} makes one that does without ({program.source.name})")
-        program.dimensions.update((d.dim_param, axes[i.name, axis]) for i in declared for axis, d in enumerate(i.type.tensor_type.shape.dim) if d.dim_param)
+        program.dimensions.update((name, axes[place]) for place, name in names.items() if name)
+
+    @property
+    def free(self) -> dict[str, Symbol]:
+        """The symbols of the open sizes by name."""
+        return {name: next(iter(dims.symbols(self._named[name]))) for name in self.open}
 
     def told(self, settled: Mapping[str, Settled], model: str) -> list[str]:
-        """Warnings: what is assumed of the sizes that nobody gave."""
-        free = [f"{label} ({dims.usual(self._named[name])})" for name, label in self.open.items()]
+        """Warnings: what is assumed of the sizes that nobody gave. None where it was said what they usually are: others get engines as they come."""
+        if self._usual is not None:
+            return []
+        sizes = {label: self._named[name] for name, label in reversed(self._labels.items())}           # of axes: what a size is a multiple of comes after it
+        free = [f"{label} ({dims.usual(sizes[label])})" for label in self.open.values()]
         found = [f"nobody gave the sizes {', '.join(free)}: any will do, the engine is tuned for those in brackets; "
-                 f"give a number or a range like 1..8..32 with shapes= ({model})"] if free and self._usual is None else []
+                 f"give a number or a range like 1..8..32 with shapes= ({model})"] if free else []
         for name, s in settled.items():
             label = self._labels[name]
             if s.given_up:
-                found.append(f"nobody gave the size {label}, and the model cannot be read for any ({s.why}): {s.size} is taken; give it with shapes=")
+                found.append(f"nobody gave the size {label}, and the model cannot be read for any ({s.why}): {sizes[label]} is taken; give it with shapes=")
+            elif s.step > 1:
+                found.append(f"the size {label} has to be a multiple of {s.step} ({s.why})")
             elif not isinstance(s.size, Range):
                 found.append(f"nobody gave the size {label}: it has to be {s.size} ({s.why})")
             elif name in self.open:
                 found.append(f"the size {label} is taken from {s.size.least} to {s.size.most if s.size.most < dims.UNBOUNDED else 'any'} ({s.why})")
         return found
 
-    def _axes(self, declared: Iterable[onnx.ValueInfoProto], given: Mapping[str, tuple[int | Range, ...]]) -> dict[tuple[str, int], Size]:
-        """(input, axis) → its size. One name of a dimension is one size; InputError where the shapes given contradict that or the ranks of the inputs."""
+    def assumed(self, settled: Mapping[str, Settled]) -> list[str]:
+        """The sizes that were given up and that nobody gave, with what was taken for them: "x[2] (height) = 128"."""
+        return [f"{self._labels[name]} = {s.size}" for name, s in settled.items() if s.given_up and name in self._guessed]
+
+    def _names(self, program: Program, declared: Iterable[onnx.ValueInfoProto], given: Mapping[str, tuple[int | Range, ...]]) -> dict[tuple[str, int], str]:
+        """(input, axis) → what the model calls its size. "" where it has no name, or one of several sizes by what was given: runtimes do not look whether
+        equal names are equal sizes, so that models are around where they are not."""
+        names: dict[tuple[str, int], str] = {}
+        said: dict[str, dict[int | Range, None]] = {}
+        for i in declared:
+            shape = given.get(i.name) or (self._usual or {}).get(i.name) or ()
+            for axis, d in enumerate(i.type.tensor_type.shape.dim):
+                names[i.name, axis] = name = "" if NO_NAME.fullmatch(d.dim_param) else d.dim_param
+                if name and axis < len(shape):
+                    said.setdefault(name, {})[shape[axis]] = None
+        several = {name: sizes for name, sizes in said.items() if len(sizes) > 1}
+        for name, sizes in several.items():
+            if not all(isinstance(size, int) for size in sizes):
+                raise InputError(f"the shapes given say both {' and '.join(map(str, sizes))} for the dimension {name!r}")
+            program.warn(f"the model calls several axes {name!r}, but their sizes are {' and '.join(map(str, sizes))}: each is taken for a size of its own "
+                         f"({program.source.name})")
+        return {place: "" if name in several else name for place, name in names.items()}
+
+    def _axes(self, program: Program, declared: Iterable[onnx.ValueInfoProto], given: Mapping[str, tuple[int | Range, ...]],
+              names: Mapping[tuple[str, int], str]) -> dict[tuple[str, int], Size]:
+        """(input, axis) → its size. One name of a dimension is one size; InputError where the shapes given contradict the ranks of the inputs."""
         axes: dict[tuple[str, int], str] = {}              # to what the size goes by: the model's name for it, else "input[axis]"
         wanted: dict[str, int | Range] = {}
         nobody: list[tuple[str, str]] = []
         params: dict[str, tuple[str, int]] = {}            # names and expressions → where they stand first
         for i in declared:
-            shape, tensor = given.get(i.name), i.type.tensor_type
+            shape, usual, tensor = given.get(i.name), (self._usual or {}).get(i.name, ()), i.type.tensor_type
             if shape is not None and tensor.HasField("shape") and len(shape) != len(tensor.shape.dim):
                 raise InputError(f"input {i.name!r} has {len(tensor.shape.dim)} axes ({_spelled(tensor.shape)}), the shape given has {len(shape)}: "
                                  f"[{', '.join(map(str, shape))}]")
-            for axis, d in enumerate(tensor.shape.dim if tensor.HasField("shape") else [onnx.TensorShapeProto.Dimension()] * len(shape or ())):
-                key = axes[i.name, axis] = d.dim_param or f"{i.name}[{axis}]"
+            for axis, d in enumerate(tensor.shape.dim if tensor.HasField("shape") else [onnx.TensorShapeProto.Dimension()] * len(shape or usual)):
+                name = names.get((i.name, axis), "")
+                key = axes[i.name, axis] = name or f"{i.name}[{axis}]"
                 params.setdefault(key, (i.name, axis))
                 size = shape[axis] if shape is not None else d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else None
                 if isinstance(size, int) and size > dims.UNBOUNDED:
                     raise InputError(f"input {i.name!r} has {size} elements along axis {axis}; at most {dims.UNBOUNDED} are supported, give a smaller size")
-                if size is None:
-                    nobody.append((key, f"{i.name}[{axis}]" + (f" ({d.dim_param})" if d.dim_param else "")))
-                elif wanted.setdefault(key, size) != size:
-                    raise InputError(f"the shapes given say both {wanted[key]} and {size} for the dimension {key!r}")
+                if size is not None:
+                    wanted.setdefault(key, size)
+                else:
+                    nobody.append((key, f"{i.name}[{axis}]" + (f" ({name})" if name else "")))
+                    if axis < len(usual):
+                        self._asked.setdefault(key, usual[axis])
         sizes: dict[str, Size] = {}
-        expressions = [key for key in params if "[" not in key and not key.isidentifier()]
+        named = set(names.values())
+        expressions = [key for key in params if key in named and not key.isidentifier()]
         plain = [key for key in params if key not in expressions]
         for key in plain:
-            self._symbols[key] = identifier(key if "[" not in key else "_".join(map(str, params[key])), self._symbols.values())
-        for key in sorted(plain, key=lambda key: isinstance(self._settled_of(key), str)):          # what is made of others after those
-            sizes[key] = self._size(key, *params[key], wanted.get(key))
+            self._symbols[key] = identifier(key if key in named else "_".join(map(str, params[key])), self._symbols.values())
+        for key in sorted(plain, key=self._depends):       # what is made of others after those
+            sizes[key] = self._size(key, *params[key], wanted.get(key), key in named)
         for key in expressions:
-            sizes[key] = self._expressed(key, *params[key], wanted.get(key), sizes)
+            sizes[key] = self._expressed(program, key, *params[key], wanted.get(key), sizes)
         self.defaulted = [text for key, text in nobody if key not in wanted and key in self._symbols]
         return {place: sizes[key] for place, key in axes.items()}
 
-    def _expressed(self, key: str, name: str, axis: int, wanted: int | Range | None, sizes: Mapping[str, Size]) -> Size:
-        """An expression of other names ("past + sequence"), or a name that is no plain word."""
+    def _expressed(self, program: Program, key: str, name: str, axis: int, wanted: int | Range | None, sizes: Mapping[str, Size]) -> Size:
+        """An expression of other names ("past + sequence"), or a name that is no plain word, as is an expression that what was given contradicts."""
         try:
             found = parse_size(key, sizes)
         except ValueError:
+            found = None
+        if found is None:
             self._symbols[key] = identifier(key, self._symbols.values())
-            return self._size(key, name, axis, wanted)
-        low, high = (wanted, wanted) if isinstance(wanted, int) else (wanted.least, wanted.most) if wanted is not None else (0, dims.UNBOUNDED)
-        if not low <= dims.usual(found) <= high:
+            return self._size(key, name, axis, wanted, True)
+        said = self._asked.get(key, wanted)
+        low, high = (0, dims.UNBOUNDED) if said is None else (said, said) if isinstance(said, int) else (said.least, said.most)
+        if low <= dims.usual(found) <= high:
+            return wanted if isinstance(wanted, int) else found
+        if isinstance(wanted, Range):
             raise InputError(f"the shapes given say both {wanted} and {dims.usual(found)} for the dimension {key!r}")
-        return wanted if isinstance(wanted, int) else found
+        program.warn(f"the model says that axis {axis} of input {name!r} is {key}, {dims.usual(found)} elements by what was given, but it is {said}: "
+                     f"it is taken for a size of its own ({program.source.name})")
+        self._symbols[key] = identifier(key, self._symbols.values())
+        return self._size(key, name, axis, wanted, True)
 
-    def _size(self, key: str, name: str, axis: int, wanted: int | Range | None) -> Size:
-        """A number, or a symbol of its own."""
+    def _size(self, key: str, name: str, axis: int, wanted: int | Range | None, named: bool) -> Size:
+        """A number, or a symbol of its own, or a multiple of one."""
         if isinstance(wanted, int):
             return wanted
-        symbol, settled = self._symbols[key], self._settled_of(key)
-        if wanted is None:
-            label = self._labels[symbol] = f"{name}[{axis}]" + (f" ({key})" if "[" not in key else "")
-            if isinstance(settled, (str, int)):              # others may be made of it
-                self._named[symbol] = parse_size(settled, self._named) if isinstance(settled, str) else settled
-                return self._named[symbol]
-            self.open[symbol] = label
-            wanted = settled or Range(1, USUAL if axis else 1)
-            asked = (self._usual or {}).get(name, ())
-            wanted = wanted._replace(usual=min(max(asked[axis], wanted.least), wanted.most)) if axis < len(asked) else wanted
-        self._named[symbol] = dims.symbol(symbol, *wanted)
+        symbol = self._symbols[key]
+        if wanted is not None:
+            self._named[symbol] = dims.symbol(symbol, *wanted)
+            return self._named[symbol]
+        return self._opened(symbol, f"{name}[{axis}]" + (f" ({key})" if named else ""), Range(1, USUAL if axis else 1), self._asked.get(key))
+
+    def _opened(self, symbol: str, label: str, range: Range, asked: int | None) -> Size:
+        """A size that nobody gave, by what it was found that it has to be."""
+        self._labels[symbol] = label
+        if asked is None:
+            self._guessed.add(symbol)
+        settled = self._settled.get(symbol)
+        if settled is not None and isinstance(settled.size, (str, int)):                 # others may be made of it
+            self._named[symbol] = parse_size(settled.size, self._named) if isinstance(settled.size, str) else settled.size
+        elif asked == 0:
+            self._named[symbol] = 0                        # nothing at all: most of what there is to say of other sizes does not hold for it
+        elif settled is not None and isinstance(settled.size, Range) and settled.step > 1:
+            inner = self._opened(multiple(symbol, settled.step), label, settled.size, None if asked is None else asked // settled.step)
+            self._named[symbol] = settled.step * inner
+        else:
+            range = settled.size if settled is not None and isinstance(settled.size, Range) else range
+            if asked is not None:
+                range = range._replace(usual=min(max(asked, range.least), range.most))
+            self._named[symbol] = dims.symbol(symbol, *range)
+            if not dims.is_known(self._named[symbol]):     # the bounds may leave one number
+                self.open[symbol] = label
+                if asked is not None:
+                    self.met.add(symbol)
         return self._named[symbol]
 
     def _value(self, program: Program, i: onnx.ValueInfoProto, type: TensorType, known: np.ndarray | None) -> Value:
@@ -149,21 +207,26 @@ class Inputs:
         self.values.append(Value(type, i.name))
         return self.values[-1]
 
-    def _settled_of(self, key: str) -> Range | int | str | None:
-        return self._settled[self._symbols[key]].size if self._symbols[key] in self._settled else None
+    def _depends(self, key: str) -> bool:
+        """Whether a size is made of others."""
+        settled = self._settled.get(self._symbols[key])
+        return settled is not None and isinstance(settled.size, str)
 
     def _type(self, program: Program, i: onnx.ValueInfoProto, given: tuple[int | Range, ...] | None, axes: Mapping[tuple[str, int], Size]) -> TensorType:
         where = f"input {i.name!r}, {program.source.name}"
         tensor = i.type.tensor_type
         if tensor.elem_type not in DTYPES:
             raise ModelError(f"element type number {tensor.elem_type} of the ONNX format is not supported ({where})")
-        if not tensor.HasField("shape") and given is None:
+        rank = len(tensor.shape.dim) if tensor.HasField("shape") else len(given) if given is not None else None
+        if rank is None and i.name in (self._usual or {}):
+            rank = len((self._usual or {})[i.name])
+        if rank is None:
             raise ModelError(f"the model does not say how many axes this input has; give its sizes with shapes={{{i.name!r}: ...}} ({where})")
         for axis, d in enumerate(tensor.shape.dim):
             if given is not None and d.HasField("dim_value") and 0 <= d.dim_value != given[axis]:
                 program.resized = True
                 program.warn(f"the model says {d.dim_value} for axis {axis} of input {i.name!r}; {given[axis]} is taken, as asked")
-        return TensorType(DTYPES[tensor.elem_type], tuple(axes[i.name, axis] for axis in range(len(tensor.shape.dim) if given is None else len(given))))
+        return TensorType(DTYPES[tensor.elem_type], tuple(axes[i.name, axis] for axis in range(rank)))
 
 
 def check_names(what: str, given: Iterable[str], known: Iterable[str], kind: str) -> None:
@@ -184,69 +247,3 @@ def identifier(text: str, taken: Container[str]) -> str:
     hint = re.sub(r"[^A-Za-z0-9_]+", "_", text).strip("_") or "size"
     hint = f"n_{hint}" if hint[0].isdigit() else f"{hint}_" if keyword.iskeyword(hint) or hint in ("max", "min", "mod") else hint
     return unique(hint, taken)
-
-
-# --- where a model cannot be read for any sizes
-
-def settle(stuck: Sequence[Stuck], open: Mapping[str, str]) -> dict[str, Settled]:
-    """What is to become of sizes that nobody gave, so that an import gets further than where it was stuck: bounds that decide the question, what makes
-    two sizes equal, else 1. Nothing where it would not help."""
-    for s in stuck:
-        q, asked = s.question, list[Symbol]()
-        found: Mapping[str, Range | int | str] = {}
-        if q is not None:
-            asked = sorted((x for x in dims.symbols(q.difference) if x.name in open), key=lambda x: [*open].index(x.name))
-            found = _solved(q.difference, asked) if q.wanted == "=" else _narrowed(q.difference, asked, q.wanted)
-        if found:
-            return {name: Settled(size, s.where) for name, size in found.items()}
-        met = [x.name for x in asked or s.met if x.name in open]
-        if met:
-            return {name: Settled(1, s.where, given_up=True) for name in met}
-    return {name: Settled(1, stuck[0].where, given_up=True) for name in open} if stuck else {}
-
-
-def _solved(difference: Size, asked: Sequence[Symbol]) -> dict[str, int | str]:
-    """A symbol, and what it has to be for the difference to be nothing: a number before other sizes, later symbols before earlier ones."""
-    found: dict[str, int | str] = {}
-    terms = difference.terms if isinstance(difference, Dim) else ()
-    for x in reversed(asked):                              # a · x + b = 0
-        a = sum(Dim([(tuple(y for y in m if y != x), c)]) if len(m) > 1 else c for m, c in terms if m.count(x) == 1)
-        b = difference - a * dims.symbol(x.name, x.least, x.usual, x.most)
-        size = None if x in dims.symbols((a, b)) or not a else dims.exact(-b, a)
-        if size is not None and dims.bounds(size)[0] >= 0:
-            if isinstance(size, int):
-                return {x.name: size}
-            found = found or {x.name: str(size)}
-    return found
-
-
-def _narrowed(difference: Size, asked: Sequence[Symbol], wanted: str) -> dict[str, Range]:
-    """Bounds of a symbol, else of all together, within which the difference has the sign wanted; around the usual sizes where that can be."""
-    known = {x.name: dims.symbol(x.name, x.least, x.usual, x.most) for x in dims.symbols(difference)}
-
-    def decided(bounds: Mapping[str, Range]) -> bool:
-        low, high = dims.bounds(parse_size(str(difference), {**known, **{name: dims.symbol(name, *r) for name, r in bounds.items()}}))
-        return low >= 0 if wanted else low > 0 or high <= 0
-
-    def raised(xs: Sequence[Symbol], n: int) -> dict[str, Range]:
-        return {x.name: Range(max(n, x.least), max(n, x.usual), max(n, x.most)) for x in xs}
-
-    def lowered(xs: Sequence[Symbol], n: int) -> dict[str, Range]:
-        return {x.name: Range(min(n, x.least), min(n, x.usual), min(n, x.most)) for x in xs}
-
-    each = [[x] for x in asked] + ([list(asked)] if len(asked) > 1 else [])
-    for xs, far in [*((xs, max(x.usual for x in xs)) for xs in each), *((xs, FAR) for xs in each)]:
-        if decided(raised(xs, far)):
-            return raised(xs, _first(lambda n, xs=xs: decided(raised(xs, n)), 0, far))                    # type: ignore[misc]
-    for xs, far in [*((xs, max(x.usual for x in xs)) for xs in each), *((xs, max(x.least for x in xs)) for xs in each)]:
-        if decided(lowered(xs, far)):
-            return lowered(xs, -_first(lambda n, xs=xs: decided(lowered(xs, -n)), -dims.UNBOUNDED, -far))  # type: ignore[misc]
-    return {}
-
-
-def _first(holds: Callable[[int], bool], low: int, high: int) -> int:
-    """The first number for which something holds that does not for `low`, but does for `high` and all between."""
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return high

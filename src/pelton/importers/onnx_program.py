@@ -1,8 +1,9 @@
 """Walks ONNX graphs, branches and function bodies and writes one program of our ops, folding what is constant."""
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -53,6 +54,7 @@ class Program:
         self.foreigners: list[str] = []
         self.stuck: list[Stuck] = []
         self.met: list[Met] = []
+        self.by_readers: set[str] = set()                  # those of the problems that readers had with what a node reads: for other sizes there may be none
         self.on_data: set[str] = set()                     # those of the problems that are no more than that something depends on the data
         self.asked: list[Value] = []                       # what readers wanted to know the numbers of, and could not
         self.sizes: dict[Value, np.ndarray] = {}           # integers (and floats) that are sizes or made of them, as objects
@@ -192,7 +194,12 @@ class Program:
         if any(scope.find(name) is BROKEN for name in read):
             return broken
         try:
-            return self._translate(node, scope, tuple(cast(Thing, scope.find(name)) if name else None for name in node.input))
+            read_it = self._reader(node, scope, tuple(cast(Thing, scope.find(name)) if name else None for name in node.input))
+        except ModelError as e:
+            self.problems.append(str(e))
+            return broken
+        try:
+            return read_it()
         except ModelError as e:
             self._is_stuck(node, scope, e.__cause__)
             self._problem(str(e), isinstance(e, OnData) or isinstance(e.__cause__, Undecided))
@@ -209,6 +216,7 @@ class Program:
 
     def _problem(self, text: str, on_data: bool) -> None:
         self.problems.append(text)
+        self.by_readers.add(text)
         if on_data:
             self.on_data.add(text)
 
@@ -216,17 +224,23 @@ class Program:
         """Whether there is no other problem than that something depends on the data."""
         return self.on_data.issuperset(self.problems)
 
+    @property
+    def certain(self) -> bool:
+        """Whether any of the problems is one whatever the sizes of the inputs are."""
+        return not self.by_readers.issuperset(self.problems)
+
     def _is_stuck(self, node: onnx.NodeProto, scope: Scope, question: BaseException | None = None) -> None:
         read = [thing for name in sorted(onnx_names.read_by(node)) if isinstance(thing := scope.find(name), Value)]
         met = dims.symbols([(*v.type.shape, *self.sizes.get(v, np.empty(0)).flat) for v in read])
         self.stuck.append(Stuck(self.where(node, scope), tuple(met), question if isinstance(question, Undecided) else None))
 
-    def _translate(self, node: onnx.NodeProto, scope: Scope, things: tuple[Thing, ...]) -> Sequence[Thing]:
+    def _reader(self, node: onnx.NodeProto, scope: Scope, things: tuple[Thing, ...]) -> Callable[[], Sequence[Thing]]:
+        """What reads a node. ModelError where nothing does, or its schema has no such node."""
         domain = domain_of(node.domain)
         n = Reading(self, scope, node, domain, scope.opsets.get(domain, 0), None, things)
         local = self.functions.get((domain, node.op_type, node.overload))
         if local is not None:
-            return self.call(n, local, {})
+            return partial(self.call, n, local, {})
         reader = READERS.get((domain, node.op_type))
         if not n.opset and (reader is None or not domain):
             raise n.refuse(f"{node.op_type} is of domain {domain or 'ai.onnx'!r}, which the model does not import; its opset_import should list it")
@@ -237,11 +251,11 @@ class Program:
             n = replace(n, opset=n.schema.since_version)
         n.verify()
         if reader is not None:
-            return self._by(reader, n)
+            return partial(self._by, reader, n)
         if n.schema is None:
             raise n.refuse(f"there is no operator {n.op} in domain {domain or 'ai.onnx'!r} at opset {n.opset}; "
                            "if it is an extension, put its meaning into the model as a function")
-        return self.body(n)
+        return partial(self.body, n)
 
     def _by(self, reader: Reader, n: Reading) -> tuple[Thing, ...]:
         """The node by its reader; where that would have to know the data, as a foreign step, if its types are known."""

@@ -24,12 +24,13 @@ from . import onnx_hosted, onnx_names, onnx_nested
 from .imported import Imported, Info, Shape, parse_shape
 from .onnx import check_outputs, converted, finished, given_inputs, opsets_of
 from .onnx_file import Source, read
-from .onnx_inputs import Inputs, Settled
+from .onnx_inputs import Inputs
 from .onnx_ports import Given
 from .onnx_program import Program
 from .onnx_reading import Items, Rows, schema_of
 from .onnx_scope import Met, Scope, domain_of
 from .onnx_segment import Known, Segment, Symbols, Unsettled
+from .onnx_settle import Settled
 
 SPARE = 1 << 20                 # bytes of constants that are kept a second time, so that what sizes an engine does not take can run by reference
 
@@ -102,7 +103,7 @@ def _read(program: Program, given: Given, settled: Mapping[str, Settled], asked:
     constants = {name: program.constants[v] for name, v in scope.bound.items() if isinstance(v, Value) and v in program.constants}
     known = Known({v.name: v.type for v in inputs.values}, constants)
     taken = {s.name for v in inputs.values for s in dims.symbols(v.type.shape)}
-    cut = Cut(found, scope.opsets, taken, inputs.open)
+    cut = Cut(found, scope.opsets, taken, inputs.open, inputs.met)
     steps = cut.block(graph.node, known, names, {*known.types, *known.constants})
     main = Block(tuple(v.name for v in inputs.values), tuple(steps), tuple(cut.name(known, name) for name in names))
     told = [*program.warnings, *cut.warnings]
@@ -132,8 +133,8 @@ def _port(name: str, found: TensorType | None, graph: onnx.GraphProto) -> Port:
 class Cut:
     """Cuts blocks of nodes into programs and steps between them."""
 
-    def __init__(self, source: Source, opsets: Mapping[str, int], given: set[str], open: Mapping[str, str]):
-        self.source, self.opsets, self.symbols, self.open = source, opsets, Symbols(given), open
+    def __init__(self, source: Source, opsets: Mapping[str, int], given: set[str], open: Mapping[str, str], met: Collection[str]):
+        self.source, self.opsets, self.symbols, self.open, self._met = source, opsets, Symbols(given), open, met
         self._given = frozenset(given)                     # sizes of the inputs, which fit every engine or are refused before
         self.programs: list[Imported] = []
         self.arrays: dict[str, np.ndarray] = {}
@@ -181,7 +182,7 @@ class Cut:
                     raise ModelError(f"{node.op_type} reads {name!r}, which is no input, no constant and no output of a node ({self.source.name})")
         steps: list[Action] = []
         while rest:
-            segment = Segment(self.source, self.opsets, known, rest, self.symbols, self.open)
+            segment = Segment(self.source, self.opsets, known, rest, self.symbols, self.open, self._met)
             for text in segment.program.warnings:
                 if text not in self.warnings:
                     self.warnings.append(text)

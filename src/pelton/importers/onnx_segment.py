@@ -19,10 +19,11 @@ from pelton.ir.types import DType, TensorType
 from . import onnx_names, onnx_sizes
 from .imported import Range
 from .onnx_file import Source
-from .onnx_inputs import Settled, identifier, settle
+from .onnx_inputs import identifier
 from .onnx_program import Program
 from .onnx_reading import Items
 from .onnx_scope import BROKEN, Met, Scope
+from .onnx_settle import Settled, settle
 
 FEW = 64                        # elements of an array that may be taken as sizes
 USUAL = 100                     # what programs are tuned for where the data decides a size
@@ -74,8 +75,9 @@ class Symbols:
 class Segment:
     """The nodes of one program. `taken` can be read; `hard` cannot, though all that they read is there; others have to wait for these."""
 
-    def __init__(self, source: Source, opsets: Mapping[str, int], known: Known, nodes: Sequence[onnx.NodeProto], symbols: Symbols, open: Mapping[str, str]):
-        self.source, self.known, self.nodes, self.symbols, self.open, self._opsets = source, known, nodes, symbols, open, opsets
+    def __init__(self, source: Source, opsets: Mapping[str, int], known: Known, nodes: Sequence[onnx.NodeProto], symbols: Symbols, open: Mapping[str, str],
+                 met: Collection[str]):
+        self.source, self.known, self.nodes, self.symbols, self.open, self._opsets, self._met = source, known, nodes, symbols, open, opsets, met
         self.settled: dict[str, Settled] = {}              # what is assumed of sizes of this segment
         self.assumed = False
         self._reads = [onnx_names.read_by(node) for node in nodes]
@@ -206,12 +208,12 @@ class Segment:
                     self.known.sizes[name] = np.array(fresh, object).reshape(t.shape)
                 return True
         asks = [s for s in stuck if s.question is not None]
-        local = {name: name for name in self._outside if name not in self.open}
+        local = dict.fromkeys(name for name in self._outside if name not in self.open)
         everywhere = bool(asks) and all(x.name in self.open for s in asks if s.question for x in dims.symbols(s.question.difference))
-        found = settle(asks, self.open if everywhere else local) if asks else {}
+        found = settle(asks, dict.fromkeys(self.open) if everywhere else local, self._met) if asks else {}
         if asks and not everywhere and all(s.given_up for s in found.values()):
-            found = settle(asks, {name: name for name in self._outside})
-        found = {k: s for k, s in found.items() if not s.given_up and k not in self.settled}
+            found = settle(asks, dict.fromkeys(self._outside), self._met)
+        found = {k: s for k, s in found.items() if not s.given_up and (everywhere or s.step == 1) and k not in self.settled}
         if everywhere and found:
             raise Unsettled(found)
         self.settled.update(found)

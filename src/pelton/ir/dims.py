@@ -264,6 +264,8 @@ def floordiv(a: Size, b: Size) -> Size:
         raise Undecided(f"{a} is divided by {b}, which is not known to be positive")
     quotient, rest = _split(a, b)
     low, high = bounds(rest)
+    if isinstance(b, int) and low // b == high // b:
+        return quotient + low // b
     if low >= 0 and high < bounds(b)[0]:
         return quotient
     if isinstance(b, int):
@@ -280,8 +282,6 @@ def floordiv(a: Size, b: Size) -> Size:
             (atom,) = rest.terms[0][0]
             if isinstance(atom, Call) and atom.fn == "floordiv" and isinstance(atom.args[1], int):
                 return quotient + floordiv(atom.args[0], atom.args[1] * b)
-    if isinstance(rest, int) and isinstance(b, int):
-        return quotient + rest // b
     return quotient + Dim((((Call("floordiv", (rest, b)),), 1),))
 
 

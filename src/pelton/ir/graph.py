@@ -194,8 +194,9 @@ def sizes_of(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, i
             raise ValueError(f"input %{v.name} should be {v.type}, got the shape {list(given)}")
         for d, size in zip(v.type.shape, given):
             lone = next(iter(dims.symbols(d)), None)
-            if lone is not None and d == dims.symbol(lone.name, lone.least, lone.usual, lone.most):
-                found.setdefault(lone.name, size)
+            times = None if lone is None else dims.exact(d, dims.symbol(lone.name, lone.least, lone.usual, lone.most))
+            if lone is not None and isinstance(times, int) and times > 0:
+                found.setdefault(lone.name, size // times)
     for v in graph.inputs:
         if tuple(dims.at(d, found) for d in v.type.shape) != tuple(shapes[v.name]):
             raise ValueError(f"input %{v.name} should be {v.type}, got the shape {list(shapes[v.name])}")

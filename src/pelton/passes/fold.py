@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from pelton.errors import ModelError
 from pelton.ir import dims
 from pelton.ir.evaluate import evaluate_node
 from pelton.ir.graph import Graph, Node, Value, live
@@ -29,7 +30,10 @@ def fold_constants(graph: Graph, report: PassReport, strict: bool = False) -> Gr
             nodes.append(node)
             continue
         arrays = tuple(constants[v] for v in node.inputs)
-        found = node.op.evaluate(arrays, node.attrs) if node.op.name in MOVES else evaluate_node(node, arrays)
+        try:
+            found = node.op.evaluate(arrays, node.attrs) if node.op.name in MOVES else evaluate_node(node, arrays)
+        except (ValueError, IndexError, OverflowError) as e:          # an index beyond its table: it would be no better when it runs
+            raise ModelError(f"{node.op.name} of these constants cannot be computed: {e} (node {called(node)!r})") from None
         constants.update((v, np.array(a, v.type.dtype.numpy, order="C")) for v, a in zip(node.outputs, found))
         report.fire("constant", called(node))
     return graph if len(nodes) == len(graph.nodes) else live(graph.replace(nodes=tuple(nodes), constants=constants))

@@ -105,8 +105,7 @@ class Engine:
 
     def shapes(self, values: Mapping[str, int] | None = None) -> dict[str, tuple[int, ...]]:
         """Input name → shape, for these values of symbols; the usual one, which the engine was tuned for, where a symbol has none."""
-        plain = sizes.at(self.plain, {**sizes.usual(self.plain), **(values or {})})
-        return {p.name: p.shape for p in plain.inputs}
+        return {p.name: p.shape for p in sizes.ports(self.plain, {**sizes.usual(self.plain), **(values or {})})}
 
     @property
     def parts(self) -> tuple[Engine, ...]:

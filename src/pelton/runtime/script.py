@@ -76,8 +76,7 @@ class ScriptEngine(Engine):
 
     def ports(self, values: Mapping[str, int]) -> tuple[Port, ...]:
         """The inputs for these values of the symbols."""
-        numbers = {text: sizes.evaluate(tree, values) for text, tree in self.script.sizes.items()}
-        return tuple(replace(p, shape=tuple(numbers[d] if isinstance(d, str) else d for d in p.shape)) for p in self.script.inputs)
+        return sizes.ports(self.script, values)
 
     def shapes(self, values: Mapping[str, int] | None = None) -> dict[str, tuple[int, ...]]:
         return {p.name: p.shape for p in self.ports({**{s.name: s.usual for s in self.script.symbols}, **(values or {})})}

@@ -59,34 +59,35 @@ def external(model: Path | bytes) -> list[str]:
 
 
 def signature(source: Source, options: Options) -> Signature:
-    """What the model says of itself. ModelError for what is wrong with it, as far as that shows without knowing the sizes of a run."""
+    """What the model says of itself. ModelError for what is wrong with it whatever the sizes of a run are and whatever its inputs say."""
     from pelton.importers import onnx as importer
-    from pelton.importers.imported import OnData
+    from pelton.importers.imported import OnData, OnSizes
     from pelton.ir.dims import symbols
 
     model, graph = source.model, source.model.graph
     stored = {t.name for t in graph.initializer} | {t.values.name for t in graph.sparse_initializer}
     metadata = ModelMetadata(model.producer_name, graph.name, model.domain, model.doc_string, graph.doc_string, model.model_version,
                              {p.key: p.value for p in model.metadata_props})
-    general: dict[str, tuple[int | None, ...]] = {}
     made: dict[str, NodeArg] = {}
+    general: dict[str, tuple[int | None, ...]] = {}                        # where options give sizes
     fixed = set(options.values or ())                                      # inputs no more
     declared = [i.type for i in graph.input if i.name not in stored]
     if all(t.HasField("map_type") or t.tensor_type.HasField("shape") for t in declared):           # else nothing is known before a run
         _, found = importer.examine(source, options.shapes, options.outputs, options.values, usual={})     # warnings come with the engine
-        if isinstance(found, ModelError) and not isinstance(found, OnData):      # what depends on the data is seen in a run
+        if isinstance(found, ModelError) and not isinstance(found, (OnData, OnSizes)):           # what depends on data and sizes is seen in a run
             raise found
         named = {d.dim_param for i in graph.input for d in i.type.tensor_type.shape.dim}
-        if not isinstance(found, ModelError):
+        if not isinstance(found, ModelError) and options.shapes:
             general = {v.name: tuple(d if isinstance(d, int) else None for d in v.type.shape) for v in found.graph.inputs}
+        if not isinstance(found, ModelError) and not found.info.assumed:
             made = {v.name: NodeArg(v.name, NAMES[v.type.dtype.value], [d if isinstance(d, int) else str(d) if {s.name for s in symbols(d)} <= named else None
                                                                         for d in v.type.shape]) for v in found.graph.outputs}
-    inputs = tuple(_sized(_declared(i, None), general if options.shapes else {}) for i in graph.input if i.name not in stored and i.name not in fixed)
+    inputs = tuple(_sized(_declared(i, None), general) for i in graph.input if i.name not in stored and i.name not in fixed)
     overridable = tuple(_declared(i, None) for i in graph.input if i.name in stored and i.name not in fixed and model.ir_version >= 4)
     by_name = {o.name: o for o in graph.output}
     outputs = tuple(_declared(by_name[name], made.get(name)) if name in by_name else made.get(name) or NodeArg(name, _UNKNOWN, [], False)
                     for name in options.outputs or by_name)
-    return Signature(inputs, outputs, overridable, metadata, general)
+    return Signature(inputs, outputs, overridable, metadata)
 
 
 def _sized(arg: NodeArg, general: Mapping[str, tuple[int | None, ...]]) -> NodeArg:
@@ -110,7 +111,8 @@ def _declared(value: onnx.ValueInfoProto, made: NodeArg | None) -> NodeArg:
     type = NAMES[DTYPES[tensor.elem_type].value] if tensor.elem_type in DTYPES else made.type if made else _UNKNOWN
     if tensor.HasField("shape"):
         known = made.shape if made is not None and len(made.shape) == len(tensor.shape.dim) else [None] * len(tensor.shape.dim)
-        return NodeArg(value.name, type, [d.dim_value if d.HasField("dim_value") else d.dim_param or k for d, k in zip(tensor.shape.dim, known)])
+        sizes = [d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else d.dim_param or k for d, k in zip(tensor.shape.dim, known)]
+        return NodeArg(value.name, type, sizes)
     return made or NodeArg(value.name, type, [], False)
 
 

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from pelton.cache import opened
 from pelton.engine import sizes
 from pelton.engine.engine import numpy_dtype
 from pelton.engine.forks import survives_fork
-from pelton.errors import BuildError, InputError, ModelAbsent, ModelError
+from pelton.errors import BuildError, Cancelled, InputError, ModelAbsent, ModelError
 from pelton.options import Options
 from pelton.runtime import Engine
 from pelton.runtime.arrays import fit
@@ -26,6 +25,7 @@ from pelton.runtime.forms import entries
 from . import estimate, read
 from .changes import unread
 from .devices import OrtMemoryInfo
+from .kept import Kept, Shapes, may_take, spelled, taken
 from .profile import Profile
 from .providers import CPU, CUDA, Chosen
 from .providers import chosen as choose
@@ -34,16 +34,14 @@ from .shelf import Shelf, engine_in, key_of
 from .signature import ModelMetadata, NodeArg, Signature, check_fed, of_engine
 from .values import IOBinding, OrtValue
 
-Shapes = Mapping[str, tuple[int, ...]]
-
 
 class InferenceSession:
     """onnxruntime.InferenceSession for a model in a file or in bytes.
 
-    A model whose sizes are all known is built here; one with open sizes when the first arrays are fed, tuned for their sizes and good for all others. Engines
-    are kept in the cache directory, so that the next session of the same model loads in milliseconds. A file or bytes of `pelton build` are taken as well, and
-    never built again. Raises ModelError for what is wrong with the model, InputError (a ValueError) for arrays, names and options that do not fit, BuildError
-    and EngineError for the rest; all are RuntimeErrors.
+    A model whose sizes are all known is built here; one with open sizes when the first arrays are fed, tuned for their sizes and good for all others that the
+    model allows; where it does not, there are several engines, those used last in memory. Engines are kept in the cache directory, so that the next session of
+    the same model loads in milliseconds. A file or bytes of `pelton build` are taken as well, and never built again. Raises ModelError for what is wrong with
+    the model, InputError (a ValueError) for arrays, names and options that do not fit, BuildError and EngineError for the rest; all are RuntimeErrors.
     """
 
     def __init__(self, path_or_bytes: str | os.PathLike[str] | bytes, sess_options: SessionOptions | None = None,
@@ -66,9 +64,8 @@ class InferenceSession:
         self._chosen, self._entries = chosen, self._settings.read(os.environ, chosen)
         self._options = self._entries.options
         self._shelf = Shelf(opened(self._options), chosen.device)
-        self._engine: Engine | None = None                       # for all sizes that the model leaves open
-        self._others: dict[tuple, Engine] = {}                   # shapes → the engine that runs them, where the one for all does not
-        self._empty: dict[tuple, Engine] = {}                    # names of sizes that are 0 → the engine for all others
+        self._engine: Engine | None = None                       # the one that ran last: mostly, there is one for all sizes
+        self._kept = Kept()
         try:
             self._given = engine_in(self._model, chosen.device)
             self._digests = self._digest() if self._given is None else []
@@ -79,9 +76,9 @@ class InferenceSession:
         self._signature = self._known_signature() if self._given is None else of_engine(self._given)
         self._names = {a.name for a in self._signature.inputs}
         self._plain = not any(a.sequence or a.optional or a.dtype == "string" for a in self._signature.ports)
-        self._engine = self._given or self._kept(self._settings.sizes)
+        self._engine = self._given or self._on_shelf(None)
         if self._engine is None and not self._signature.open:
-            self._engine = self._made()
+            self._engine = self._built({a.name: a.fixed for a in self._signature.ports})
         on_cpu = self._options.on_cpu if self._given is None else self._given.plain.target.get("arch") != "cuda"
         if on_cpu != (chosen.target == "cpu"):                   # an entry or the engine itself says otherwise
             self._chosen = replace(chosen, options={CPU: {}} if on_cpu else {CUDA: {}, CPU: {}})
@@ -248,7 +245,7 @@ class InferenceSession:
             try:
                 return self._call(engine, fed, out)
             except InputError:
-                if engine is self._given or not self._signature.open or _takes(engine, _shapes(fed)):
+                if engine is self._given or not self._signature.open or sizes.takes(engine.plain, _shapes(fed)):
                     raise
         shapes = _shapes(fed)
         by_name = {a.name: a for a in self._signature.ports}
@@ -256,7 +253,8 @@ class InferenceSession:
             a = by_name.get(name) or by_name[name.rpartition("[")[0]]
             if array is not None and not isinstance(array, list):
                 fit(replace(a.port(shapes[name]), name=name), array)
-        return self._call(self._for(shapes), fed, out)
+        self._engine = engine = self._for(shapes)
+        return self._call(engine, fed, out)
 
     def _call(self, engine: Engine, fed: Mapping[str, np.ndarray], out: Mapping[str, np.ndarray] | None) -> dict[str, np.ndarray]:
         """A run of an engine, traced where that was asked for."""
@@ -272,54 +270,71 @@ class InferenceSession:
 
     def _for(self, shapes: Shapes) -> Engine:
         """The engine that runs these shapes, built where there is none yet."""
-        key = tuple(sorted(shapes.items()))
-        if key in self._others:
-            return self._others[key]
-        with self._lock:
-            empty = self._signature.empty(shapes)
-            if self._engine is None and not empty and self._signature.fits_all(shapes):
-                self._engine = self._made(usual=shapes)
-            if self._engine is not None and _takes(self._engine, shapes):
-                return self._engine
-            if key not in self._others:
-                self._others[key] = (self._without(empty, shapes) if empty else None) or self._made(shapes=shapes)
-            return self._others[key]
+        found = self._kept.find(shapes)
+        if found is None:
+            with self._lock:                                     # another thread may have built it meanwhile
+                found = self._kept.find(shapes) or self._on_shelf(shapes) or self._built(shapes)
+        return found
 
-    def _without(self, empty: Mapping[str, int], shapes: Shapes) -> Engine | None:
-        """The engine for all sizes but these, which are 0: a cache before the first token. Nothing where the model cannot be read for that."""
-        key = tuple(sorted(empty))
-        try:
-            if key not in self._empty:
-                self._empty[key] = self._made(usual=shapes, sizes=empty)
-        except ModelError as e:
-            log.info("no engine for all sizes but %s: %s", ", ".join(key), e)
-            return None
-        return self._empty[key] if _takes(self._empty[key], shapes) else None
+    def _on_shelf(self, shapes: Shapes | None) -> Engine | None:
+        """An engine for these shapes, of another session; the one made last where none are given."""
+        for options in self._ways:
+            listed = self._shelf.listed(self._key(options))
+            if shapes is not None:
+                listed = [(self._key(options, shapes), {n: [*s] for n, s in shapes.items()}), *listed]
+            for key, accepts in listed:
+                found = self._shelf.engine(key) if shapes is None or may_take(accepts, shapes) else None
+                if found is not None and (shapes is None or sizes.takes(found.plain, shapes)):
+                    self._kept.keep(found)
+                    return found
+        return None
 
-    def _made(self, *, shapes: Shapes | None = None, usual: Shapes | None = None, sizes: Mapping[str, int] = MappingProxyType({})) -> Engine:
-        """The engine for these shapes, or for all, with these sizes of dimensions, off the shelf or else built. BuildError where it is not to be built."""
-        sizes = {**self._settings.sizes, **sizes}
+    def _built(self, shapes: Shapes) -> Engine:
+        """The engine for these shapes: off the shelf where another process has built it meanwhile, else made and kept. BuildError where it is not to be
+        built."""
         options = self._ways[-1]
-        key = self._key(sizes, options, shapes)
-        with self._shelf.alone(key):
-            found = self._kept(sizes, shapes)
+        with self._shelf.alone(self._key(options)):
+            found = self._on_shelf(shapes)
             if found is None:
                 if self._entries.on_miss == "error":
-                    raise BuildError(f"there is no engine of {self._called}{_said(shapes or usual)} in {self._shelf.folder or 'a cache directory'}, and with "
-                                     "pelton.on_miss=error none is built here; make one beforehand by a session and a run on this kind of machine without that "
-                                     "entry, or by `pelton build`, whose file a session takes as its model")
-                if shapes is not None:
-                    nothing = [a.name for a in self._signature.inputs if a.optional and not {a.name, f"{a.name}[0]"} & shapes.keys()]
-                    options = options.but(values={**(options.values or {}), **dict.fromkeys(nothing)} or None)
-                source = read.opened(self._model, sizes, self._settings.changes)
-                with estimate.told(self._shelf, self._called, source.model, options):
-                    found = read.built(source, options.but(shapes=shapes or options.shapes), options.usual or usual, self._shows)
+                    raise BuildError(f"there is no engine of {self._called} for inputs of {spelled(shapes)} in {self._shelf.folder or 'a cache directory'}, "
+                                     "and with pelton.on_miss=error none is built here; make one beforehand by a session and a run on this kind of machine without "
+                                     "that entry, or by `pelton build`, whose file a session takes as its model")
+                found = self._made(shapes, options)
                 for part in found.parts:
                     part.start(self._chosen.device)
                 if not isinstance(self._model, bytes) and self._digest() != self._digests:
                     raise ModelError(f"{self._model} has changed since the session was made; make a new one")
+                key = self._key(options, shapes)
                 self._shelf.keep(key, found)
+                self._shelf.enlist(self._key(options), key, taken(found))
+                self._kept.keep(found)
+                log.info("built for %s, the engine takes %s; the session has %d", spelled(shapes), spelled({p.name: p.shape for p in found.inputs}),
+                         len(self._kept))
         return found
+
+    def _made(self, shapes: Shapes, options: Options) -> Engine:
+        """A new engine for these shapes, and for as many others as the model allows."""
+        nothing = [a.name for a in self._signature.inputs if a.optional and not {a.name, f"{a.name}[0]"} & shapes.keys()]
+        options = options.but(values={**(options.values or {}), **dict.fromkeys(nothing)} or None)
+
+        def built(fixed: Shapes | None, usual: Shapes | None) -> Engine:
+            source = read.opened(self._model, self._settings.sizes, self._settings.changes)
+            with estimate.told(self._shelf, self._called, source.model, options):
+                return read.built(source, options if fixed is None else options.but(shapes=fixed), options.usual or usual, self._shows)
+        if not self._signature.open:
+            return built(None, None)
+        reason: object = "it takes others"
+        try:
+            found = built(None, shapes)
+            if sizes.takes(found.plain, shapes):
+                return found
+        except Cancelled:
+            raise
+        except (ModelError, BuildError) as e:
+            reason = e
+        log.info("no engine for %s and other sizes (%s): one for these alone is built", spelled(shapes), reason)
+        return built(shapes, None)
 
     @property
     def _ways(self) -> tuple[Options, ...]:
@@ -332,12 +347,8 @@ class InferenceSession:
         wanted = self._entries.progress
         return wanted if wanted is not None else self._settings.log_severity_level < 3 and progress.watched()
 
-    def _key(self, sizes: Mapping[str, int], options: Options, shapes: Shapes | None = None) -> str:
-        return key_of(self._digests, sizes, options, shapes, self._chosen.device)
-
-    def _kept(self, sizes: Mapping[str, int], shapes: Shapes | None = None) -> Engine | None:
-        """The engine off the shelf, if there is one."""
-        return next(filter(None, (self._shelf.engine(self._key(sizes, options, shapes)) for options in self._ways)), None)
+    def _key(self, options: Options, shapes: Shapes | None = None) -> str:
+        return key_of(self._digests, self._settings.sizes, options, shapes, self._chosen.device)
 
     def _digest(self) -> list[str]:
         """Of the model's bytes, and of the files that hold its constants, each with where it is said to lie."""
@@ -352,7 +363,7 @@ class InferenceSession:
         return found
 
     def _known_signature(self) -> Signature:
-        key = self._key(self._settings.sizes, self._options)
+        key = self._key(self._options)
         found = self._shelf.signature(key)
         if found is None:
             found = read.signature(read.opened(self._model, self._settings.sizes, self._settings.changes), self._options)
@@ -383,20 +394,6 @@ def _texts(arg: NodeArg, value: np.ndarray) -> np.ndarray:
     return found
 
 
-def _said(shapes: Shapes | None) -> str:
-    return f" and inputs of {', '.join(f'{name} {[*shape]}' for name, shape in shapes.items())}" if shapes else ""
-
-
 def _shapes(fed: Mapping[str, Any]) -> Shapes:
     """An empty sequence has the shape of a number, an optional without a value none."""
     return {name: () if isinstance(a, list) else np.shape(a) for name, a in fed.items() if a is not None}
-
-
-def _takes(engine: Engine, shapes: Shapes) -> bool:
-    """Whether an engine is one for arrays of these shapes."""
-    if any(p.name not in shapes or len(shapes[p.name]) != len(p.shape) for p in engine.inputs):
-        return False
-    try:
-        return engine.shapes(sizes.solve(engine.plain, shapes)) == shapes
-    except InputError:
-        return False

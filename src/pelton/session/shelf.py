@@ -28,7 +28,10 @@ from .signature import Signature, from_json
 log = logging.getLogger("pelton.session")
 
 ELSEWHERE = {"progress", "timing_cache", "cache_dir", "cache_limit", "usual", "shapes"}     # options that change no engine, or stand elsewhere
+LISTED = 64                                        # engines of one model, each for other sizes
 FRESH = 2.0                                        # seconds in which a file may change again without its times showing it
+
+Takes = dict[str, list[Any]]                       # input → per axis the number that it has to be, or [least, most, what divides it]; null: it may be any
 
 
 class Shelf:
@@ -66,6 +69,22 @@ class Shelf:
                         self._cache.limit)
         self._cache.added(taken)
         self._cache.settle()
+
+    def listed(self, key: str) -> list[tuple[str, Takes]]:
+        """The engines that were kept for one model, the last one first: their keys, and what they take."""
+        known = self.json(f"{key}.engines")
+        found = known if isinstance(known, list) else []
+        return [(e["key"], e["takes"]) for e in found if isinstance(e, dict) and isinstance(e.get("key"), str) and isinstance(e.get("takes"), dict)]
+
+    def enlist(self, key: str, engine: str, takes: Takes) -> None:
+        """Puts an engine in front of the list of a model, and drops what is at the end of a long one. The caller holds the model's key."""
+        listed = [(engine, takes), *((k, t) for k, t in self.listed(key) if k != engine)]
+        for k, _ in listed[LISTED:]:
+            path = self._path(k, ".pelton")
+            if path is not None:
+                log.info("%d engines are kept for this model; the one that was made first goes", LISTED)
+                path.unlink(missing_ok=True)
+        self.keep_json(f"{key}.engines", [{"key": k, "takes": t} for k, t in listed[:LISTED]])
 
     def signature(self, key: str) -> Signature | None:
         try:
@@ -122,7 +141,7 @@ class Shelf:
         used(path)
         return found
 
-    def keep_json(self, key: str, data: Mapping[str, Any]) -> None:
+    def keep_json(self, key: str, data: Any) -> None:
         path = self._path(key, ".json")
         if path is not None:
             self._cache.write(path, json.dumps(data).encode())

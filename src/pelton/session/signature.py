@@ -74,6 +74,11 @@ class NodeArg:
         """Whether a run decides any of its sizes, or how many arrays there are."""
         return self.optional or self.sequence or not self.ranked or not all(isinstance(d, int) for d in self.shape)
 
+    @property
+    def fixed(self) -> tuple[int, ...]:
+        """The shape of one that is not open."""
+        return tuple(d for d in self.shape if isinstance(d, int))
+
     def port(self, shape: tuple[int, ...]) -> Port:
         """What has to be fed here: an array of the declared type and rank, with the sizes given where none are declared."""
         if not self.ranked or self.sequence:
@@ -98,14 +103,12 @@ class ModelMetadata:
 
 @dataclass(frozen=True)
 class Signature:
-    """A model from outside. `general`: per input the sizes that an engine for all sizes has as numbers (None: a run decides); empty where there is no such
-    engine, because the model cannot be read without knowing the sizes."""
+    """A model from outside."""
 
     inputs: tuple[NodeArg, ...]
     outputs: tuple[NodeArg, ...]
     overridable: tuple[NodeArg, ...]
     metadata: ModelMetadata
-    general: Mapping[str, tuple[int | None, ...]] = field(default_factory=dict)
 
     @functools.cached_property
     def ports(self) -> tuple[NodeArg, ...]:
@@ -116,15 +119,6 @@ class Signature:
     def open(self) -> bool:
         """Whether a run decides any size."""
         return any(a.open for a in self.ports)
-
-    def fits_all(self, shapes: Mapping[str, tuple[int, ...]]) -> bool:
-        """Whether the engine for all sizes is one for these, too."""
-        return bool(self.general) and all(len(shape) == len(self.general[name]) and all(known in (None, d) for known, d in zip(self.general[name], shape))
-                                          for name, shape in shapes.items())
-
-    def empty(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
-        """The names of open sizes that are 0 in these shapes, with that: engines for all sizes take 1 and more."""
-        return {d: 0 for a in self.ports for d, size in zip(a.shape, shapes.get(a.name, ())) if isinstance(d, str) and size == 0}
 
     def json(self) -> dict[str, Any]:
         return asdict(self)
@@ -137,7 +131,7 @@ def from_json(data: Any) -> Signature:
                                         for key in ("inputs", "outputs", "overridable"))
         if not all(well_formed(a.type) for a in (*inputs, *outputs)):
             raise ValueError("an element type of another form")
-        return Signature(inputs, outputs, overridable, ModelMetadata(**data["metadata"]), {k: tuple(v) for k, v in data["general"].items()})
+        return Signature(inputs, outputs, overridable, ModelMetadata(**data["metadata"]))
     except (KeyError, TypeError, AttributeError) as e:
         raise ValueError(f"no signature: {e}") from None
 
