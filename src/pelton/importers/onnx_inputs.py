@@ -44,7 +44,7 @@ class Inputs:
         declared = [i for part in given.parts for i in part.tensors]
         names = self._names(program, declared, given.shapes)
         axes = self._axes(program, declared, given.shapes, names)
-        program.open = self.open
+        program.open, program.told = self.open, self.met
         for part in given.parts:
             try:
                 if part.problem:

@@ -1,12 +1,13 @@
 """If, Loop and Scan as steps of a script, their graphs as blocks."""
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import onnx
 
-from pelton.engine.script import Action, Block, If, Loop, Scan
+from pelton.engine.script import Action, Block, Host, If, Loop, Scan
 from pelton.errors import ModelError
 from pelton.ir import dims
 from pelton.ir.dims import Dim, Size
@@ -28,15 +29,31 @@ def _attributes(node: onnx.NodeProto) -> dict:
 
 def _if(cut: Cut, node: onnx.NodeProto, known: Known) -> Action:
     found = _attributes(node)
-    then, ours = cut.inner(found["then_branch"], known, {})
-    other, theirs = cut.inner(found["else_branch"], known, {})
-    if not len(ours) == len(theirs) == len(node.output):
-        raise ModelError(f"If needs branches of {len(node.output)} outputs, got {len(ours)} and {len(theirs)} (node {node.name!r}, {cut.source.name})")
+    for side in ("then_branch", "else_branch"):
+        if len(found[side].output) != len(node.output):
+            raise ModelError(f"If needs branches of {len(node.output)} outputs, got {len(found[side].output)} (node {node.name!r}, {cut.source.name})")
+    (then, ours), (other, theirs) = (_branch(cut, node, found[side], known) for side in ("then_branch", "else_branch"))
+    if isinstance(ours, ModelError) and isinstance(theirs, ModelError):
+        raise ours
     condition = cut.name(known, node.input[0])
     inside = _symbols(known)
+    ours, theirs = (b if isinstance(a, ModelError) else a for a, b in ((ours, theirs), (theirs, ours)))
     for name, a, b in zip(node.output, ours, theirs):
         cut.know(known, name, _met(cut, name, a, b, inside))
     return If(condition, then, other, tuple(node.output))
+
+
+def _branch(cut: Cut, node: onnx.NodeProto, graph: onnx.GraphProto, known: Known) -> tuple[Block, Types | ModelError]:
+    """A branch, and the types of its outputs; where it cannot be read, a step that says so if it runs, and why."""
+    mark = cut.mark()
+    try:
+        return cut.inner(graph, known, {})
+    except ModelError as e:
+        cut.rewind(mark)
+        where = f"branch {graph.name!r} of If {node.name or node.output[0]!r}"
+        cut.warnings.append(f"{where} is an error where it runs: {e}")
+        names = tuple(o.name for o in graph.output)
+        return Block((), (Host(where, "refused", json.dumps({"why": str(e)}), (), names),), names), e
 
 
 def _symbols(known: Known) -> set[str]:

@@ -21,6 +21,7 @@ def if_(n: Reading) -> tuple[Thing, ...]:
     """The branch of a constant condition in place."""
     condition = n.known(n.input(0))
     if condition is None:
+        n.program.ask(n.input(0), n.where)
         n.lacks(0)
         raise n.branches()
     return n.program.branch(n, n.attr("then_branch" if condition.all() else "else_branch"), {})

@@ -1,7 +1,7 @@
 """Walks ONNX graphs, branches and function bodies and writes one program of our ops, folding what is constant."""
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
@@ -58,9 +58,12 @@ class Program:
         self.on_data: set[str] = set()                     # those of the problems that are no more than that something depends on the data
         self.asked: list[Value] = []                       # what readers wanted to know the numbers of, and could not
         self.sizes: dict[Value, np.ndarray] = {}           # integers (and floats) that are sizes or made of them, as objects
+        self.questions: dict[Value, Undecided] = {}        # values that would be sizes, or follow from them, if this were known
         self.inputs: set[Value] = set()                    # values that are inputs of the model, whole
         self.lacking: dict[str, None] = {}                 # inputs whose values a reader wanted to know, in order
         self.open: Mapping[str, str] = {}                  # the symbols of sizes that nobody gave
+        self.silent: Collection[str] = ()                  # nodes that have asked for them in vain
+        self.told: Collection[str] = ()                    # those of them for which it is known what a run has
         self.dimensions: dict[str, Size] = {}              # what the model's names of dimensions stand for
         self.resized = False                               # whether inputs got other sizes than the model says: so do inner tensors
         self._small: dict[tuple, Value] = {}
@@ -324,12 +327,18 @@ class Program:
         if (depends or op.name in _HEAVY or onnx_foreign.is_random(n) or any(v not in constants for v in inputs)
                 or any(t.size > max((SMALL, *(v.type.size for v in inputs))) for t in types)
                 or op.operations(tuple(v.type for v in inputs), types, complete) > WORK):
-            sizes = None if depends else self._folded(op, inputs, complete, types[0].dtype)
+            sizes, question = None, None
+            try:
+                sizes = None if depends else self._folded(op, inputs, complete, types[0].dtype)
+            except Undecided as e:
+                question = e
             if sizes is not None and (types[0].dtype.is_integer or onnx_sizes.numbers(sizes)):
                 return (self.sized(sizes, types[0].dtype, n.node),)
             outputs = tuple(Value(t, hint) for t in types)
             self.nodes.append(Node(op, inputs, complete, outputs, name))
             self.makers.update((v, self.nodes[-1]) for v in outputs)
+            if question is not None:
+                self.questions[outputs[0]] = question
             if sizes is not None:
                 self.sizes[outputs[0]] = sizes              # floats of sizes are sizes again when they are rounded
             return outputs
@@ -340,6 +349,24 @@ class Program:
         except _RAISED as e:
             raise n.refuse(f"{op.name} of constants failed: {e}") from None
         return tuple(self.hold(np.asarray(a, v.type.dtype.numpy, order="C"), v.name) for a, v in zip(found, node.outputs))
+
+    def ask(self, value: Value, where: str) -> None:
+        """Raises the question of what the sizes of a run are, where these alone decide a value, and that run is known: it is answered for sizes around its own."""
+        seen, open_values, found = {value}, [] if where in self.silent else [value], list[Undecided]()
+        while open_values:
+            v = open_values.pop()
+            if v in self.questions:
+                found.append(self.questions[v])
+            elif v in self.makers and self.numbers(v) is None:
+                new = [i for i in self.makers[v].inputs if i not in seen]
+                seen.update(new)
+                open_values += new
+            elif self.numbers(v) is None:
+                return
+        for question in found:
+            asked = {s.name for s in dims.symbols(question.difference)}
+            if asked and asked <= set(self.told):
+                raise question
 
     def numbers(self, value: Value) -> np.ndarray | None:
         """The array of a constant, or sizes as objects; None for everything else."""

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +23,7 @@ from pelton.ops.foreign import DTYPES
 
 from . import onnx_hosted, onnx_names, onnx_nested
 from .imported import Imported, Info, Shape, parse_shape
-from .onnx import check_outputs, converted, finished, given_inputs, opsets_of
+from .onnx import PATIENCE, check_outputs, converted, finished, given_inputs, opsets_of
 from .onnx_file import Source, read
 from .onnx_inputs import Inputs
 from .onnx_ports import Given
@@ -59,12 +60,13 @@ def load(source: str | os.PathLike | bytes | onnx.ModelProto | Source, shapes: M
     arrays: dict[str, np.ndarray] = {}
     given = given_inputs(found.model.graph, {name: parse_shape(name, s) for name, s in (shapes or {}).items()}, values or {}, arrays)
     settled: dict[str, Settled] = {}
+    tries = Counter[str]()                                 # by who wanted to know more of the sizes of the inputs
     while True:
         try:
-            return _read(Program(found, arrays), given, settled, outputs, usual)
+            silent = {where for where, count in tries.items() if count > PATIENCE}
+            return _read(Program(found, arrays), given, settled, outputs, usual, silent)
         except Unsettled as e:
-            if e.settled.keys() <= settled.keys():
-                raise ModelError(f"the sizes of the inputs cannot be settled ({next(iter(e.settled.values())).why})") from None
+            tries.update(s.why for s in e.settled.values())
             settled.update(e.settled)
 
 
@@ -92,7 +94,8 @@ def _same(op: str, domain: str, one: int, other: int) -> bool:
     return one == other or a is not None and b is not None and a.since_version == b.since_version
 
 
-def _read(program: Program, given: Given, settled: Mapping[str, Settled], asked: Iterable[str] | None, usual: Mapping[str, Sequence[int]] | None) -> Scripted:
+def _read(program: Program, given: Given, settled: Mapping[str, Settled], asked: Iterable[str] | None, usual: Mapping[str, Sequence[int]] | None,
+          silent: Collection[str]) -> Scripted:
     found, graph = program.source, program.source.model.graph
     scope = Scope(opsets_of(program))
     program.constants_of(graph, scope)
@@ -103,7 +106,7 @@ def _read(program: Program, given: Given, settled: Mapping[str, Settled], asked:
     constants = {name: program.constants[v] for name, v in scope.bound.items() if isinstance(v, Value) and v in program.constants}
     known = Known({v.name: v.type for v in inputs.values}, constants)
     taken = {s.name for v in inputs.values for s in dims.symbols(v.type.shape)}
-    cut = Cut(found, scope.opsets, taken, inputs.open, inputs.met)
+    cut = Cut(found, scope.opsets, taken, inputs.open, inputs.met, silent)
     steps = cut.block(graph.node, known, names, {*known.types, *known.constants})
     main = Block(tuple(v.name for v in inputs.values), tuple(steps), tuple(cut.name(known, name) for name in names))
     told = [*program.warnings, *cut.warnings]
@@ -133,8 +136,8 @@ def _port(name: str, found: TensorType | None, graph: onnx.GraphProto) -> Port:
 class Cut:
     """Cuts blocks of nodes into programs and steps between them."""
 
-    def __init__(self, source: Source, opsets: Mapping[str, int], given: set[str], open: Mapping[str, str], met: Collection[str]):
-        self.source, self.opsets, self.symbols, self.open, self._met = source, opsets, Symbols(given), open, met
+    def __init__(self, source: Source, opsets: Mapping[str, int], given: set[str], open: Mapping[str, str], met: Collection[str], silent: Collection[str]):
+        self.source, self.opsets, self.symbols, self.open, self._met, self._silent = source, opsets, Symbols(given), open, met, silent
         self._given = frozenset(given)                     # sizes of the inputs, which fit every engine or are refused before
         self.programs: list[Imported] = []
         self.arrays: dict[str, np.ndarray] = {}
@@ -182,7 +185,7 @@ class Cut:
                     raise ModelError(f"{node.op_type} reads {name!r}, which is no input, no constant and no output of a node ({self.source.name})")
         steps: list[Action] = []
         while rest:
-            segment = Segment(self.source, self.opsets, known, rest, self.symbols, self.open, self._met)
+            segment = Segment(self.source, self.opsets, known, rest, self.symbols, self.open, self._met, self._silent)
             for text in segment.program.warnings:
                 if text not in self.warnings:
                     self.warnings.append(text)
@@ -220,8 +223,10 @@ class Cut:
         if self._depth > DEEPEST:
             raise ModelError(f"graphs are nested more than {DEEPEST} deep ({self.source.name})")
         outputs = [o.name for o in graph.output]
-        steps = self.block(graph.node, inside, outputs, {*given, *scope.bound})
-        self._depth -= 1
+        try:
+            steps = self.block(graph.node, inside, outputs, {*given, *scope.bound})
+        finally:
+            self._depth -= 1
         return Block(tuple(given), tuple(steps), tuple(self.name(inside, o) for o in outputs)), [inside.type(o) for o in outputs]
 
     # --- steps

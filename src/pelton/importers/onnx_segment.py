@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -11,7 +11,7 @@ import onnx
 from pelton.engine.script import Feed
 from pelton.errors import ModelError
 from pelton.ir import dims
-from pelton.ir.dims import Dim, Size
+from pelton.ir.dims import Dim, Size, Undecided
 from pelton.ir.dims_text import parse as parse_size
 from pelton.ir.graph import Graph, Value, resized
 from pelton.ir.types import DType, TensorType
@@ -22,7 +22,7 @@ from .onnx_file import Source
 from .onnx_inputs import identifier
 from .onnx_program import Program
 from .onnx_reading import Items
-from .onnx_scope import BROKEN, Met, Scope
+from .onnx_scope import BROKEN, Met, Scope, Stuck
 from .onnx_settle import Settled, settle
 
 FEW = 64                        # elements of an array that may be taken as sizes
@@ -76,8 +76,9 @@ class Segment:
     """The nodes of one program. `taken` can be read; `hard` cannot, though all that they read is there; others have to wait for these."""
 
     def __init__(self, source: Source, opsets: Mapping[str, int], known: Known, nodes: Sequence[onnx.NodeProto], symbols: Symbols, open: Mapping[str, str],
-                 met: Collection[str]):
-        self.source, self.known, self.nodes, self.symbols, self.open, self._opsets, self._met = source, known, nodes, symbols, open, opsets, met
+                 met: Collection[str], silent: Collection[str]):
+        self.source, self.known, self.nodes, self.symbols, self.open, self._opsets = source, known, nodes, symbols, open, opsets
+        self._met, self._silent = met, silent              # open sizes for which it is known what a run has; nodes that do not get to know more of them
         self.settled: dict[str, Settled] = {}              # what is assumed of sizes of this segment
         self.assumed = False
         self._reads = [onnx_names.read_by(node) for node in nodes]
@@ -94,6 +95,7 @@ class Segment:
         self.scope = scope = Scope(self._opsets)
         scope.wanted = frozenset().union(*self._reads, *(node.output for node in self.nodes))
         self._bind(program, scope)
+        program.told, program.silent = self._told(), self._silent
         self.taken: list[onnx.NodeProto] = []
         self.hard: list[onnx.NodeProto] = []
         self.rest: list[onnx.NodeProto] = []
@@ -207,7 +209,7 @@ class Segment:
                     fresh = [self.symbols.fresh(f"{name}_{i}" if t.shape else name, usual=1) for i in range(int(t.size))]        # as often a place as a size
                     self.known.sizes[name] = np.array(fresh, object).reshape(t.shape)
                 return True
-        asks = [s for s in stuck if s.question is not None]
+        asks = [self._outer(s) for s in stuck if s.question is not None and s.where not in self._silent]
         local = dict.fromkeys(name for name in self._outside if name not in self.open)
         everywhere = bool(asks) and all(x.name in self.open for s in asks if s.question for x in dims.symbols(s.question.difference))
         found = settle(asks, dict.fromkeys(self.open) if everywhere else local, self._met) if asks else {}
@@ -218,6 +220,20 @@ class Segment:
             raise Unsettled(found)
         self.settled.update(found)
         return bool(found)
+
+    def _outer(self, stuck: Stuck) -> Stuck:
+        """The question as one of sizes of the model, where a run's are known: what follows is then known for all of it."""
+        q = stuck.question
+        try:
+            difference = 0 if q is None else parse_size(str(q.difference), self._outside)
+        except ValueError:
+            return stuck
+        names = {x.name for x in dims.symbols(difference)}
+        return replace(stuck, question=Undecided(str(q), difference, q.wanted)) if q and names and names <= set(self._met) else stuck
+
+    def _told(self) -> set[str]:
+        """The sizes in here that follow from those of a run that is known."""
+        return {name for name, d in self._outside.items() if {x.name for x in dims.symbols(d)} <= set(self._met)}
 
     def _decided_by(self, value: Value) -> list[str]:
         """The inputs, few integers each, that alone decide a value by arithmetic of sizes; nothing where there is more to it."""

@@ -109,7 +109,8 @@ _REDUCTIONS: dict[str, Callable] = {"reduce_sum": _sum, "reduce_prod": _product,
 
 
 def folded(op: str, arrays: Sequence[np.ndarray], attrs: Mapping[str, Any], to: DType) -> np.ndarray | None:
-    """The result of an op on sizes, as objects; None where it cannot be told before a run, or nobody needed to so far. `to` is its element type."""
+    """The result of an op on sizes, as objects; None where it cannot be told before a run. `to` is its element type. Undecided where that is a question of what
+    the sizes are."""
     try:
         objects = [a.astype(object) for a in arrays]
         if op in _MOVES:
@@ -124,6 +125,8 @@ def folded(op: str, arrays: Sequence[np.ndarray], attrs: Mapping[str, Any], to: 
             return _each(_POINTWISE[op], objects)
         if op in _REDUCTIONS and math.prod(objects[0].shape):
             return _reduced(_REDUCTIONS[op], objects[0], attrs)
+    except Undecided:
+        raise
     except (ValueError, TypeError, OverflowError, ZeroDivisionError, IndexError):
         pass
     return None

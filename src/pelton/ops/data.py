@@ -88,11 +88,16 @@ def rows(x: np.ndarray, keys: list) -> tuple[list[dict]]:
     return ([dict(zip(keys, row)) for row in x.reshape(-1, len(keys)).tolist()],)
 
 
+def refused(*_: Any, why: str) -> Found:
+    """What stands in the place of a branch that makes no sense: most are never taken."""
+    raise ValueError(why)
+
+
 FUNCTIONS: dict[str, Callable[..., tuple]] = {"nonzero": nonzero, "compress": compress, "unique": unique, "non_max_suppression": non_max_suppression,
-                                             "rows": rows, "normalized": texts.normalized, "tokens": texts.tokens}
+                                             "rows": rows, "refused": refused, "normalized": texts.normalized, "tokens": texts.tokens}
 ATTRIBUTES: dict[str, dict[str, tuple[type, ...]]] = {
     "nonzero": {}, "compress": {"axis": (int, type(None))}, "unique": {"axis": (int, type(None)), "sorted": (bool,)},
-    "non_max_suppression": {"center": (bool,)}, "rows": {"keys": (list,)},
+    "non_max_suppression": {"center": (bool,)}, "rows": {"keys": (list,)}, "refused": {"why": (str,)},
     "normalized": {"case": (str,), "sensitive": (bool,), "stopwords": (list,)},
     "tokens": {"pad": (str,), "mark": (bool,), "separators": (list,), "expression": (str,), "shortest": (int,)}}
 
