@@ -22,6 +22,7 @@ from pelton.kernels.template import Target
 from pelton.options import Options
 from pelton.passes import pipeline
 from pelton.passes.decompose import decompose, expansion
+from pelton.passes.report import Report
 from pelton.passes.widen import narrow, widen
 from pelton.plan import demand, fuse, lower, place, region, ways
 from pelton.plan.script import assemble
@@ -91,7 +92,12 @@ def _decided(imported: Imported, options: Options) -> Built:
     try:
         return compiled(imported, options)
     except Undecided as e:
-        raise BuildError(f"{imported.info.called or imported.graph.name}: {e}; give the sizes that this depends on as numbers with shapes=") from e
+        raise BuildError(undecided(imported, e)) from e
+
+
+def undecided(imported: Imported, e: Undecided) -> str:
+    """Why there is no engine of a program that would have to know a size."""
+    return f"{imported.info.called or imported.graph.name}: {e}; give the sizes that this depends on as numbers with shapes="
 
 
 def _check_labels(graph: Graph, options: Options) -> None:
@@ -110,12 +116,8 @@ def _check_labels(graph: Graph, options: Options) -> None:
 def compiled(imported: Imported, options: Options) -> Built:
     """An engine of a program."""
     progress = teller(options)
-    demand.check_tensors(imported.graph, options.memory)
-    if options.image is not None:
-        for v in imported.graph.inputs[:1]:
-            pictures.parse(options.image).axis(v.type.shape)
     progress("optimize", 0, 1)
-    graph, report = pipeline.run(imported.graph, options)
+    graph, report = optimized(imported, options)
     with back_end(options, sum(a.nbytes for a in graph.constants.values())) as back:
         placed, fused, decided = plan(adapted(graph, options), options, back.target, back.clock)
         choices: Mapping[int, search.Choice] = search.select(placed, back.target, back.clock, strict=options.strict, most=search.MOST[options.level],
@@ -141,6 +143,15 @@ def compiled(imported: Imported, options: Options) -> Built:
         checked += check(engine, placed, chosen)
     progress("done", 1, 1)
     return Built(engine, imported, placed, chosen)
+
+
+def optimized(imported: Imported, options: Options, see: Callable[[str, Graph], None] | None = None) -> tuple[Graph, Report]:
+    """A program after all rules, and what they did; `see` gets it after each pass. BuildError for what could not lie in memory."""
+    demand.check_tensors(imported.graph, options.memory)
+    if options.image is not None:
+        for v in imported.graph.inputs[:1]:
+            pictures.parse(options.image).axis(v.type.shape)
+    return pipeline.run(imported.graph, options, see)
 
 
 def plan(graph: Graph, options: Options, target: Target, clock: search.Timing | None = None) -> tuple[place.Placed, fuse.Fused, list[dict[str, Any]]]:

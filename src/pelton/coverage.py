@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pelton.build import plan
-from pelton.errors import BuildError, ModelError
+from pelton.build import optimized, plan, undecided
+from pelton.errors import Error, ModelError
 from pelton.importers import onnx as importer
 from pelton.importers import onnx_script
 from pelton.importers.imported import Imported, Info, OnData, Shape
@@ -16,9 +16,9 @@ from pelton.importers.onnx_inputs import USUAL
 from pelton.importers.onnx_program import Program
 from pelton.importers.onnx_reading import kind_of
 from pelton.importers.onnx_scope import Broken, Met, Scope, called, domain_of
+from pelton.ir.dims import Undecided
 from pelton.ir.graph import Value
 from pelton.options import Options
-from pelton.passes import pipeline
 from pelton.plan.region import Region
 from pelton.targets import adapted, describe_target
 
@@ -81,7 +81,7 @@ def check(model: Any, shapes: Mapping[str, Shape] | None = None, outputs: Sequen
     if isinstance(found, OnData):
         try:
             script = onnx_script.load(source, shapes, outputs)
-            return _planned(source, script.met, script.programs, script.info, options)
+            return _planned(source, script.met, script.programs, script.info, options, scripted=True)
         except ModelError as e:
             found = e
     if isinstance(found, ModelError):
@@ -89,15 +89,20 @@ def check(model: Any, shapes: Mapping[str, Shape] | None = None, outputs: Sequen
     return _planned(source, program.met, (found,), found.info, options)
 
 
-def _planned(source: Source, met: Sequence[Met], programs: Sequence[Imported], info: Info, options: Options) -> Coverage:
+def _planned(source: Source, met: Sequence[Met], programs: Sequence[Imported], info: Info, options: Options, scripted: bool = False) -> Coverage:
     """Nodes of the main graph by operator, each by the worst that becomes of what was written for it."""
     problems, on_host, alive = list[Problem](), set[str](), {(n.name, n.op.name) for p in programs for n in p.graph.nodes}
+    target, _ = describe_target(options)
     for program in programs:
-        target, _ = describe_target(options)
-        graph = adapted(pipeline.run(program.graph, options)[0], options)
         try:
+            graph = adapted(optimized(program, options)[0], options)
             on_host |= {t.node.name for t in plan(graph, options, target)[0].tasks if not isinstance(t.what, Region)}
-        except BuildError as e:
+        except Undecided as e:
+            if scripted:                                   # its nodes run one by one, by reference
+                on_host |= {n.name for n in program.graph.nodes}
+            else:
+                problems.append(Problem(*_apart(undecided(program, e), "")))
+        except Error as e:
             problems.append(Problem(*_apart(str(e), "")))
     counts: dict[tuple[str, str], Counter[str]] = {}
     named: dict[tuple[str, str], list[str]] = {}

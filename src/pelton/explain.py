@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pelton.build import built, plan
+from pelton.build import built, optimized, plan
 from pelton.check import Seen, Written, difference, sized, watch
 from pelton.engine.engine import Step
 from pelton.errors import Cancelled, InputError
@@ -19,7 +19,6 @@ from pelton.ir.evaluate import evaluate
 from pelton.ir.graph import Graph
 from pelton.kernels.template import Tactic, templates
 from pelton.options import Options
-from pelton.passes import pipeline
 from pelton.passes.report import Report
 from pelton.passes.rewrite import RULES
 from pelton.plan.fuse import Fused
@@ -132,7 +131,7 @@ def explain(model, *, options: Options | None = None, **given) -> Explanation | 
 def explained(imported: Imported, options: Options) -> Explanation:
     """The same for a program."""
     stages = {"import": imported.graph}
-    graph, report = pipeline.run(imported.graph, options, lambda name, g: stages.__setitem__(name.replace(" ", "-"), g))
+    graph, report = optimized(imported, options, lambda name, g: stages.__setitem__(name.replace(" ", "-"), g))
     target, _ = describe_target(options)
     placed, fused, layouts = plan(adapted(graph, options), options, target)
     stages["decompose"] = fused.graph

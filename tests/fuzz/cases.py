@@ -12,10 +12,11 @@ import numpy as np
 import onnx
 from compare import assert_close
 
-from pelton import pictures  # noqa: F401  (imported before children are made)
+from pelton import coverage, pictures  # noqa: F401  (imported before children are made)
 from pelton.build import build, built, plan
 from pelton.engine.check import check
 from pelton.engine.engine import Engine
+from pelton.engine.script import check as check_script
 from pelton.errors import Error
 from pelton.importers import onnx as importer
 from pelton.importers import onnx_script
@@ -27,7 +28,6 @@ from pelton.options import Options
 from pelton.passes import pipeline
 from pelton.plan import demand, lower
 from pelton.plan.script import assemble
-from pelton.runtime.script import ScriptEngine
 from pelton.runtime.arrays import drawn
 from pelton.targets import describe_target
 from pelton.tune import search
@@ -35,6 +35,7 @@ from pelton.tune import search
 from . import graphs, mutate, seeds
 
 BUILT = 20                      # of so many damaged models that can be planned, one is built and run
+CHECKED = 4                     # of so many, one is held against `check`
 RUNS = 1 << 22                  # elements of a program up to which it is run
 TURNS = 1000                    # of all loops of a damaged model
 META = {"threads": 2, "host_steps": [], "weights": {"own": 0, "packed": 0, "saved_ns": 0}, "copies": [], "layouts": [], "chains": [], "checked": []}
@@ -57,6 +58,8 @@ def model_case(corpus: tuple[bytes, ...], cache: Path):
     """The case of damaged models: "planned", or "right" where one was also built, run and compared with its meaning; for scripts "script", or "script run"."""
     def case(seed: int) -> str:
         data = damaged(seed, corpus)
+        if not seed % CHECKED:
+            assert_check_agrees(data)
         whole = not random.Random(~seed).randrange(BUILT)
         try:
             imported = importer.load(data)
@@ -69,10 +72,27 @@ def model_case(corpus: tuple[bytes, ...], cache: Path):
     return case
 
 
+def assert_check_agrees(data: bytes) -> None:
+    """`check` says that a model can be built if and only if a build of it comes as far as to the compiler."""
+    try:
+        said = coverage.check(data).ok
+    except Error:
+        said = False
+    why = ""
+    try:
+        try:
+            planned(importer.load(data))
+        except OnData:
+            plan_script(data)
+    except Error as e:
+        why = f"{type(e).__name__}: {e}"
+    assert said == (not why), f"check says {said}, a build {why or 'has nothing against it'}"
+
+
 def plan_script(data: bytes) -> str:
     """All of a build but the compiler, of a model of which the data decides what runs."""
     found = onnx_script.load(data)
-    ScriptEngine(assemble(found, [planned(program) for program in found.programs], OPTIONS, {}))
+    check_script(assemble(found, [planned(program) for program in found.programs], OPTIONS, {}))
     return "script"
 
 

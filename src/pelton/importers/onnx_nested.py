@@ -33,12 +33,12 @@ def _if(cut: Cut, node: onnx.NodeProto, known: Known) -> Action:
         if len(found[side].output) != len(node.output):
             raise ModelError(f"If needs branches of {len(node.output)} outputs, got {len(found[side].output)} (node {node.name!r}, {cut.source.name})")
     (then, ours), (other, theirs) = (_branch(cut, node, found[side], known) for side in ("then_branch", "else_branch"))
-    if isinstance(ours, ModelError) and isinstance(theirs, ModelError):
-        raise ours
     condition = cut.name(known, node.input[0])
     inside = _symbols(known)
-    ours, theirs = (b if isinstance(a, ModelError) else a for a, b in ((ours, theirs), (theirs, ours)))
-    for name, a, b in zip(node.output, ours, theirs):
+    sound = [types for types in (ours, theirs) if not isinstance(types, ModelError)]
+    if isinstance(ours, ModelError) and not sound:
+        raise ours
+    for name, a, b in zip(node.output, sound[0], sound[-1]):
         cut.know(known, name, _met(cut, name, a, b, inside))
     return If(condition, then, other, tuple(node.output))
 

@@ -201,6 +201,9 @@ class Program:
         except ModelError as e:
             self.problems.append(str(e))
             return broken
+        except _RAISED as e:                                # an opset that no number of the onnx package can be
+            self.problems.append(f"{node.op_type} cannot be read: {type(e).__name__}: {e} ({self.where(node, scope)})")
+            return broken
         try:
             return read_it()
         except ModelError as e:
@@ -351,7 +354,7 @@ class Program:
         return tuple(self.hold(np.asarray(a, v.type.dtype.numpy, order="C"), v.name) for a, v in zip(found, node.outputs))
 
     def ask(self, value: Value, where: str) -> None:
-        """Raises the question of what the sizes of a run are, where these alone decide a value, and that run is known: it is answered for sizes around its own."""
+        """Raises the question of what the sizes of a run are, where these alone decide a value and those are known: it is answered for sizes around them."""
         seen, open_values, found = {value}, [] if where in self.silent else [value], list[Undecided]()
         while open_values:
             v = open_values.pop()
