@@ -298,8 +298,8 @@ class InferenceSession:
             if found is None:
                 if self._entries.on_miss == "error":
                     raise BuildError(f"there is no engine of {self._called} for inputs of {spelled(shapes)} in {self._shelf.folder or 'a cache directory'}, "
-                                     "and with pelton.on_miss=error none is built here; make one beforehand by a session and a run on this kind of machine without "
-                                     "that entry, or by `pelton build`, whose file a session takes as its model")
+                                     "and with pelton.on_miss=error none is built here; make one beforehand by a session and a run on this kind of machine "
+                                     "without that entry, or by `pelton build`, whose file a session takes as its model")
                 found = self._made(shapes, options)
                 for part in found.parts:
                     part.start(self._chosen.device)
