@@ -16,6 +16,7 @@ from test_session import RNG, W, close, network
 import pelton
 import pelton.session.session
 import pelton as ort
+from pelton.cache import Cache
 from pelton.options import Options
 from pelton.session import entries, estimate, providers, settings
 from pelton.session.shelf import Shelf
@@ -45,7 +46,8 @@ def options(**given: str) -> ort.SessionOptions:
 
 EXAMPLES = {"level": ("2", 2), "budget": ("1.5", 1.5), "strict": ("1", True), "threads": ("1", 1), "memory": ("1000000", 10**6),
             "max_iterations": ("7", 7), "check": ("true", True), "target": ("cpu:x86_64_v3", "cpu:x86_64_v3"), "precision": ("fp32", "fp32"),
-            "cache_dir": ("here", "here"), "timing_cache": ("times.json", "times.json"), "cc": ("clang", "clang"), "image": ("8x8", "8x8"),
+            "cache_dir": ("here", "here"), "cache_limit": ("500MB", 500 * 10**6),
+            "timing_cache": ("times.json", "times.json"), "cc": ("clang", "clang"), "image": ("8x8", "8x8"),
             "shapes": ("x=1x3,y=1..8..32x5", {"x": "1x3", "y": "1..8..32x5"}), "usual": ("x=8x128", {"x": (8, 128)}),
             "values": ("axes=1,2;k=5", {"axes": "1,2", "k": "5"}), "outputs": ("a,b", ("a", "b")), "labels": ("cat, dog", ("cat", "dog"))}
 
@@ -201,7 +203,7 @@ def test_estimates_follow_the_builds_of_a_machine(cache, monkeypatch):
     assert estimate.seconds(2, 10, None, past[1:2])[0] == pytest.approx(2 * (estimate.reference()[2][0] + 10 * estimate.reference()[2][1]))
     assert estimate.seconds(3, 10, 1.0, [])[0] == pytest.approx(1 + estimate.reference()[0][0] + 10 * estimate.reference()[0][1])
     assert len(estimate.reference()) == 6 and all(build > 0 and layer > 0 for build, layer in estimate.reference())
-    shelf = Shelf(cache)
+    shelf = Shelf(Cache(cache, 1 << 30))
     (cache / "sessions" / "builds.json").write_text('{"builds": [{"level": "high"}]}')
     assert estimate._past(shelf) == []
 
