@@ -114,3 +114,14 @@ def test_engines_for_shapes_are_bounded_and_found_again(builds, monkeypatch):
     assert ort.InferenceSession(model).run(None, {"x": np.zeros(9, np.float32)})[0].shape == (3, 3) and len(builds) == 3
     with pytest.raises(ort.Error, match="reshape"):
         session.run(None, {"x": np.zeros(7, np.float32)})
+
+
+def test_an_engine_for_no_arrays_is_built_once(builds):
+    """Of an empty sequence nothing is an input of the engine."""
+    nodes = [helper.make_node("SequenceLength", ["xs"], ["n"])]
+    held = helper.make_tensor_sequence_value_info("xs", TensorProto.FLOAT, [2])
+    graph = helper.make_graph(nodes, "net", [held], [helper.make_tensor_value_info("n", TensorProto.INT64, [])])
+    session = ort.InferenceSession(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString())
+    for arrays in ([], [np.zeros(2, np.float32)] * 3, [], [np.zeros(2, np.float32)] * 3):
+        assert session.run(None, {"xs": arrays})[0] == len(arrays)
+    assert len({str(b) for b in builds}) == len(builds)

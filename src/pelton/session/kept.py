@@ -16,6 +16,7 @@ from .settings import log
 from .shelf import Takes
 
 Shapes = Mapping[str, tuple[int, ...]]
+Key = tuple[tuple[str, tuple[int, ...]], ...]
 
 MOST = 32                       # engines
 PART = 4                        # of the machine's memory, a fourth is what their constants may take
@@ -27,6 +28,7 @@ class Kept:
     def __init__(self) -> None:
         self.most, self.room = MOST, memory() // PART
         self._engines: OrderedDict[int, Engine] = OrderedDict()            # by id, the one used last at the end
+        self._built_for: dict[Key, int] = {}
         self._unlock()
         survives_fork(self)
 
@@ -39,17 +41,21 @@ class Kept:
     def find(self, shapes: Shapes) -> Engine | None:
         """One that takes arrays of these shapes."""
         with self._lock:
-            found = next((e for e in reversed(self._engines.values()) if sizes.takes(e.plain, shapes)), None)
+            found = self._engines.get(self._built_for.get(_key(shapes), 0))
+            found = found or next((e for e in reversed(self._engines.values()) if sizes.takes(e.plain, shapes)), None)
             if found is not None:
                 self._engines.move_to_end(id(found))
             return found
 
-    def keep(self, engine: Engine) -> None:
+    def keep(self, engine: Engine, shapes: Shapes | None) -> None:
         """Adds an engine; those that were not used for longest go where they are too many or too large. A run in progress keeps its own alive."""
         with self._lock:
             self._engines[id(engine)] = engine
+            if shapes is not None:
+                self._built_for[_key(shapes)] = id(engine)
             while len(self._engines) > 1 and (len(self._engines) > self.most or sum(map(_bytes, self._engines.values())) > self.room):
-                _, dropped = self._engines.popitem(last=False)
+                number, dropped = self._engines.popitem(last=False)
+                self._built_for = {k: n for k, n in self._built_for.items() if n != number}
                 log.info("an engine is dropped: the session keeps the %d used last, of at most %.1f GB; the dropped one took %s", self.most, self.room / 1e9,
                          spelled({p.name: p.shape for p in dropped.inputs}))
 
@@ -73,6 +79,10 @@ def may_take(found: Takes, shapes: Shapes) -> bool:
 
 def spelled(shapes: Mapping[str, tuple[int | str, ...]]) -> str:
     return ", ".join(f"{name} [{', '.join(map(str, shape))}]" for name, shape in shapes.items())
+
+
+def _key(shapes: Shapes) -> Key:
+    return tuple(sorted(shapes.items()))
 
 
 def _bytes(engine: Engine) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pelton import progress
 from pelton.errors import ModelError, Needs
@@ -61,7 +61,7 @@ def external(model: Path | bytes) -> list[str]:
 def signature(source: Source, options: Options) -> Signature:
     """What the model says of itself. ModelError for what is wrong with it whatever the sizes of a run are and whatever its inputs say."""
     from pelton.importers import onnx as importer
-    from pelton.importers.imported import OnData, OnSizes
+    from pelton.importers.imported import OnData, OnSizes, parse_shape
     from pelton.ir.dims import symbols
 
     model, graph = source.model, source.model.graph
@@ -69,20 +69,18 @@ def signature(source: Source, options: Options) -> Signature:
     metadata = ModelMetadata(model.producer_name, graph.name, model.domain, model.doc_string, graph.doc_string, model.model_version,
                              {p.key: p.value for p in model.metadata_props})
     made: dict[str, NodeArg] = {}
-    general: dict[str, tuple[int | None, ...]] = {}                        # where options give sizes
     fixed = set(options.values or ())                                      # inputs no more
     declared = [i.type for i in graph.input if i.name not in stored]
     if all(t.HasField("map_type") or t.tensor_type.HasField("shape") for t in declared):           # else nothing is known before a run
         _, found = importer.examine(source, options.shapes, options.outputs, options.values, usual={})     # warnings come with the engine
-        if isinstance(found, ModelError) and not isinstance(found, (OnData, OnSizes)):           # what depends on data and sizes is seen in a run
+        if isinstance(found, ModelError) and not isinstance(found, (OnData, OnSizes)):
             raise found
         named = {d.dim_param for i in graph.input for d in i.type.tensor_type.shape.dim}
-        if not isinstance(found, ModelError) and options.shapes:
-            general = {v.name: tuple(d if isinstance(d, int) else None for d in v.type.shape) for v in found.graph.inputs}
         if not isinstance(found, ModelError) and not found.info.assumed:
             made = {v.name: NodeArg(v.name, NAMES[v.type.dtype.value], [d if isinstance(d, int) else str(d) if {s.name for s in symbols(d)} <= named else None
                                                                         for d in v.type.shape]) for v in found.graph.outputs}
-    inputs = tuple(_sized(_declared(i, None), general) for i in graph.input if i.name not in stored and i.name not in fixed)
+    given = {name: parse_shape(name, shape) for name, shape in (options.shapes or {}).items()}
+    inputs = tuple(_sized(_declared(i, None), given.get(i.name, ())) for i in graph.input if i.name not in stored and i.name not in fixed)
     overridable = tuple(_declared(i, None) for i in graph.input if i.name in stored and i.name not in fixed and model.ir_version >= 4)
     by_name = {o.name: o for o in graph.output}
     outputs = tuple(_declared(by_name[name], made.get(name)) if name in by_name else made.get(name) or NodeArg(name, _UNKNOWN, [], False)
@@ -90,10 +88,9 @@ def signature(source: Source, options: Options) -> Signature:
     return Signature(inputs, outputs, overridable, metadata)
 
 
-def _sized(arg: NodeArg, general: Mapping[str, tuple[int | None, ...]]) -> NodeArg:
+def _sized(arg: NodeArg, given: Sequence[Any]) -> NodeArg:
     """With the sizes that options give as numbers."""
-    known = general.get(arg.name, ())
-    return replace(arg, shape=[k if k is not None else d for d, k in zip(arg.shape, known)]) if len(known) == len(arg.shape) else arg
+    return replace(arg, shape=[g if isinstance(g, int) else d for d, g in zip(arg.shape, given)]) if len(given) == len(arg.shape) else arg
 
 
 def _declared(value: onnx.ValueInfoProto, made: NodeArg | None) -> NodeArg:
@@ -103,7 +100,7 @@ def _declared(value: onnx.ValueInfoProto, made: NodeArg | None) -> NodeArg:
     kind = value.type.WhichOneof("value")
     if kind in ("sequence_type", "map_type", "optional_type"):
         held = value.type.optional_type.elem_type.tensor_type                   # of no tensor where it is none that is optional
-        return NodeArg(value.name, _spelled(value.type, value.name), [d.dim_value if d.HasField("dim_value") else d.dim_param or None for d in held.shape.dim],
+        return NodeArg(value.name, _spelled(value.type, value.name), _dims(held),
                        kind != "optional_type" or held.HasField("shape"))
     tensor = value.type.tensor_type
     if made is None and tensor.elem_type not in DTYPES:
@@ -111,9 +108,13 @@ def _declared(value: onnx.ValueInfoProto, made: NodeArg | None) -> NodeArg:
     type = NAMES[DTYPES[tensor.elem_type].value] if tensor.elem_type in DTYPES else made.type if made else _UNKNOWN
     if tensor.HasField("shape"):
         known = made.shape if made is not None and len(made.shape) == len(tensor.shape.dim) else [None] * len(tensor.shape.dim)
-        sizes = [d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else d.dim_param or k for d, k in zip(tensor.shape.dim, known)]
-        return NodeArg(value.name, type, sizes)
+        return NodeArg(value.name, type, [d if d is not None else k for d, k in zip(_dims(tensor), known)])
     return made or NodeArg(value.name, type, [], False)
+
+
+def _dims(tensor: onnx.TypeProto.Tensor) -> list[int | str | None]:
+    """What a model says of sizes; a number below 0 says nothing."""
+    return [d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else d.dim_param or None for d in tensor.shape.dim]
 
 
 def _spelled(type: onnx.TypeProto, name: str) -> str:

@@ -279,14 +279,16 @@ class InferenceSession:
     def _on_shelf(self, shapes: Shapes | None) -> Engine | None:
         """An engine for these shapes, of another session; the one made last where none are given."""
         for options in self._ways:
-            listed = self._shelf.listed(self._key(options))
-            if shapes is not None:
-                listed = [(self._key(options, shapes), {n: [*s] for n, s in shapes.items()}), *listed]
-            for key, accepts in listed:
-                found = self._shelf.engine(key) if shapes is None or may_take(accepts, shapes) else None
-                if found is not None and (shapes is None or sizes.takes(found.plain, shapes)):
-                    self._kept.keep(found)
-                    return found
+            own = None if shapes is None else self._key(options, shapes)
+            found = None if own is None else self._shelf.engine(own)
+            for key, accepts in self._shelf.listed(self._key(options)) if found is None else ():
+                maybe = self._shelf.engine(key) if shapes is None or may_take(accepts, shapes) else None
+                if maybe is not None and (shapes is None or sizes.takes(maybe.plain, shapes)):
+                    found = maybe
+                    break
+            if found is not None:
+                self._kept.keep(found, shapes)
+                return found
         return None
 
     def _built(self, shapes: Shapes) -> Engine:
@@ -308,7 +310,7 @@ class InferenceSession:
                 key = self._key(options, shapes)
                 self._shelf.keep(key, found)
                 self._shelf.enlist(self._key(options), key, taken(found))
-                self._kept.keep(found)
+                self._kept.keep(found, shapes)
                 log.info("built for %s, the engine takes %s; the session has %d", spelled(shapes), spelled({p.name: p.shape for p in found.inputs}),
                          len(self._kept))
         return found
