@@ -80,6 +80,8 @@ def test_a_program_gets_pelton(ort, path):
     binding.bind_output("y")
     session.run_with_iobinding(binding)
     assert right(binding.copy_outputs_to_cpu(), x)
+    (value,) = binding.get_outputs()                                                # whose native value transformers asks for a capsule
+    assert type(value._ortvalue.to_dlpack()).__name__ == "PyCapsule" and right([np.from_dlpack(value)], x)
 
 
 def test_every_module_is_one_module(ort):

@@ -98,6 +98,14 @@ class OrtValue:
     def __dlpack_device__(self) -> tuple[int, int]:
         return self._array.__dlpack_device__()
 
+    @property
+    def _ortvalue(self) -> OrtValue:
+        """ONNX Runtime's native value, of which libraries ask `to_dlpack`."""
+        return self
+
+    def to_dlpack(self) -> Any:
+        return self.__dlpack__()
+
     def shape(self) -> list[int]:
         return [*self._array.shape]
 
