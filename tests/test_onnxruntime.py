@@ -167,8 +167,11 @@ def test_exceptions_are_caught_by_the_names_that_onnxruntime_has(ort, tmp_path):
     def reads_nothing(graph):
         graph.node[0].input[0] = "q"
 
-    def narrow(graph):
-        graph.input[0].type.tensor_type.shape.dim[1].dim_value = 5
+    def narrow(graph, rows=2):
+        graph.input[0].CopyFrom(helper.make_tensor_value_info("x", 1, [rows, 5]))
+
+    def narrow_and_open(graph):                                                    # which a session of Pelton's notices when it is asked to run
+        narrow(graph, "batch")
     for use, *kinds in (
             (lambda: ort.InferenceSession(str(tmp_path / "none.onnx")), state.NoSuchFile, FileNotFoundError),
             (lambda: ort.InferenceSession(str(tmp_path / "damaged.onnx")), state.InvalidProtobuf),
@@ -176,6 +179,7 @@ def test_exceptions_are_caught_by_the_names_that_onnxruntime_has(ort, tmp_path):
             (lambda: ort.InferenceSession(network(op="Nonsense").SerializeToString()), state.InvalidGraph),
             (lambda: ort.InferenceSession(damaged(reads_nothing)), state.InvalidGraph, state.Fail),
             (lambda: ort.InferenceSession(damaged(narrow)), state.Fail),
+            (lambda: ort.InferenceSession(damaged(narrow_and_open)).run(None, {"x": np.ones((2, 5), np.float32)}), state.Fail),
             (lambda: ort.InferenceSession(3), TypeError),
             (lambda: session.run(None, {"x": x.astype(np.float64)}), state.InvalidArgument),
             (lambda: session.run(None, {"x": x[:, :3]}), state.InvalidArgument),
