@@ -125,3 +125,15 @@ def test_half_precision_wants_constant_weights():
     graph = program(("y last_h", "rnn_steps", "g r h", {}), g="f32[3, 2, 5]", r="f32[1, 5, 5]", h="f32[1, 2, 5]")
     assert TEMPLATES["rnn"].refuses(region_of(graph)) is None
     assert TEMPLATES["rnn_half"].refuses(region_of(graph)) == "the recurrent weights are not constant"
+
+
+def test_half_precision_is_not_for_layers_that_amplify_what_they_remember():
+    """The same random weights, small and large: with large ones a state forgets nothing of how it was rounded."""
+    r = np.random.default_rng(0).standard_normal((1, 4 * 64, 64)).astype(np.float32)
+    refusals = {}
+    for scale in (0.05, 1.5):
+        graph = program(("y last_h last_c", "lstm_steps", "g r h c p", {}), g="f32[9, 2, 256]", r=scale * r, h="f32[1, 2, 64]", c="f32[1, 2, 64]",
+                        p=np.zeros((1, 192), np.float32))
+        assert TEMPLATES["lstm"].refuses(region_of(graph)) is None
+        refusals[scale] = TEMPLATES["lstm_half"].refuses(region_of(graph))
+    assert refusals[0.05] is None and "would be off by" in refusals[1.5]

@@ -1,10 +1,12 @@
 """Recurrent layers: all time steps as one kernel, directions and rows of the batch side by side."""
 from __future__ import annotations
 
+import zlib
+
 import numpy as np
 
 from pelton.ir.dims import Size, is_known
-from pelton.ir.graph import Value
+from pelton.ir.graph import Node, Value
 from pelton.ir.types import F16, F32
 from pelton.plan.layout import Order, row_major
 from pelton.plan.region import Region
@@ -13,6 +15,9 @@ from pelton.plan.workspace import Workspace
 from .emit import constants, kernel, memory
 from .grid import all_f32, constant, divide
 from .template import Kernel, Layouts, Packed, Tactic, Target, Template, template
+
+TRIAL, MOST_OFF = 32, 5e-4                        # time steps; a quarter of what an output may be off by
+_OFF: dict[tuple, float] = {}                     # per layer, as templates are asked again and again
 
 
 def pack_recurrent(r: np.ndarray, out: np.ndarray) -> None:
@@ -113,8 +118,25 @@ class Half(Recurrent):
             return reason
         if not constant(region, region.anchor.inputs[1]):
             return "the recurrent weights are not constant"
-        largest = float(np.abs(region.body.constants[region.anchor.inputs[1]]).max())
-        return None if 2**-6 <= largest <= 2**15 else f"weights up to {largest:.2g} would lose more than a half's rounding"
+        weights = region.body.constants[region.anchor.inputs[1]]
+        largest = float(np.abs(weights).max())
+        if not 2**-6 <= largest <= 2**15:
+            return f"weights up to {largest:.2g} would lose more than a half's rounding"
+        loss = rounded_off(region.anchor, weights)
+        return None if loss <= MOST_OFF else f"what the layer says would be off by {loss:.1e} after {TRIAL} steps"
+
+
+def rounded_off(node: Node, weights: np.ndarray) -> float:
+    """How far rounding its recurrent weights to halves takes what a layer says on normal gates, relative to the largest of it: layers that amplify what they
+    remember amplify that, too."""
+    key = node.op.name, tuple(sorted(node.attrs.items())), weights.shape, zlib.crc32(np.ascontiguousarray(weights).data)
+    if key not in _OFF:
+        directions, width, hidden = weights.shape
+        gates = np.random.default_rng(0).standard_normal((TRIAL, 1, directions * width))
+        rest = [np.zeros((directions, 1, hidden) if v.type.rank == 3 else (directions, *v.type.shape[1:])) for v in node.inputs[2:]]
+        exact, rounded = (node.op.reference(gates, w.astype(np.float64), *rest, **node.attrs)[0] for w in (weights, weights.astype(np.float16)))
+        _OFF[key] = float(np.abs(rounded - exact).max() / max(np.abs(exact).max(), 1e-30))
+    return _OFF[key]
 
 
 @template
