@@ -67,7 +67,7 @@ def examined(model: Path, hints: Mapping[str, Any], bench: Bench, tell: Any) -> 
     if kept.exists():
         found = json.loads(kept.read_text())
         if found.get("version") == VERSION and found.get("hints") == json.loads(json.dumps(hints)):
-            return found
+            return found | {"folder": str(folder)}
     folder.mkdir(parents=True, exist_ok=True)
     try:
         about = Model(model)
