@@ -100,9 +100,11 @@ def test_what_would_run_an_engine_is_refused_before_it_is_built(path, model, cac
         pelton.build(model, options=options.but(check=True))
     with pytest.raises(pelton.InputError, match=f"^running a model runs the engine here, which {REFUSED}$"):
         Fitted(model, options)
-    monkeypatch.setattr(pelton.SessionOptions, "build_options", lambda self, environment: options)
+    asked = pelton.SessionOptions()
+    for name, text in (("target", options.target), ("level", "0"), ("cache_dir", str(cache))):
+        asked.add_session_config_entry(f"pelton.{name}", text)
     with pytest.raises(pelton.InputError, match=f"^the session runs the engine here, which {REFUSED}$"):
-        session = pelton.InferenceSession(path)
+        session = pelton.InferenceSession(path, asked)
         session.run(None, {a.name: np.zeros([d if isinstance(d, int) else 2 for d in a.shape], np.float32) for a in session.get_inputs()})
     assert "bench runs the engine here" in refused("bench", path, "--target", "cpu:x86_64_v4")
     assert "measuring errors runs the engine here" in refused("explain", path, "--error", "--target", "cpu:x86_64_v4")
