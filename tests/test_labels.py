@@ -68,8 +68,9 @@ def test_words_one_hot():
 
 
 def test_what_does_not_fit_is_refused():
-    for bad, match in ((model("LabelEncoder", [X_INT], [Y_INT], keys_strings=["a"], values_int64s=[1]), "among keys that are texts"),
-                       (model("CategoryMapper", [X_TEXT], [Y_INT], cats_strings=["a"], cats_int64s=[1, 2]), "as many words as numbers"),
+    with pytest.raises(pelton.ModelError, match="among keys that are texts"):
+        ran(model("LabelEncoder", [X_INT], [Y_INT], keys_strings=["a"], values_int64s=[1]), x=np.array([[1, 2]]))
+    for bad, match in ((model("CategoryMapper", [X_TEXT], [Y_INT], cats_strings=["a"], cats_int64s=[1, 2]), "as many words as numbers"),
                        (model("Tokenizer", [X_TEXT], [Y_TEXT], MICROSOFT, 1, mark=0, mincharnum=1, pad_value="#", tokenexp="(a+)+b"), "repeats"),
                        (model("Tokenizer", [X_TEXT], [Y_TEXT], MICROSOFT, 1, mark=0, mincharnum=1, pad_value="#", tokenexp="(a"), "cannot be read")):
         with pytest.raises(pelton.ModelError, match=match):

@@ -189,7 +189,7 @@ def ending(made: Callable, cache, memory: int | None) -> pool.Ending:
     data = made()
 
     def case(seed: int) -> str:
-        engine = build(data, options=Options(level=0, threads=2, memory=memory, cache_dir=cache))
+        engine = build(data, options=Options(level=0, threads=2, memory=memory, cache_dir=cache, max_iterations=20_000))
         feeds = {p: np.ones(s, engine.inputs[i].numpy_dtype) for i, (p, s) in enumerate(engine.shapes().items())}
         engine.run(feeds)
         return "right"

@@ -58,7 +58,7 @@ class Options:
     image: str | None = None
     labels: tuple[str, ...] | None = None
     cc: str | None = None
-    max_iterations: int = 10_000_000
+    max_iterations: int = 1_000_000
 
     def __post_init__(self):
         for name, example in (("shapes", '{"image": (1, 3, 224, 224)}'), ("usual", '{"image": (1, 3, 224, 224)}'), ("values", '{"axes": (1,)}')):

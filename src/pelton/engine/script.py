@@ -16,7 +16,7 @@ from .sizes import multiple_of, well_formed
 
 DEEPEST = 32                                   # blocks within blocks
 LARGEST = 1 << 46                              # bytes of a constant
-ITERATIONS = 10_000_000                 # of all loops of a run, unless a build says otherwise
+ITERATIONS = 1_000_000                  # of all loops of a run, unless a build says otherwise
 SOURCES = ("array", "axis", "value")
 
 
