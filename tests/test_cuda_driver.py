@@ -120,7 +120,7 @@ def test_edges_arrive(driver, tmp_path):
 @pytest.mark.parametrize("fail, text", [
     ("cuInit=100", "the NVIDIA driver does not start: as the driver says it (CUDA_ERROR_NO_DEVICE)"),
     ("count=1", "there is no NVIDIA GPU that this process may use; CUDA_VISIBLE_DEVICES"),
-    ("cuMemAlloc=2", "engine 'handmade', for its weights, needs 0.0 MB of GPU memory, and 0.0 MB of 1.07 GB are free on Fake 0"),
+    ("cuMemAlloc=2", "e.pelton', for its weights, needs 0.0 MB of GPU memory, and 0.0 MB of 1.07 GB are free on Fake 0"),
     ("cuMemHostAlloc=2", "of pinned memory for copies"),
     ("cuModuleLoadData=209", "kernel 'scale' for sm_90 cannot be loaded by this driver: as the driver says it (CUDA_ERROR_NO_BINARY_FOR_GPU); the driver"),
     ("cuGraphLaunch=700", "the GPU's context is lost (cuGraphLaunch: as the driver says it (CUDA_ERROR_ILLEGAL_ADDRESS))"),

@@ -34,7 +34,7 @@ def kernels(name: str, case: Case, target: Target = TARGET, most: int = 1) -> li
 
 @pytest.fixture(scope="module")
 def compiler(tmp_path_factory):
-    return Compiler((80, 90), tmp_path_factory.mktemp("cubins"))
+    return Compiler((80, 90), Cache(tmp_path_factory.mktemp("cubins")))
 
 
 @pytest.mark.parametrize("name", CASES)
