@@ -70,7 +70,8 @@ def test_equal_sizes_have_one_form(one, other):
 
 @pytest.mark.parametrize("text, expected", [
     ("n", (1, 64)), ("h - 2*(h // 2)", (0, 1)), ("n - 4*((n + 3) // 4)", (-3, 0)), ("max(n, s) - s", (0, 63)), ("min(s, n) - n", (-63, 0)),
-    ("h // 2 - (h + 1) // 2", (-1, 0)), ("(h - 1) // 2", (1, 511))])
+    ("h // 2 - (h + 1) // 2", (-1, 0)), ("(h - 1) // 2", (1, 511)),
+    ("n*h - 3*n", (0, 64 * 1021)), ("n*h*h - 9*n", (0, 64 * (1024**2 - 9)))])
 def test_bounds_know_what_belongs_together(text, expected):
     low, high = bounds(parse(text, KNOWN))
     assert (low, high) == expected

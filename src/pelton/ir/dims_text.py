@@ -1,10 +1,11 @@
-"""Reads sizes back from the text that they print as."""
+"""Sizes as engines hold them, and read back from the text that they print as."""
 from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
+from typing import Any
 
-from .dims import Size, floordiv, maximum, minimum, mod
+from .dims import Atom, Dim, Size, Symbol, floordiv, maximum, minimum, mod
 
 
 def parse(text: str, known: Mapping[str, Size]) -> Size:
@@ -49,3 +50,15 @@ def _parsed(tree: ast.expr, known: Mapping[str, Size], text: str) -> Size:
     raise ValueError(f"{text!r} is no size over {', '.join(known) or 'no names'}")
 
 
+def tree(x: Size) -> Any:
+    """A size as nested lists, as engines hold it: numbers, names, and ["+", …], ["*", …], ["//", a, b], ["%", a, b], ["max", …], ["min", …]."""
+    if not isinstance(x, Dim):
+        return int(x)
+
+    def atom(a: Atom) -> Any:
+        return a.name if isinstance(a, Symbol) else [{"floordiv": "//", "mod": "%"}.get(a.fn, a.fn), *map(tree, a.args)]
+    terms = []
+    for m, c in x.terms:
+        factors = [*([c] if c != 1 or not m else []), *map(atom, m)]
+        terms.append(factors[0] if len(factors) == 1 else ["*", *factors])
+    return terms[0] if len(terms) == 1 else ["+", *terms]

@@ -16,7 +16,8 @@ from pelton.engine import sizes
 from pelton.engine.constants import ALIGN, Unmade
 from pelton.engine.engine import Buffer, Engine, Number, Port, Slice, Step, Symbol, Tensor
 from pelton.engine.memory import Lifetime, assign
-from pelton.ir.dims import Dim, Size, is_known, maximum, tree
+from pelton.ir.dims import Dim, Size, is_known, maximum
+from pelton.ir.dims_text import tree
 from pelton.ir.text import node_text
 from pelton.ir.graph import Value, symbols
 from pelton.ir.types import STRING, DType

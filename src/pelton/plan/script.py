@@ -15,6 +15,7 @@ from pelton.engine.script import Action, Block, Constant, Host, If, Loop, Run, S
 from pelton.errors import BuildError
 from pelton.ir import dims
 from pelton.ir.dims import Dim, Undecided
+from pelton.ir.dims_text import tree
 from pelton.ir.graph import Value
 from pelton.ir.types import DType
 
@@ -35,7 +36,7 @@ def assemble(parts: Scripted, made: Sequence[Engine | Undecided], options: Optio
     trees: dict[str, Any] = {}
 
     def port(v: Value) -> Port:
-        trees.update({str(d): dims.tree(d) for d in v.type.shape if isinstance(d, Dim)})
+        trees.update({str(d): tree(d) for d in v.type.shape if isinstance(d, Dim)})
         return Port(v.name, v.type.dtype.value, tuple(str(d) if isinstance(d, Dim) else int(d) for d in v.type.shape))      # type: ignore[misc]
     inputs = tuple(map(port, parts.inputs))
     symbols = dims.symbols([v.type.shape for v in parts.inputs])
