@@ -2,11 +2,15 @@
 import numpy as np
 import pytest
 from draw import operands
-from kernel_harness import Case, check, declare, named, program, region_of, varying, walk
+from kernel_harness import TARGET, Case, check, declare, laid, named, program, region_of, varying, walk
 
+from pelton.cache import Cache
 from pelton.ir.types import TensorType
+from pelton.kernels.compile import Compiler
 from pelton.kernels.template import TEMPLATES
 from pelton.ops import get
+from pelton.plan.place import Task
+from pelton.tune.measure import CpuBench
 
 
 def scattering(op, x, indices, updates, array=None, orders=None, **attrs):
@@ -49,30 +53,53 @@ declare("det", *(Case(named("det", x, order), program(("y", "det", "x"), x=x), d
         varying("%x: f32[m, n, n]", "%y = det(%x)"))
 
 
-def forest(rows, features, trees, branches, targets, leaves=0, dtype="f32", nan=False, **attrs):
-    """Trees of so many branches in all; each leaf holds one weight, or `leaves` of them are shared that hold several."""
+def forest(rows, features, trees, branches, targets, leaves=0, dtype="f32", nan=False, weights="f32", by_tree=False, **attrs):
+    """Trees of so many branches in all; each leaf holds one weight, or `leaves` of them are shared that hold several. by_tree: each tree has one target."""
     slots = trees + 2 * branches
     held = leaves or slots
     types = [f"{dtype}[{rows}, {features}]", f"{dtype}[{slots}]", f"i32[{slots}]", f"i32[{slots}]", f"i32[{trees}]", f"i32[{slots}]", f"i32[{held + 1}]",
-             f"i32[{3 * held if leaves else held}]", f"f32[{3 * held if leaves else held}]"]
+             f"i32[{3 * held if leaves else held}]", f"{weights}[{3 * held if leaves else held}]"]
     x, *tables = operands(get("trees"), tuple(map(TensorType.parse, types)), dict(targets=targets))
     if nan:
         x[np.random.default_rng(1).random(x.shape) < 0.2] = np.nan
+    if by_tree:
+        owner = np.arange(slots)
+        branches = np.flatnonzero(tables[2] != owner - 1)
+        for slot in branches[np.argsort(tables[2][branches])]:           # parents before their children
+            owner[tables[2][slot]:tables[2][slot] + 2] = owner[slot]
+        tables[4], tables[6] = np.arange(slots, dtype=np.int32), (owner % targets).astype(np.int32)
     names = ("threshold", "feature", "child", "depth", "leaf", "start", "target", "weight")
     if not nan:
         tables[1] = np.where(tables[1] < 0, ~tables[1], tables[1])
     graph = program(("y", "trees", "x " + " ".join(names), dict(targets=targets, **attrs)), x=types[0], **dict(zip(names, tables)))
-    return Case(named("trees", (rows, features, trees, branches), targets, leaves, dtype, nan and "nan", *attrs.values()), graph, arrays=dict(x=x))
+    told = named("trees", (rows, features, trees, branches), targets, leaves, dtype, weights, nan and "nan", by_tree and "by_tree", *attrs.values())
+    return Case(told, graph, arrays=dict(x=x))
 
 
 declare("trees", forest(1, 5, 3, 20, 1), forest(1, 5, 21, 300, 1), forest(37, 5, 9, 200, 1), forest(300, 9, 20, 400, 1), forest(3, 4, 1, 0, 1),
         forest(19, 5, 9, 100, 3, leaves=7), forest(19, 5, 9, 100, 4, leaves=9, join="max"), forest(8, 5, 4, 60, 1, join="min"),
-        forest(21, 5, 9, 200, 1, nan=True), forest(21, 5, 9, 200, 2, dtype="f64", leaves=5))
+        forest(21, 5, 9, 200, 1, nan=True), forest(21, 5, 9, 200, 2, dtype="f64", leaves=5),
+        forest(1, 5, 37, 300, 1, parts=5), forest(19, 5, 23, 300, 3, leaves=9, join="max", parts=4),
+        forest(3, 5, 4, 60, 1, weights="f64"), forest(3, 5, 4, 60, 2, leaves=5, weights="f64"), forest(3, 5, 4, 60, 1, dtype="f64"),
+        forest(19, 5, 21, 300, 3, by_tree=True))
 
 
 @pytest.mark.parametrize("template, case", walk("scatter", "det", "trees"))
 def test_against_the_reference(template, case):
     check(template, case)
+
+
+def test_trees_are_timed_with_their_own_nodes(tmp_path):
+    """Other weights are any numbers while kernels race; walks down nodes that are any numbers would end outside of memory."""
+    case, template = forest(3, 5, 21, 300, 1), TEMPLATES["trees"]
+    region = region_of(case.graph)
+    lay = laid(template, region, case, 0)
+    kernel = template.emit(region, lay, next(iter(template.tactics(region, lay, TARGET))), TARGET)
+    with Compiler(TARGET.isa, Cache(tmp_path)) as compiler:
+        bench = CpuBench(compiler, 1, 1 << 16)
+        with bench.ready({kernel.symbol: kernel.source}, lambda done: None) as loaded:
+            (ns,) = bench.race([Task(region, lay)], [[kernel]], loaded, 2)
+    assert ns > 0
 
 
 @pytest.mark.parametrize("table, place, wrong", [("child", 0, 4000), ("feature", 0, 9), ("leaf", 1, -1), ("target", 0, 1), ("start", 0, 5000)])

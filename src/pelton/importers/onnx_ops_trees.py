@@ -36,6 +36,7 @@ class Forest:
 
 
 LEAVES = 1 << 30
+PARTS, MANY = 16, 256                                      # so many parts can be walked at once by the threads, where there are many trees to walk
 
 
 def _compared(f: Forest) -> Forest:
@@ -117,7 +118,9 @@ def planted(n: Reading, x: Value, forest: Forest, start: np.ndarray, target: np.
         raise n.refuse(f"{n.op} has a tree whose nodes lead in a circle")
     tables = (told(split, np.nan).astype(dtype.numpy), *(np.ascontiguousarray(t, np.int32) for t in (
         told(feature, 0), child, depth, np.where(inner, 0, slot - LEAVES), start, target)), np.asarray(weight))
-    y = n.emit("trees", x, *(n.constant(t) for t in tables), targets=targets, join=join)
+    parts = PARTS if roots >= MANY else 1
+    y = n.emit("trees", x, *(n.constant(t) for t in tables), targets=targets, parts=parts, join=join)
+    y = n.reshape(y, y.type.shape[1:]) if parts == 1 else n.emit(f"reduce_{join}", y, axes=(0,), keepdims=False)
     return y if join == "sum" else n.emit("where", n.emit("equal", y, n.like(y, of_nothing(join))), n.like(y, 0), y)
 
 

@@ -69,6 +69,7 @@ class Packed:
     shape: tuple[int, ...]
     fill: Callable[[np.ndarray], object]        # puts it into an array of this shape and type that is zero everywhere; timing need not
     dtype: DType = F32
+    leads: bool = False                         # whether the kernel goes where it says: then timing has to fill it
 
     @property
     def bytes(self) -> int:

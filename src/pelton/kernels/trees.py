@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from pelton.ir.graph import Value
-from pelton.ir.types import F32, F64, U8
+from pelton.ir.types import F32, F64, I32, U8
 from pelton.ops.trees import of_nothing
 from pelton.plan.region import Region
 
@@ -16,12 +16,6 @@ from .template import Kernel, Layouts, Packed, Tactic, Target, Template, templat
 
 _MOST = 128                                    # rows of a tile: with thirty features each they and a tree of a thousand nodes are about what L1 holds
 _JOINS = {"sum": "((a) + (b))", "min": "((b) < (a) ? (b) : (a))", "max": "((b) > (a) ? (b) : (a))"}
-
-
-def pack_nodes(threshold: np.ndarray, feature: np.ndarray, child: np.ndarray, out: np.ndarray) -> None:
-    """The nodes as the kernel's structs, in bytes."""
-    nodes = out.view(np.dtype([("threshold", threshold.dtype), ("feature", np.int32), ("child", np.int32)]))
-    nodes["threshold"], nodes["feature"], nodes["child"] = threshold, feature, child
 
 
 @template
@@ -44,27 +38,50 @@ class Trees(Template):
         return True
 
     def tactics(self, region: Region, layouts: Layouts, target: Target) -> Iterable[Tactic]:
-        rows = region.output.type.shape[0]
-        yield Tactic(self.name, target.isa, (("RB", max(8, min(_MOST, divide(divide(rows, 4 * target.threads), 8) * 8))),))
+        parts, rows, _ = region.output.type.shape
+        yield Tactic(self.name, target.isa, (("RB", max(8, min(_MOST, divide(divide(rows, divide(4 * target.threads, parts)), 8) * 8))),))
 
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         node = region.anchor
         x, threshold, feature, child, depth, leaf, start, targets, weight = node.inputs
         table = {v: region.body.constants[v] for v in node.inputs[1:]}
-        (xr, xf), (yr, yt), rows = layouts[x], layouts[node.output], x.type.shape[0]
-        single = node.attrs["targets"] == 1 and bool((np.diff(table[start]) == 1).all())
-        nodes = Packed((threshold, feature, child), "nodes", (threshold.type.size * (x.type.dtype.size + 8),),
-                       lambda out: pack_nodes(table[threshold], table[feature], table[child], out), U8)
-        dtype = weight.type.dtype
+        (xr, xf), (yp, yr, yt), (parts, rows, _) = layouts[x], layouts[node.output], node.output.type.shape
         leaves: tuple[Value | Packed, ...] = (leaf, start, targets, weight)
-        if single:
-            leaves = (Packed((leaf, weight), "weights by slot", (leaf.type.size,), lambda out: np.take(table[weight], table[leaf], out=out), dtype),)
+        of_tree = _target_of_tree(*(table[v] for v in (child, depth, leaf, start, targets)))
+        if of_tree is not None:                # then a leaf's one weight lies in the node itself, on a line that is there already
+            leaves = (Packed((targets,), "targets by tree", of_tree.shape, lambda out: np.copyto(out, of_tree), I32, leads=True),)
+        kind = np.dtype([("threshold", x.type.dtype.numpy), ("feature", np.int32), ("child", np.int32),
+                         ("weight", weight.type.dtype.numpy, (int(of_tree is not None),))], align=True)
+
+        def pack(out: np.ndarray) -> None:
+            packed = out.view(kind)
+            packed["threshold"], packed["feature"], packed["child"] = table[threshold], table[feature], table[child]
+            if of_tree is not None:
+                packed["weight"][:, 0] = table[weight][np.minimum(table[start][table[leaf]], weight.type.size - 1)]
+        nodes = Packed(tuple(node.inputs[1:]), "nodes", (threshold.type.size * kind.itemsize,), pack, U8, leads=True)
         join = node.attrs["join"]
-        block = constants(ROWS=rows, TREES=depth.type.size, TARGETS=node.attrs["targets"], XR=xr, XF=xf, YR=yr, YT=yt,
-                          MISSING=bool((table[feature] < 0).any()), SINGLE=single)
-        block += f"typedef {memory(x.type.dtype)} element;\ntypedef {memory(dtype)} value;\n"
-        block += f"#define START {literal(of_nothing(join), dtype).partition('(')[2][:-1]}\n#define JOIN(a, b) {_JOINS[join]}\n"
-        return kernel("trees.c", region, tactic, block, (x, nodes, depth, *leaves, node.output), divide(rows, tactic["RB"]))
+        block = constants(ROWS=rows, TREES=depth.type.size, PARTS=parts, TARGETS=node.attrs["targets"], XR=xr, XF=xf, YP=yp, YR=yr, YT=yt,
+                          MISSING=bool((table[feature] < 0).any()), SINGLE=of_tree is not None)
+        block += f"typedef {memory(x.type.dtype)} element;\ntypedef {memory(weight.type.dtype)} value;\n"
+        block += f"#define START {literal(of_nothing(join), weight.type.dtype).partition('(')[2][:-1]}\n#define JOIN(a, b) {_JOINS[join]}\n"
+        return kernel("trees.c", region, tactic, block, (x, nodes, depth, *leaves, node.output), parts * divide(rows, tactic["RB"]))
+
+
+def _target_of_tree(child: np.ndarray, depth: np.ndarray, leaf: np.ndarray, start: np.ndarray, target: np.ndarray) -> np.ndarray | None:
+    """The target of each tree whose leaves hold one weight each, all for that target; None where a tree has other leaves."""
+    found = np.full(depth.size, -1, np.int32)
+    at = tree = np.arange(depth.size)
+    for _ in range(int(depth.max(initial=0)) + 1):
+        ends = child[at] == at - 1
+        held, of = leaf[at[ends]], tree[ends]
+        if at.size > child.size or (start[held + 1] - start[held] != 1).any():          # nodes that many paths lead to are not gone through path by path
+            return None
+        told = target[start[held]]
+        found[of[found[of] < 0]] = told[found[of] < 0]
+        if (found[of] != told).any():
+            return None
+        at, tree = np.concatenate([child[at[~ends]], child[at[~ends]] + 1]), np.tile(tree[~ends], 2)
+    return found
 
 
 def sound(threshold: np.ndarray, feature: np.ndarray, child: np.ndarray, depth: np.ndarray, leaf: np.ndarray, start: np.ndarray, target: np.ndarray,

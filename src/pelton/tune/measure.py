@@ -76,7 +76,7 @@ class Stopwatch:
         """Nanoseconds per run of each program, kernels one after the other, which may hand values on that tasks have for themselves: the least of several,
         the slow ones dropped after the first rounds, the close ones looked at longer."""
         layouts = {v: strides for t in tasks for v, strides in t.layouts.items()}
-        arrays, constants = dict[Value | Workspace, np.ndarray](), {v: a for t in tasks for v, a in t.region.body.constants.items()}
+        arrays, constants = dict[Value | Packed | Workspace, np.ndarray](), {v: a for t in tasks for v, a in t.region.body.constants.items()}
         rng = np.random.default_rng(0)
         for v in {x for ks in programs for k in ks for x in k.operands if isinstance(x, Value)}:
             size = span(v.type.shape, tuple(map(abs, layouts[v]))) * v.type.dtype.size
@@ -90,13 +90,17 @@ class Stopwatch:
                 room[:] = 0
             arrays[v] = room
         arrays |= {x: _room(x.bytes) for ks in programs for k in ks for x in k.operands if isinstance(x, Workspace)}
+        for x in {x for ks in programs for k in ks for x in k.operands if isinstance(x, Packed) and x.leads}:
+            arrays[x] = _room(x.bytes)
+            arrays[x][:] = 0
+            x.fill(arrays[x].view(x.dtype.numpy).reshape(x.shape))
 
         def made(k: Kernel, wave: int) -> list[Row]:
             parts = PARTS * self.threads
             return [(loaded.symbol(TOUCH), [arrays[x].ctypes.data, arrays[x].size, parts], 3, parts, 1, wave, 0, 1) for x in k.operands if x in inputs]
 
         def place(x: Value | Packed | Workspace) -> int:
-            if isinstance(x, Packed):
+            if isinstance(x, Packed) and not x.leads:
                 return self._weights(x.bytes)
             return arrays[x].ctypes.data + (first_element(x, layouts[x]) if isinstance(x, Value) else 0)
 
