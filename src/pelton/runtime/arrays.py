@@ -58,7 +58,7 @@ def borrowed(value: Any, what: str) -> np.ndarray | None:
 
 def all_hosted(inputs: Any) -> Any:
     """The same inputs by name, arrays of other libraries as numpy's."""
-    if isinstance(inputs, Mapping) and not all(isinstance(v, np.ndarray) for v in inputs.values()):
+    if (type(inputs) is dict or isinstance(inputs, Mapping)) and not all(isinstance(v, np.ndarray) for v in inputs.values()):
         return {name: hosted(value, f"input {name!r}") for name, value in inputs.items()}
     return inputs
 

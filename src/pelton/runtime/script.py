@@ -5,7 +5,7 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -29,6 +29,7 @@ from .prepared import Look, looks
 log = logging.getLogger("pelton.runtime")
 REMEMBERED = 1024                                                # shapes that an engine in a loop keeps ready
 Call = Callable[..., Sequence[Any]]
+Planned = tuple[Callable[..., Iterable[Any]], Action, tuple[str, ...], tuple[str, ...]]     # what runs a step, it, its outputs, what nobody needs after it
 NATIVE: dict[str, Call] = {"non_max_suppression": non_max_suppression}      # instead of the functions of `ops.data`
 
 
@@ -46,22 +47,23 @@ class ScriptEngine(Engine):
         self.host = {}
         self.forms = None
         self.calls: dict[int, Call] = {}
-        self.drops: dict[int, list[tuple[str, ...]]] = {}
+        self.plans: dict[int, list[Planned]] = {}                    # what each block does
         self.feeds: dict[int, list[tuple[str, Feed]]] = {}           # which input of its engine gets what
         self.told = set[int]()                                       # engines of which a run has said that they did not take its sizes
+        self.lent = {id(a) for a in self.arrays.values()}            # results that are one of them are copied
         self._prepare(plain.main)
         self._between = [step_of(a) for a in between(plain.main)]
         self._contexts = deque()
 
     def _prepare(self, block: Block) -> None:
-        """What its steps call, and which names nobody needs after each of them."""
+        """What runs its steps and what these call, and which names nobody needs after each of them."""
         needed, drops = set(block.outputs), list[tuple[str, ...]]()
         own = {name for a in block.steps for name in a.outputs if name}
         for action in reversed(block.steps):
             reads = set(read_by(action)).union(*map(free, blocks_in(action)))
             drops.append(tuple(sorted((reads | set(action.outputs)) & own - needed)))
             needed |= reads
-        self.drops[id(block)] = drops[::-1]
+        self.plans[id(block)] = [(_STEPS[type(a)], a, a.outputs, dead) for a, dead in zip(block.steps, reversed(drops))]
         for action in block.steps:
             if isinstance(action, Host) and action.call not in ("list", "none"):
                 self.calls[id(action)] = _function(action)
@@ -137,8 +139,9 @@ def _function(action: Host) -> Call:
 class Names(dict[str, Any]):
     """What the names of a block stand for: arrays, lists or None; those it does not have itself are looked up around it."""
 
+    __slots__ = ("outer",)
+
     def __init__(self, outer: Mapping[str, Any]):
-        super().__init__()
         self.outer = outer
 
     def __missing__(self, name: str) -> Any:
@@ -160,6 +163,7 @@ class ScriptContext(Context):
         self._traced: list[tuple[Action, Sequence[Traced]]] | None = None     # while tracing: what has run, with its steps
         self._turns = 0                                              # of all loops of the run
         self._ports: dict[tuple[tuple[int, ...], ...], list[Look]] = {}         # shapes of the inputs → what the inputs then have to be
+        self._one = None if engine.script.symbols else looks(engine.ports({}))     # the same where there is but one way
         self._unlock()
         survives_fork(self)
 
@@ -213,7 +217,7 @@ class ScriptContext(Context):
 
     def _run(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
         script = self.owner.script
-        if not isinstance(inputs, Mapping):
+        if type(inputs) is not dict and not isinstance(inputs, Mapping):
             refuse_mapping(script.inputs, inputs)
         if inputs.keys() != self._names:
             check_names("input", script.inputs, inputs, all_of_them=True)
@@ -221,7 +225,7 @@ class ScriptContext(Context):
             check_out(script.outputs, out)
         inputs = all_hosted(inputs)
         names = Names(self.owner.arrays)
-        for port, name, dtype, shape in self._for_shapes(inputs):
+        for port, name, dtype, shape in self._one or self._for_shapes(inputs):
             array = inputs[name]
             if type(array) is not np.ndarray or array.dtype != dtype or array.shape != shape or dtype.hasobject or not (
                     array.flags.c_contiguous and array.flags.aligned):
@@ -232,12 +236,11 @@ class ScriptContext(Context):
             spans = [_span(a) for a in (*(names[p.name] for p in script.inputs), *places)]
             check_apart(script.inputs, script.outputs, spans, out)
         self._turns = 0
-        given = {id(v) for v in (*names.values(), *self.owner.arrays.values())}
+        lent = self.owner.lent.union(map(id, names.values()))
         found = self._block(script.main, names)
-        results = {p.name: _result(p, value, id(value) in given) for p, value in zip(script.outputs, found)}
-        for port in script.outputs:                                  # when all are made: what they are made of may lie where one goes
-            if out and port.name in out:
-                results[port.name] = _put(port, results[port.name], out[port.name])
+        results = {p.name: _result(p, value, id(value) in lent) for p, value in zip(script.outputs, found)}
+        if out:                                                      # when all are made: what they are made of may lie where one goes
+            results.update((p.name, _put(p, results[p.name], out[p.name])) for p in script.outputs if p.name in out)
         return results
 
     def _for_shapes(self, inputs: Mapping[str, Any]) -> list[Look]:
@@ -255,24 +258,24 @@ class ScriptContext(Context):
         return self._ports[key]
 
     def _block(self, block: Block, names: Names) -> list[Any]:
-        for action, dead in zip(block.steps, self.owner.drops[id(block)]):
-            begin = time.monotonic_ns() if self._traced is not None else 0
-            found = _STEPS[type(action)](self, action, names)
-            if self._traced is not None and not isinstance(action, Run):
-                self._traced.append((action, [(step_of(action), begin, time.monotonic_ns())]))
-            for name, value in zip(action.outputs, found):
-                if name:
-                    names[name] = value
+        traced = self._traced
+        for run, action, outputs, dead in self.owner.plans[id(block)]:
+            begin = time.monotonic_ns() if traced is not None else 0
+            names.update(zip(outputs, run(self, action, names)))     # one that has no name is looked at by nobody
+            if traced is not None and not isinstance(action, Run):
+                traced.append((action, [(step_of(action), begin, time.monotonic_ns())]))
             for name in dead:
                 names.pop(name, None)
         return [names[name] for name in block.outputs]
 
-    def _engine(self, action: Run, names: Names) -> Sequence[Any]:
+    def _engine(self, action: Run, names: Names) -> Iterable[Any]:
         context = self.contexts[action.engine]
+        ready = context._latest
         try:
             feeds = {name: names[f.name] if f.source == "array" else _fed(f, names[f.name]) for name, f in self.owner.feeds[id(action)]}
             if self._traced is None:
-                return tuple(context.run(feeds).values())
+                found = ready.call(feeds) if ready is not None and ready.call is not None else None      # nobody else runs this context
+                return (context.run(feeds) if found is None else found).values()
             results, steps = context.trace(feeds)
         except InputError as e:
             if action.otherwise is None:
@@ -283,9 +286,9 @@ class ScriptContext(Context):
                     action.engine, self.owner.called, e, len(action.otherwise.steps))
             return self._block(action.otherwise, Names(names))
         self._traced.append((action, steps))
-        return tuple(results.values())
+        return results.values()
 
-    def _host(self, action: Host, names: Names) -> Sequence[Any]:
+    def _host(self, action: Host, names: Names) -> Iterable[Any]:
         given = [names[name] if name else None for name in action.inputs]
         if action.call == "list":
             return [given]
@@ -338,7 +341,7 @@ class ScriptContext(Context):
         return (*carried, *(rows.joined(k, into, back, *kind) for k, (into, back, kind) in enumerate(kinds)))
 
 
-_STEPS: dict[type, Callable[..., Sequence[Any]]] = {
+_STEPS: dict[type, Callable[..., Iterable[Any]]] = {
     Run: ScriptContext._engine, Host: ScriptContext._host, If: ScriptContext._if, Loop: ScriptContext._loop, Scan: ScriptContext._scan}
 
 

@@ -74,7 +74,7 @@ class InferenceSession:
         except OSError as e:
             raise ModelError(f"{self._called:.200} cannot be read: {e.strerror or e}") from None
         self._signature = self._known_signature() if self._given is None else of_engine(self._given)
-        self._names = {a.name for a in self._signature.inputs}
+        self._names, self._output_names = {a.name for a in self._signature.inputs}, [a.name for a in self._signature.outputs]
         self._plain = not any(a.sequence or a.optional or a.dtype == "string" for a in self._signature.ports)
         self._engine = self._given or self._on_shelf(None)
         if self._engine is None and not self._signature.open:
@@ -206,13 +206,14 @@ class InferenceSession:
         iobinding.results = {name: found[name] for name in iobinding.outputs}
 
     def _wanted(self, names: Sequence[str] | None) -> Sequence[str]:
-        known = [a.name for a in self._signature.outputs]
+        if names is None:
+            return self._output_names
         if isinstance(names, str):
             raise InputError(f"outputs are asked for as a list of names, got {names!r}; write [{names!r}]")
-        unknown = next((name for name in names or () if name not in known), None)
+        unknown = next((name for name in names if name not in self._output_names), None)
         if unknown is not None:
-            raise InputError(f"Invalid output name: {unknown}; the outputs are {', '.join(map(repr, known))}")
-        return names or known
+            raise InputError(f"Invalid output name: {unknown}; the outputs are {', '.join(map(repr, self._output_names))}")
+        return names or self._output_names
 
     def _fed(self, feed: Mapping[str, Any]) -> Mapping[str, np.ndarray]:
         """What was fed as arrays by name."""
