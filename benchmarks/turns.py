@@ -6,9 +6,8 @@
 
 This script imports nothing of Pelton's: it installs what lies in either folder (uncommitted changes included), builds every model with both, each build with
 an empty cache, and then starts one process of either in turns, which loads the engine, warms up and times it. Only what is public is used (`pelton build`,
-`pelton.load`, `Engine.inputs` and what its ports
-have, `Engine.context`, `Context.run`), so that old and new may differ in everything else. With `--builds` above 1 models are built
-as often, and rounds go round the engines: tuning has noise of its own.
+`pelton.load`, `Engine.inputs` and what its ports have, `Engine.context`, `Context.run`), so that old and new may differ in everything else. With `--builds`
+above 1 models are built as often, and rounds go round the engines: tuning has noise of its own.
 
 `old / new` is the median, over rounds, of the ratio of the two medians of a round (above 1 where the new one is faster), and behind it the quartiles of these
 ratios: a ratio with 1 between its quartiles says nothing. `spread` is the slowest round by the fastest. `off` is the largest difference between outputs of
