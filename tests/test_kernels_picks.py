@@ -52,6 +52,12 @@ declare("det", *(Case(named("det", x, order), program(("y", "det", "x"), x=x), d
         Case("singular", program(("y", "det", "x"), x="f32[2, 3, 3]"), arrays=dict(x=np.array([np.ones((3, 3)), [[0, 1, 2], [3, 4, 5], [6, 7, 9]]]))),
         varying("%x: f32[m, n, n]", "%y = det(%x)"))
 
+declare("coupled", *(Case(named("coupled", x, classes, order), program(("y", "coupled", "x", dict(classes=classes)), x=x), dict(x=order) if order else {},
+                          dict(x=np.random.default_rng(classes).uniform(.02, .98, TensorType.parse(x).shape)))
+                     for x, classes, order in (("f32[37, 3]", 3, ()), ("f64[5, 1]", 2, ()), ("f32[9, 45]", 10, (1, 0)), ("f32[3, 7260]", 121, ()))),
+        Case("sure", program(("y", "coupled", "x", dict(classes=3)), x="f32[3, 3]"), arrays=dict(x=np.array([[0, 0, 1], [1, 1, .5], [.3, np.nan, .2]]))),
+        varying("%x: f32[n, 6]", "%y = coupled(%x) {classes=4}"))
+
 
 def forest(rows, features, trees, branches, targets, leaves=0, dtype="f32", nan=False, weights="f32", by_tree=False, **attrs):
     """Trees of so many branches in all; each leaf holds one weight, or `leaves` of them are shared that hold several. by_tree: each tree has one target."""
@@ -84,7 +90,7 @@ declare("trees", forest(1, 5, 3, 20, 1), forest(1, 5, 21, 300, 1), forest(37, 5,
         forest(19, 5, 21, 300, 3, by_tree=True))
 
 
-@pytest.mark.parametrize("template, case", walk("scatter", "det", "trees"))
+@pytest.mark.parametrize("template, case", walk("scatter", "coupled", "det", "trees"))
 def test_against_the_reference(template, case):
     check(template, case)
 
