@@ -110,16 +110,16 @@ def test_an_unwritable_cache_costs_time_not_the_build(cnn, tmp_path):
     assert engine.run(feeds(engine))["y"].shape == (1, 10)
 
 
-def test_layouts_go_by_the_times(cnn, tmp_path):
+def test_layouts_go_by_the_times(cnn, tmp_path, cache):
     """The first layer reads planes where that is faster than a copy and what comes after it, by however little."""
     file = tmp_path / "times.json"
-    pelton.build(cnn, level=1, timing_cache=file, cache_dir=tmp_path)
+    pelton.build(cnn, level=1, timing_cache=file, cache_dir=cache)
     written = json.loads(file.read_text())
     for planes, template, copies in ((1000, "conv_planar", 0), (10 ** 9, "conv", 1)):
         for known in next(iter(written["times"].values())).values():
             known.update({name: planes for name in known if name.startswith("conv_planar")})
         file.write_text(json.dumps(written))
-        engine = pelton.build(cnn, level=1, timing_cache=file, cache_dir=tmp_path)
+        engine = pelton.build(cnn, level=1, timing_cache=file, cache_dir=cache)
         decided, = engine.meta["layouts"]
         assert (decided["template"], decided["unit"], decided["layers"]) == (template, "ns", ["stem", "stem.relu"]) and min(decided["more"].values()) > 0
         assert len(engine.meta["copies"]) == copies and engine.steps[copies].info["tactic"].startswith(f"{template}:")

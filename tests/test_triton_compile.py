@@ -16,7 +16,7 @@ from pelton.backends.cuda.bundle import pack, unpack  # noqa: E402
 from pelton.cache import Cache  # noqa: E402
 from pelton.errors import BuildError  # noqa: E402
 from pelton.kernels.template import GPU_TEMPLATES, Kernel, Target  # noqa: E402
-from pelton.kernels.triton.compile import Compiler, compiled  # noqa: E402
+from pelton.kernels.triton.compile import Compiler, compiled, made_of  # noqa: E402
 from pelton.kernels.triton.emit import lying  # noqa: E402
 
 TARGET = Target(isa="sm_90", lanes=32, threads=132)
@@ -82,11 +82,12 @@ def stem(dtype: str) -> Case:
 def test_matrix_kernels_use_the_tensor_cores_and_hold_their_sums(name, case, dtype, compiler):
     for arch, instruction in ((80, "mma.sync"), (90, "wgmma.mma_async")):
         (about, kernel), = kernels(name, case(dtype), Target(isa=f"sm_{arch}", lanes=32, threads=132))
-        asm = compiled(kernel.symbol, kernel.source, arch).asm["ptx"]
+        found = compiled(kernel.symbol, kernel.source, arch)
+        asm = found.asm["ptx"]
         assert instruction in asm and ("cp.async.bulk.tensor" in asm) == ("DESCRIBED=1" in about or "PICTURES=1" in about), about
         assert name != "gemm" or ("DESCRIBED=1" in about) == (arch == 90 and dtype != "f32"), about
-        made = Compiler((arch,), jobs=1).cubins({kernel.symbol: kernel.source})[kernel.symbol, arch]
-        assert made.spilled <= SPILLED, f"{about} spills {made.spilled} bytes"
+        spilled = made_of(found, kernel.source, arch).spilled
+        assert spilled <= SPILLED, f"{about} spills {spilled} bytes"
 
 
 @pytest.mark.parametrize("arch, instruction", [(80, r"mma\.sync\S*\.tf32\.tf32"), (90, r"wgmma\.mma_async\S*\.tf32\.tf32")])
@@ -99,11 +100,12 @@ def test_products_of_tf32_take_one_each(name, case, arch, instruction, compiler)
     assert found and all("PRECISION=2" in about for about, _ in found)
     assert all("PRECISION=2" not in about for about, _ in kernels(name, case("f32"), replace(target, tf32=False), most=1000))
     about, kernel = found[0]
-    asm = compiled(kernel.symbol, kernel.source, arch).asm
+    made = compiled(kernel.symbol, kernel.source, arch)
+    asm = made.asm
     dots = re.findall(r"inputPrecision = (\w+)", asm["ttgir"])
     assert re.search(instruction, asm["ptx"]) and dots and set(dots) <= {"tf32", "0"}, about               # how a product of warps spells it
-    made = Compiler((arch,), jobs=1).cubins({kernel.symbol: kernel.source})[kernel.symbol, arch]
-    assert made.spilled <= SPILLED, f"{about} spills {made.spilled} bytes"
+    spilled = made_of(made, kernel.source, arch).spilled
+    assert spilled <= SPILLED, f"{about} spills {spilled} bytes"
 
 
 def test_pixels_of_many_pictures_are_fetched_as_boxes_and_go_to_the_tensor_cores_as_they_are():

@@ -25,7 +25,7 @@ from pelton.errors import BuildError  # noqa: E402
 from pelton.importers import onnx as importer  # noqa: E402
 from pelton.ir.evaluate import evaluate  # noqa: E402
 from pelton.kernels.template import Tactic  # noqa: E402
-from pelton.kernels.triton.compile import GLUON, Compiler, compiled, fetched, release  # noqa: E402
+from pelton.kernels.triton.compile import GLUON, Compiler, compiled, fetched, made_of, release  # noqa: E402
 from pelton.kernels.triton.emit import TYPES, lying  # noqa: E402
 from pelton.kernels.triton.library import GPU_TEMPLATES  # noqa: E402
 from pelton.options import Options  # noqa: E402
@@ -124,14 +124,13 @@ def large(dtype: str) -> list[Case]:
 @needs_gluon
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
 def test_pixels_are_gathered_by_units_that_copy_and_go_to_the_tensor_cores_as_they_are(dtype):
-    compiler = Compiler((90,))
     for case in (*large(dtype), *(c for c in CASES[NAME] if c.name.partition("-")[0] == dtype)):
         for about, kernel in kernels(NAME, case, replace(HERE, threads=132), most=4):
-            made = compiler.cubins({kernel.symbol: kernel.source})[kernel.symbol, 90]
+            found = compiled(kernel.symbol, kernel.source, 90)
+            made, ptx = made_of(found, kernel.source, 90), found.asm["ptx"]
             assert made.spilled <= SPILLED, f"{about} spills {made.spilled} bytes"
             assert made.cubin.maps == fetched(kernel.source) and {m.kind for m in made.cubin.maps} == {6 if dtype == "f16" else 9}
             assert not any(m.wrong() for m in made.cubin.maps)
-            ptx = compiled(kernel.symbol, kernel.source, 90).asm["ptx"]
             assert "wgmma.mma_async" in ptx and ".tensor.4d" in ptx and ".im2col." in ptx and "cp.async.cg" not in ptx, about
             loop = ptx[ptx.index("mbarrier.try_wait"):]
             read = loop.index("wgmma.wait_group")

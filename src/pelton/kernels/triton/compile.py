@@ -192,10 +192,14 @@ def compiled(symbol: str, text: str, arch: int) -> Any:
 
 def cubin_of(symbol: str, text: str, arch: int) -> Made:
     """The cubin of a kernel for an architecture. BuildError as `compiled`."""
-    found = compiled(symbol, text, arch)
+    return made_of(compiled(symbol, text, arch), text, arch)
+
+
+def made_of(found: Any, text: str, arch: int) -> Made:
+    """The cubin in what Triton made of a source. BuildError where no GPU of that architecture would take it."""
     about, image = found.metadata, found.asm["cubin"]
     if about.shared > usual(arch).block:
-        raise BuildError(f"kernel {symbol} takes {about.shared} bytes of shared memory, a block of sm_{arch} has {usual(arch).block}")
+        raise BuildError(f"kernel {about.name} takes {about.shared} bytes of shared memory, a block of sm_{arch} has {usual(arch).block}")
     cubin = Cubin(symbol=about.name, arch=arch, image=image, shared=about.shared, warps=about.num_warps, clusters=about.num_ctas,
                   scratch=about.global_scratch_size, align=max(1, about.global_scratch_align), phased=phased(text), maps=_maps(text, about))
     return Made(cubin, *_resources(image))
