@@ -34,6 +34,9 @@ def unread(idle, monkeypatch):
 @pytest.mark.parametrize("args, why", [
     (["--target", "cpu:x86_64_v9"], "kernels for CPUs are made for x86_64_v3"), (["--target", "cuda:sm_55"], "there are no GPUs sm_55"),
     (["--timing-cache", "{folder}"], "Is a directory"), (["--timing-cache", "{folder}/file/times.json"], "Not a directory"),
+    (["--save-tactics", "{folder}/none/t.json"], "tactics cannot be recorded"),
+    (["--load-tactics", "{folder}/none.json"], "No such file"),
+    (["--load-tactics", "{folder}/file"], "holds no recorded tactics"),
     (["-o", "{folder}/file/e.pelton"], "is no folder"), (["-o", "{folder}/none/e.pelton"], "no folder")])
 def test_what_cannot_be_is_refused_before_the_model_is_read(refused, unread, cnn, tmp_path, args, why):
     (tmp_path / "file").write_text("x")

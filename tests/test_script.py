@@ -351,10 +351,10 @@ def test_what_cannot_be_planned_runs_by_reference_or_is_refused(monkeypatch, tmp
     builder = importlib.import_module("pelton.build")
     compiled = builder.compiled
 
-    def undecided(imported, options):
+    def undecided(imported, options, before):
         if imported.graph.name.endswith(part):
             raise dims.Undecided("whether this can be depends on sizes")
-        return compiled(imported, options)
+        return compiled(imported, options, before)
     monkeypatch.setattr(builder, "compiled", undecided)
     if not name:
         with pytest.raises(BuildError, match="whether this can be.*shapes="):

@@ -47,6 +47,7 @@ def options(**given: str) -> ort.SessionOptions:
 EXAMPLES = {"level": ("2", 2), "budget": ("1.5", 1.5), "strict": ("1", True), "threads": ("1", 1), "memory": ("1000000", 10**6),
             "max_iterations": ("7", 7), "check": ("true", True), "target": ("cpu:x86_64_v3", "cpu:x86_64_v3"), "precision": ("fp32", "fp32"),
             "cache_dir": ("here", "here"), "cache_limit": ("500MB", 500 * 10**6),
+            "save_tactics": ("tactics.json", "tactics.json"), "load_tactics": ("tactics.json", "tactics.json"),
             "timing_cache": ("times.json", "times.json"), "cc": ("clang", "clang"), "image": ("8x8", "8x8"),
             "shapes": ("x=1x3,y=1..8..32x5", {"x": "1x3", "y": "1..8..32x5"}), "usual": ("x=8x128", {"x": (8, 128)}),
             "values": ("axes=1,2;k=5", {"axes": "1,2", "k": "5"}), "outputs": ("a,b", ("a", "b")), "labels": ("cat, dog", ("cat", "dog"))}

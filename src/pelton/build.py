@@ -29,7 +29,7 @@ from pelton.plan.script import assemble
 from pelton.runtime import Engine
 from pelton.runtime.script import ScriptEngine
 from pelton.targets import adapted, back_end, describe_target, ready, teller
-from pelton.tune import candidates, chains, layouts, search
+from pelton.tune import candidates, chains, layouts, replay, search
 from pelton.tune.size import Packing
 
 log = logging.getLogger("pelton.build")
@@ -39,12 +39,14 @@ MOST_NODES = 128               # of a region
 
 @dataclass(frozen=True)
 class Built:
-    """An engine with what it was made from: `chosen` has what runs each of the placed tasks, in their order."""
+    """An engine with what it was made from: `chosen` has what runs each of the placed tasks, in their order; `decisions`
+    is None unless they are to be recorded."""
 
     engine: Engine
     imported: Imported
     placed: place.Placed
     chosen: Sequence[lower.Chosen]
+    decisions: replay.Decisions | None = None
 
 
 def build(model: Any, shapes: Mapping[str, str | Sequence[int]] | None = None, *, options: Options | None = None, **given: Any) -> Engine:
@@ -78,21 +80,56 @@ def scripted(model: Any, options: Options, reason: OnData) -> Engine:
     found = onnx_script.load(model, shapes=options.shapes, outputs=options.outputs, values=options.values, usual=options.usual)
     log.info("%s; it is built as a script over %d engines", reason, len(found.programs))
     engines: list[plain_engine.Engine | Undecided] = []
-    for program in found.programs:
+    decided: list[replay.Decisions | None] = []
+    for program, before in zip(found.programs, _before(options, len(found.programs))):
         try:
-            engines.append(compiled(program, options).engine.plain)
+            made = _by(before, program, options)
+            engines.append(made.engine.plain)
+            decided.append(made.decisions)
         except Undecided as e:
             engines.append(e)
-    return ScriptEngine(assemble(found, engines, options, describe_target(options)[1]))
+            decided.append(None)
+    script = assemble(found, engines, options, describe_target(options)[1])
+    _record(options, decided)
+    return ScriptEngine(script)
 
 
 def _decided(imported: Imported, options: Options) -> Built:
     """An engine of a program; BuildError where it would have to know a size that a run decides."""
     _check_labels(imported.graph, options)
     try:
-        return compiled(imported, options)
+        return alone(imported, options)
     except Undecided as e:
         raise BuildError(undecided(imported, e)) from e
+
+
+def alone(imported: Imported, options: Options) -> Built:
+    """An engine of a model that is one program; Undecided where it would have to know a size that a run decides."""
+    before, = _before(options, 1)
+    made = _by(before, imported, options)
+    _record(options, [made.decisions])
+    return made
+
+
+def _before(options: Options, count: int) -> list[replay.Decisions | None]:
+    """What was decided before for each of so many programs, where the options name a file of it."""
+    if options.load_tactics is None:
+        return [None] * count
+    return replay.read(options.load_tactics, describe_target(options)[0].isa, count)
+
+
+def _by(before: replay.Decisions | None, imported: Imported, options: Options) -> Built:
+    """An engine of a program, by what was decided before. BuildError where that was to have none."""
+    made = compiled(imported, options, before)
+    if before is None and options.load_tactics is not None:
+        raise BuildError(f"{options.load_tactics} says that {imported.graph.name} became no engine, here it does; "
+                         f"{replay.AGAIN}")
+    return made
+
+
+def _record(options: Options, found: Sequence[replay.Decisions | None]) -> None:
+    if options.save_tactics is not None:
+        replay.write(options.save_tactics, describe_target(options)[0].isa, found)
 
 
 def undecided(imported: Imported, e: Undecided) -> str:
@@ -113,15 +150,21 @@ def _check_labels(graph: Graph, options: Options) -> None:
                          "give one name for each class, in their order")
 
 
-def compiled(imported: Imported, options: Options) -> Built:
-    """An engine of a program."""
+def compiled(imported: Imported, options: Options, before: replay.Decisions | None = None) -> Built:
+    """An engine of a program, by what was decided before where that is given."""
     progress = teller(options)
     progress("optimize", 0, 1)
     graph, report = optimized(imported, options)
     with back_end(options, sum(a.nbytes for a in graph.constants.values())) as back:
-        placed, fused, decided = plan(adapted(graph, options), options, back.target, back.clock)
-        choices: Mapping[int, search.Choice] = search.select(placed, back.target, back.clock, strict=options.strict, most=search.MOST[options.level],
-                                                             spares=back.spares)
+        placed, fused, decided = plan(adapted(graph, options), options, back.target, back.clock, before)
+        choices: Mapping[int, search.Choice]
+        if before is None:
+            choices = search.select(placed, back.target, back.clock, strict=options.strict,
+                                    most=search.MOST[options.level], spares=back.spares)
+        else:
+            choices = search.select(placed, back.target, None, strict=options.strict, most=max(search.MOST.values()),
+                                    among=before.among)
+        decisions = replay.recorded(fused, placed, choices) if options.save_tactics is not None else None
         placed, choices, together = back.together(placed, choices)
         choices, code = back.code(placed, choices)
     chosen = [_chosen(task, choices.get(i), wave) for i, (task, wave) in enumerate(zip(placed.tasks, lower.waves(placed)))]
@@ -142,7 +185,7 @@ def compiled(imported: Imported, options: Options) -> Built:
     if options.check:
         checked += check(engine, placed, chosen)
     progress("done", 1, 1)
-    return Built(engine, imported, placed, chosen)
+    return Built(engine, imported, placed, chosen, decisions)
 
 
 def optimized(imported: Imported, options: Options, see: Callable[[str, Graph], None] | None = None) -> tuple[Graph, Report]:
@@ -154,8 +197,10 @@ def optimized(imported: Imported, options: Options, see: Callable[[str, Graph], 
     return pipeline.run(imported.graph, options, see)
 
 
-def plan(graph: Graph, options: Options, target: Target, clock: search.Timing | None = None) -> tuple[place.Placed, fuse.Fused, list[dict[str, Any]]]:
-    """A graph cut into regions that templates take; every value with its place; and where templates would have had it otherwise, what that would cost."""
+def plan(graph: Graph, options: Options, target: Target, clock: search.Timing | None = None,
+         before: replay.Decisions | None = None) -> tuple[place.Placed, fuse.Fused, list[dict[str, Any]]]:
+    """A graph cut into regions that templates take; every value with its place; and where templates would have had it otherwise, what that would cost.
+    All as it was decided before, where that is given."""
     def claim(r: region.Region) -> str | None:
         if any(v.type.dtype is STRING for v in (*r.body.inputs, *r.body.constants, *r.body.outputs)):
             return "strings are Python objects, which host steps alone may touch"
@@ -164,9 +209,14 @@ def plan(graph: Graph, options: Options, target: Target, clock: search.Timing | 
         return candidates.claim(r, options.strict, target.isa)
 
     graph = spelled(graph, claim)
-    fused = chains.join(fuse.fuse(graph, claim), clock, target, options.strict, search.MOST[options.level])
+    fused = fuse.fuse(graph, claim)
+    takers: replay.Takers = partial(candidates.takers, strict=options.strict, isa=target.isa)
+    if before is None:
+        fused = chains.join(fused, clock, target, options.strict, search.MOST[options.level])
+    else:
+        fused, takers = before.joined(fused, target, options.strict)
     amid = partial(candidates.amid, fused.graph, target, options.strict)
-    found = ways.explore(fused, lambda r: candidates.takers(r, options.strict, target.isa), amid)
+    found = ways.explore(fused, takers, amid)
     cost, unit = layouts.costs(found.open(), clock, target, options.strict, search.MOST[options.level])
     chosen, decisions = found.cheapest(cost)
     decided = [{"region": d.region.title(), "layers": list(d.region.layers), "template": d.by, "more": dict(d.instead), "unit": unit} for d in decisions]

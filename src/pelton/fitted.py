@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from pelton.build import compiled, scripted
+from pelton.build import alone, scripted
 from pelton.errors import InputError, ModelError
 from pelton.importers import Imported
 from pelton.importers import onnx as importer
@@ -111,7 +111,7 @@ class Fitted:
             if more:
                 known.update(more)
             elif best is not None:
-                return compiled(best[0], self._options).engine, best[1]
+                return alone(best[0], self._options).engine, best[1]
             elif isinstance(reason, OnData):
                 return scripted(self._source, self._options.but(shapes=fixed, values=known), reason), constant
             else:

@@ -34,6 +34,9 @@ class Options:
     for sm_80 and sm_90), or "cuda:sm_80,sm_90". Where a CPU cannot run what the target is, nothing is timed.
     precision: what values between the layers are kept in: "fp32", and for GPUs "fp16" or "bf16"; sums are always in fp32. "tf32", for GPUs, keeps all in fp32
     and multiplies matrices rounded to TF32 (ten bits behind the point), which tensor cores do at half the rate of fp16.
+    save_tactics: a file that records what the build decides: chains, layouts, the tactic of every region.
+    load_tactics: such a file, by which all is decided again, so that nothing is timed, whatever the level; regions that
+    it does not know are refused. Both are for CPUs.
     cache_dir: where compiled kernels, times and the engines of sessions are kept (PELTON_CACHE_DIR, else the user's cache directory, if not given);
     cache_limit: bytes that they may take (PELTON_CACHE_LIMIT, else 4 GB, if not given), above which the least recently used go.
     image, labels: how pictures become inputs and outputs become words, kept in the engine. cc: another clang than the ziglang wheel's.
@@ -48,6 +51,8 @@ class Options:
     strict: bool = False
     memory: int | None = None
     timing_cache: str | Path | None = None
+    save_tactics: str | Path | None = None
+    load_tactics: str | Path | None = None
     cache_dir: str | Path | None = None
     cache_limit: int | None = None
     target: str = "cpu"
@@ -84,6 +89,14 @@ class Options:
                              f"'cuda:sm_80,sm_90', got {self.target!r}")
         if self.threads is not None and not self.on_cpu:
             raise InputError(f"threads are those of CPUs, got {self.threads} for target {self.target!r}, whose engines run on multiprocessors; leave it out")
+        tactics = [f"{name}=" for name in ("save_tactics", "load_tactics") if getattr(self, name) is not None]
+        if tactics and not self.on_cpu:
+            raise InputError(f"tactics are recorded and replayed for CPUs, the target is {self.target!r}: engines for "
+                             f"GPUs carry their alternatives, which `pelton tune` times; leave out {' and '.join(tactics)}")
+        timing = [f"{name}=" for name in ("budget", "timing_cache") if getattr(self, name) is not None]
+        if timing and self.load_tactics is not None:
+            raise InputError("load_tactics= takes tactics as they were recorded and times nothing; leave it out, or "
+                             f"{' and '.join(timing)}")
         if self.strict and self.precision != "fp32":
             raise InputError(f"strict keeps all arithmetic as the model has it, precision {self.precision!r} does not; give one of the two")
         if self.check and not self.on_cpu:

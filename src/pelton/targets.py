@@ -30,7 +30,7 @@ from pelton.passes.tf32 import round_weights
 from pelton.plan.place import Placed, Task
 from pelton.plan.workspace import Workspace
 from pelton.runtime.machine import check_runs_here, lacks
-from pelton.tune import search
+from pelton.tune import replay, search
 from pelton.tune.cache import TimingCache
 from pelton.tune.candidates import candidates
 from pelton.tune.measure import CpuBench, passing
@@ -84,7 +84,7 @@ def back_end(options: Options, weights: int) -> Iterator[BackEnd]:
 
 def ready(options: Options) -> None:
     """Whatever can be known of a build before the model is read: InputError for a target that there is not, BuildError for a compiler that is missing, and for
-    a file of times that cannot be used."""
+    a file of times or tactics that cannot be used."""
     opened(options)
     if options.on_cpu:
         _describe_cpu(options)
@@ -102,6 +102,13 @@ def ready(options: Options) -> None:
         why = whole.refused(options.timing_cache) if not os.path.exists(options.timing_cache) and os.path.isdir(Path(options.timing_cache).parent) else None
         if why is not None and options.level:
             raise BuildError(f"the timing cache {options.timing_cache} cannot be written: {why}; give another file with --timing-cache")
+    if options.load_tactics is not None:
+        replay.read(options.load_tactics, _describe_cpu(options)[0].isa)
+    if options.save_tactics is not None:
+        why = whole.refused(options.save_tactics)
+        if why is not None:
+            raise BuildError(f"tactics cannot be recorded in {options.save_tactics}: {why}; "
+                             "give another file with save_tactics=")
 
 
 def describe_target(options: Options) -> tuple[Target, Mapping[str, Any]]:
@@ -209,13 +216,14 @@ class ForCpu:
 def _cpu(options: Options, weights: int, kept: Cache) -> Iterator[BackEnd]:
     target, machine = _describe_cpu(options)
     between = passing(weights, target.l3)
-    lacking = lacks(target.isa)
-    if lacking and options.level:
+    lacking, times_any = lacks(target.isa), options.level > 0 and options.load_tactics is None
+    if lacking and times_any:
         log.warning("nothing is timed, tactics are guessed: the engine needs %s", lacking)
     with Compiler(target.isa, kept, options.cc, jobs=cpu.default_threads()) as compiler, \
             _timing(options, _cpu_key(machine, target, between, options), kept) as times:
         bench = CpuBench(compiler, target.threads, between)
-        yield ForCpu(options, target, compiler, _clock(options, target, bench, times) if options.level and not lacking else None)
+        clock = _clock(options, target, bench, times) if times_any and not lacking else None
+        yield ForCpu(options, target, compiler, clock)
 
 
 def _describe_cpu(options: Options) -> tuple[Target, Mapping[str, Any]]:

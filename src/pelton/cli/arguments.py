@@ -95,6 +95,10 @@ def add_build(command: argparse.ArgumentParser) -> None:
     group.add_argument("--max-iterations", type=whole(0, 1 << 40, "iterations"), metavar="N",
                        help=f"refuse runs whose loops, where the data says when they end, take more turns together ({Options.max_iterations} if not given)")
     group.add_argument("--timing-cache", metavar="FILE", help="remember times here: the same file gives the same engine, byte for byte")
+    group.add_argument("--save-tactics", metavar="FILE",
+                       help="record what the build decides: chains, layouts and tactics")
+    group.add_argument("--load-tactics", metavar="FILE",
+                       help="decide as recorded here, and time nothing; regions that are not recorded are refused")
     group.add_argument("--cache-dir", metavar="DIR", help="compiled kernels and times are kept here (PELTON_CACHE_DIR, else ~/.cache/pelton, if not given)")
 
 
@@ -107,7 +111,8 @@ def build_options(args: argparse.Namespace) -> dict:
     """The fields of pelton.Options that `add_build` and `add_threads` ask for, those that were given."""
     found = {"level": args.level, "budget": args.budget, "strict": args.strict, "shapes": shapes(args) or None,
              "values": named(args.values, "--values", "axes=1,2") or None, "outputs": tuple(args.outputs) or None,
-             "timing_cache": args.timing_cache, "cache_dir": args.cache_dir, "threads": args.threads, "max_iterations": args.max_iterations,
+             "timing_cache": args.timing_cache, "save_tactics": args.save_tactics, "load_tactics": args.load_tactics,
+             "cache_dir": args.cache_dir, "threads": args.threads, "max_iterations": args.max_iterations,
              "memory": args.memory and args.memory * 10**9, "target": args.target, "precision": args.precision}
     return {name: value for name, value in found.items() if value is not None}
 

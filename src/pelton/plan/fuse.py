@@ -27,6 +27,7 @@ class Fused:
     items: tuple[Region | Node, ...]
     notes: tuple[Note, ...]
     chains: tuple[str, ...] = ()                                              # what was decided about regions that could be one
+    joined: tuple[Region, ...] = ()                                           # those of the items that were several
 
 
 def is_view(node: Node) -> bool:

@@ -91,6 +91,7 @@ class Placed:
     sizes: dict[Value, tuple[Size, ...] | None] = field(default_factory=dict)      # made when a shape is met: these numbers, or (None) 0, 1, 2, …
     copies: list[str] = field(default_factory=list)
     amid: set[Value] = field(default_factory=set)                  # roots whose gaps are zero for good
+    by: dict[Region, str] = field(default_factory=dict)            # region → the template whose demands counted
 
     def sized(self, sizes: Mapping[str, int]) -> tuple[Placed, dict[Value, Value]]:
         """The same for these values of the symbols, and its values by those of this one."""
@@ -111,7 +112,9 @@ def place(fused: Fused, choose: Callable[[Region], Placing], amid: Amid = lambda
     placer = Placer(fused.graph, amid)
     for item in fused.items:
         if isinstance(item, Region):
-            placer.region(item, choose(item))
+            chosen = choose(item)
+            placer.region(item, chosen)
+            placer.done.by[item] = chosen.name
         else:
             placer.node(item)
     placer.outputs()

@@ -63,7 +63,7 @@ READERS: Mapping[str, Reader] = {
     "level": (int, "a whole number"), "budget": (float, "a number of seconds"), "strict": (_flag, "0 or 1"), "threads": (int, "a whole number"),
     "memory": (int, "a number of bytes"), "max_iterations": (int, "a whole number"), "check": (_flag, "0 or 1"), "target": (str, "text"),
     "precision": (str, "text"), "cache_dir": (str, "text"), "cache_limit": (size, "a size such as 500MB or 4GB"), "timing_cache": (str, "text"),
-    "cc": (str, "text"), "image": (str, "text"),
+    "save_tactics": (str, "text"), "load_tactics": (str, "text"), "cc": (str, "text"), "image": (str, "text"),
     "shapes": (_pairs(","), "inputs with their sizes, such as x=1x3x224x224,y=1..8..32x5"), "usual": (_usual, "inputs with sizes to tune for, such as x=8x128"),
     "values": (_pairs(";"), "inputs with what they always are, such as axes=1,2;k=5"), "outputs": (_words, "names with commas between them"),
     "labels": (_words, "words with commas between them"), "progress": (_flag, "0 or 1"), "on_miss": (_one_of(*ON_MISS), f"one of {', '.join(ON_MISS)}")}

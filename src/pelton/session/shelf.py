@@ -27,7 +27,8 @@ from .signature import Signature, from_json
 
 log = logging.getLogger("pelton.session")
 
-ELSEWHERE = {"progress", "timing_cache", "cache_dir", "cache_limit", "usual", "shapes"}     # options that change no engine, or stand elsewhere
+# options that change no engine, or stand elsewhere
+ELSEWHERE = {"progress", "timing_cache", "save_tactics", "load_tactics", "cache_dir", "cache_limit", "usual", "shapes"}
 LISTED = 64                                        # engines of one model, each for other sizes
 FRESH = 2.0                                        # seconds in which a file may change again without its times showing it
 
@@ -176,7 +177,8 @@ def engine_in(model: Path | bytes, device: int = 0) -> Engine | None:
 
 
 def key_of(digests: list[str], sizes: Mapping[str, int], options: Options, shapes: Mapping[str, tuple[int, ...]] | None = None, device: int = 0) -> str:
-    """What an engine depends on: the bytes of the model and of its constants, sizes, options, this machine and this Pelton."""
+    """What an engine depends on: the bytes of the model and of its constants, sizes, options, recorded tactics, this
+    machine and this Pelton."""
     machine = describe()
     machine["threads"] = options.threads or default_threads()
     machine["given"] = [options.shapes, options.usual]
@@ -185,8 +187,18 @@ def key_of(digests: list[str], sizes: Mapping[str, int], options: Options, shape
         found = gpu(device)
         machine["gpu"] = [found.name, found.arch, found.multiprocessors, found.cuda]
     chosen = {f.name: getattr(options, f.name) for f in fields(options) if f.name not in ELSEWHERE}
+    if options.load_tactics is not None:
+        machine["tactics"] = _content(options.load_tactics)
     told = [digests, sorted(sizes.items()), chosen, machine, sorted(shapes.items()) if shapes is not None else None, _installed()]
     return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def _content(path: str | Path) -> str | None:
+    """The digest of what a file holds; None where it cannot be read, which builds refuse."""
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    except OSError:
+        return None
 
 
 @functools.cache

@@ -1,11 +1,13 @@
 """Regions that one kernel computes depth first: chains whose intermediate values are too large for the caches, made one region where that is faster."""
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from pelton.ir.dims import usual
-from pelton.ir.graph import Graph, Value
+from pelton.ir.graph import Graph, Node, Value
+from pelton.ir.text import key
 from pelton.kernels.template import Target
 from pelton.plan.fuse import Fused
 from pelton.plan.layout import Strides, channels_last, dense
@@ -32,8 +34,7 @@ def join(fused: Fused, timing: Timing | None, target: Target, strict: bool, most
     if timing is not None:
         needed = {d: first[d] for run in chains for d in (digests[parts[r]] for r in run)}
         timing.tune(needed, {d: ways[d] for d in needed}, alone=True)
-    merged: dict[Region, Region] = {}                  # the last part → the whole
-    gone: set[Region] = set()
+    merged: dict[Chain, Region] = {}
     lines = []
     for run, whole in chains.items():
         tasks = [parts[r] for r in run]
@@ -41,12 +42,33 @@ def join(fused: Fused, timing: Timing | None, target: Target, strict: bool, most
         between = most_between(run)
         better = between > target.l2 * target.threads if apart is None or together is None else together < apart * MARGIN
         if better:
-            merged[run[-1]] = whole.region
-            gone.update(run[:-1])
+            merged[run] = whole.region
         told = f"not timed, {between / 1e6:.1f} MB between" if apart is None or together is None else f"{together / 1e3:.1f} µs, apart {apart / 1e3:.1f} µs"
         lines.append(f"{'+'.join(whole.region.layers) or whole.region.title()}: {'one kernel' if better else 'apart'} ({told})")
-    items = tuple(merged.get(i, i) if isinstance(i, Region) else i for i in fused.items if i not in gone)
-    return replace(fused, items=items, chains=tuple(lines))
+    return _merged(fused, merged, lines)
+
+
+def rejoin(fused: Fused, wanted: Sequence[str], target: Target, strict: bool) -> Fused:
+    """The same program with the chains of these texts as one region, each as often as it is wanted, however large."""
+    left = Counter(wanted)
+
+    def longest(runs: Sequence[Chain]) -> Chain | None:
+        for run in reversed(runs):
+            text = key(joined(fused.graph, run).body)
+            if left[text]:
+                left[text] -= 1
+                return run
+        return None
+    merged = {run: joined(fused.graph, run) for run in _apart(fused, target, strict, longest)} if wanted else {}
+    lines = [f"{'+'.join(r.layers) or r.title()}: one kernel (as recorded)" for r in merged.values()]
+    return _merged(fused, merged, lines)
+
+
+def _merged(fused: Fused, wholes: Mapping[Chain, Region], lines: Sequence[str]) -> Fused:
+    """The program with each of these chains as its whole, where the last part was."""
+    last, gone = {run[-1]: whole for run, whole in wholes.items()}, {r for run in wholes for r in run[:-1]}
+    items = tuple(last.get(i, i) if isinstance(i, Region) else i for i in fused.items if i not in gone)
+    return replace(fused, items=items, chains=tuple(lines), joined=tuple(wholes.values()))
 
 
 def _times(whole: Task, parts: Sequence[Task], digests: Mapping[Task, str], ways: Mapping[str, Found], timing: Timing) -> tuple[int | None, int | None]:
@@ -62,19 +84,33 @@ def _times(whole: Task, parts: Sequence[Task], digests: Mapping[Task, str], ways
 
 def found(fused: Fused, target: Target, strict: bool) -> list[Chain]:
     """The chains that a template takes as one region, none of which share a part, with more between their parts than one core's L2 holds."""
+    return _apart(fused, target, strict, lambda runs: runs[-1] if most_between(runs[-1]) > target.l2 else None)
+
+
+def _apart(fused: Fused, target: Target, strict: bool, pick: Callable[[Sequence[Chain]], Chain | None]) -> list[Chain]:
+    """The chains that are picked, none of which share a part: of those that begin with a region, shorter ones first, one
+    or none."""
     regions = [i for i in fused.items if isinstance(i, Region)]
     home = {n: r for r in regions for n in r.body.nodes}
     out: list[Chain] = []
     taken: set[Region] = set()
     for r in regions:
-        run: Chain = (r,)
-        while run[-1] not in taken and (then := _only_reader(fused.graph, run[-1], home)) is not None and then not in taken \
-                and claim(joined(fused.graph, (*run, then)), strict, target.isa) is None:
-            run = (*run, then)
-        if len(run) > 1 and most_between(run) > target.l2:
+        runs = list(_growing(fused.graph, r, home, taken, target, strict))
+        run = pick(runs) if runs else None
+        if run is not None:
             out.append(run)
             taken.update(run)
     return out
+
+
+def _growing(graph: Graph, first: Region, home: Mapping[Node, Region], taken: set[Region], target: Target,
+             strict: bool) -> Iterator[Chain]:
+    """The chains that begin with a region, as far as a template takes them as one."""
+    run: Chain = (first,)
+    while run[-1] not in taken and (then := _only_reader(graph, run[-1], home)) is not None and then not in taken \
+            and claim(joined(graph, (*run, then)), strict, target.isa) is None:
+        run = (*run, then)
+        yield run
 
 
 def _only_reader(graph: Graph, region: Region, home: Mapping) -> Region | None:

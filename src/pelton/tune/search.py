@@ -63,11 +63,18 @@ class Choice:
 
 def task_key(task: Task) -> str:
     """Text of what is computed and how its operands lie; equal keys share times."""
-    region = task.region
-    body = region.body
-    lies = ";".join(",".join(map(str, task.layouts[v])) for v in (*body.inputs, *body.constants, *body.outputs))
-    tuned = "".join(f"\n{name}={size}" for name, size in region.usual_sizes(task.layouts).items())
-    return f"{region.key}\n{lies}{tuned}"
+    return "\n".join([task.region.key, ";".join(lying(task)), *usual(task)])
+
+
+def lying(task: Task) -> tuple[str, ...]:
+    """The strides of a task's inputs, constants and outputs."""
+    body = task.region.body
+    return tuple(",".join(map(str, task.layouts[v])) for v in (*body.inputs, *body.constants, *body.outputs))
+
+
+def usual(task: Task) -> tuple[str, ...]:
+    """The values that a task is tuned for, of sizes that vary."""
+    return tuple(f"{name}={size}" for name, size in task.region.usual_sizes(task.layouts).items())
 
 
 def digest(task: Task) -> str:
@@ -75,14 +82,16 @@ def digest(task: Task) -> str:
     return hashlib.sha256(task_key(task).encode()).hexdigest()[:32]
 
 
-def select(placed: Placed, target: Target, timing: Timing | None, *, strict: bool, most: int, spares: int = 0) -> dict[int, Choice]:
+def select(placed: Placed, target: Target, timing: Timing | None, *, strict: bool, most: int, spares: int = 0,
+           among: Callable[[Task, Found], Found] = lambda task, found: found) -> dict[int, Choice]:
     """Task number → choice, for every task that is a region, among `most` tactics of each form. Equal tasks are looked at once; without a clock at all
-    the first guess is taken. spares: how many more kernels each may have."""
+    the first guess is taken. spares: how many more kernels each may have. among: the ways to run a task that come into
+    question, of all."""
     digests = {i: digest(t) for i, t in enumerate(placed.tasks) if isinstance(t.what, Region)}
     tasks = {d: placed.tasks[i] for i, d in digests.items()}
     found: dict[str, Found] = {}
     for d, task in tasks.items():
-        found[d] = candidates(task.region, task.layouts, target, strict, most)
+        found[d] = among(task, candidates(task.region, task.layouts, target, strict, most))
         if not found[d] and task.region.title() == "copy":
             raise BuildError(f"no kernel copies {task.region.output.type}, which has to lie in another order here; cast it to another element type")
         if not found[d]:

@@ -1,0 +1,158 @@
+"""Tactic replay: what a build decided, in a readable file, and the same decisions taken again without a clock.
+
+Timing caches are keyed by the sources of all kernels. A replay file outlasts their refactoring, so that engines before
+and after it can be compared bit for bit: all that it knows is what regions compute, how operands lie, and names of
+templates and tactics.
+"""
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pelton.engine import whole
+from pelton.errors import BuildError
+from pelton.ir.text import key
+from pelton.kernels.template import Target, Template
+from pelton.plan.fuse import Fused
+from pelton.plan.place import Placed, Task
+from pelton.plan.region import Region
+
+from .candidates import takers
+from .chains import rejoin
+from .search import Choice, Found, lying, usual
+
+VERSION = 1
+AGAIN = "build without load_tactics=, or record the tactics again with save_tactics="
+
+Case = tuple[str, tuple[str, ...], tuple[str, ...]]    # a region, strides of its operands, usual values of open sizes
+Takers = Callable[[Region], Sequence[Template]]
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """What was decided for one program, its regions as texts. `chains`: those that were several; `templates`: for every
+    region, in order, the template whose layouts count; `kernels`: for all that runs, its template and its tactic."""
+
+    chains: tuple[str, ...] = ()
+    templates: tuple[tuple[str, str], ...] = ()
+    kernels: Mapping[Case, tuple[str, str]] = field(default_factory=dict)
+
+    def joined(self, fused: Fused, target: Target, strict: bool) -> tuple[Fused, Takers]:
+        """The program with the recorded chains, and for each region the one template whose layouts count. BuildError
+        unless all regions, and no others, are recorded."""
+        fused = rejoin(fused, self.chains, target, strict)
+        left: dict[str, list[str]] = {}
+        for text, name in self.templates:
+            left.setdefault(text, []).append(name)
+        by: dict[Region, tuple[Template, ...]] = {}
+        for r in (i for i in fused.items if isinstance(i, Region)):
+            names = left.get(key(r.body))
+            if not names:
+                raise _refusal(r, "is not recorded")
+            name = names.pop(0)
+            by[r] = tuple(t for t in takers(r, strict, target.isa) if t.name == name)
+            if not by[r]:
+                raise _refusal(r, f"was recorded in the layouts of the template {name!r}, which does not take it here")
+        more = [text for text, names in left.items() for _ in names]
+        if more:
+            raise BuildError(f"{len(more)} recorded regions are not in this program, such as {more[0]!r:.300}; {AGAIN}")
+        return fused, by.__getitem__
+
+    def among(self, task: Task, found: Found) -> Found:
+        """Of all ways to run a task, the recorded one; BuildError where it is not recorded, or is not possible here."""
+        recorded = self.kernels.get(case(task))
+        if recorded is None:
+            raise _refusal(task.region, f"is not recorded with operands of the strides {'; '.join(lying(task))}")
+        only = [(t, c) for t, c in found if (t.name, c.name) == recorded]
+        if not only:
+            raise _refusal(task.region, f"was recorded with the tactic {recorded[1]!r}, which is not possible here")
+        return only
+
+
+def _refusal(region: Region, why: str) -> BuildError:
+    return BuildError(f"{'+'.join(region.layers) or 'a step of no layer'} ({region.title()}) {why}; {AGAIN}")
+
+
+def case(task: Task) -> Case:
+    """What a kernel is chosen by, on CPUs: none asks for zeros between elements (`Region.amid`), which are left out."""
+    return key(task.region.body), lying(task), usual(task)
+
+
+def recorded(fused: Fused, placed: Placed, choices: Mapping[int, Choice]) -> Decisions:
+    """What was decided for a program."""
+    templates = tuple((key(r.body), name) for r, name in placed.by.items())
+    kernels = {case(placed.tasks[i]): (c.template.name, c.tactic.name) for i, c in choices.items()}
+    return Decisions(tuple(key(r.body) for r in fused.joined), templates, kernels)
+
+
+def write(path: str | Path, isa: str, programs: Sequence[Decisions | None]) -> None:
+    """Records what was decided for the programs of a model, None for those that became no engine. BuildError where the
+    file cannot be written."""
+    data = {"version": VERSION, "target": isa, "programs": [None if p is None else _spelled(p) for p in programs]}
+    try:
+        whole.write(path, [json.dumps(data, indent=1).encode()])
+    except OSError as e:
+        raise BuildError(f"tactics cannot be recorded in {path}: {e.strerror or e}; "
+                         "give another file with save_tactics=") from e
+
+
+def read(path: str | Path, isa: str, count: int | None = None) -> list[Decisions | None]:
+    """What was recorded for each of so many programs, or any number. BuildError where the file cannot be read, holds
+    something else, or was recorded for another target or number of programs."""
+    try:
+        data = json.loads(Path(path).read_bytes())
+        if data["version"] != VERSION:
+            raise ValueError(f"version {data['version']!r}")
+        target, programs = _text(data["target"]), [None if p is None else _program(p) for p in _list(data["programs"])]
+    except OSError as e:
+        raise BuildError(f"the recorded tactics {path} cannot be read: {e.strerror or e}; "
+                         "give another file with load_tactics=") from e
+    except (ValueError, KeyError, TypeError, RecursionError) as e:
+        why = f"{type(e).__name__}: {e}"
+        raise BuildError(f"{path} holds no recorded tactics of version {VERSION} ({why}); {AGAIN}") from None
+    if target != isa:
+        raise BuildError(f"the tactics in {path} were recorded for {target}, this build is for {isa}; "
+                         "give that target, or another file with load_tactics=")
+    if count is not None and len(programs) != count:
+        raise BuildError(f"the tactics in {path} were recorded for a model that becomes {len(programs)} programs, "
+                         f"this one becomes {count}; {AGAIN}")
+    return programs
+
+
+def _spelled(of: Decisions) -> dict[str, Any]:
+    kernels = [{"region": text.split("\n"), "layouts": lies, "usual": sizes, "template": template, "tactic": tactic}
+               for (text, lies, sizes), (template, tactic) in of.kernels.items()]
+    templates = [{"region": text.split("\n"), "template": name} for text, name in of.templates]
+    return {"chains": [text.split("\n") for text in of.chains], "templates": templates, "kernels": kernels}
+
+
+def _program(data: Any) -> Decisions:
+    """KeyError or TypeError for what says no decisions."""
+    chains = tuple("\n".join(_texts(lines)) for lines in _list(data["chains"]))
+    templates = tuple((_region(t), _text(t["template"])) for t in _list(data["templates"]))
+    kernels = {(_region(k), _texts(k["layouts"]), _texts(k["usual"])): (_text(k["template"]), _text(k["tactic"]))
+               for k in _list(data["kernels"])}
+    return Decisions(chains, templates, kernels)
+
+
+def _region(data: Any) -> str:
+    return "\n".join(_texts(data["region"]))
+
+
+def _list(data: Any) -> list[Any]:
+    if not isinstance(data, list):
+        raise TypeError(f"{data!r:.60} is no list")
+    return data
+
+
+def _text(data: Any) -> str:
+    if not isinstance(data, str):
+        raise TypeError(f"{data!r:.60} is no text")
+    return data
+
+
+def _texts(data: Any) -> tuple[str, ...]:
+    return tuple(map(_text, _list(data)))
