@@ -14,7 +14,7 @@ from models import small_cnn, wide_cnn
 from onnx_models import one_node
 from pelton.backends import cpu
 from pelton.cli.build import summary
-from pelton.engine import whole
+from pelton.system import files
 from pelton.importers import onnx as importer
 from pelton.ir.evaluate import evaluate
 from pelton.kernels import library
@@ -146,18 +146,18 @@ def test_a_timing_cache_is_merged_with_what_others_wrote(tmp_path):
 
 
 def test_timing_caches_that_are_saved_at_once_lose_nothing(tmp_path, monkeypatch):
-    path, write = tmp_path / "times.json", whole.write
+    path, write = tmp_path / "times.json", files.write
     ours, theirs = TimingCache("here", path), TimingCache("here", path)
     ours.put("task", {"a": 1})
     theirs.put("task", {"b": 2})
     other = threading.Thread(target=theirs.save)
 
     def meanwhile(*args):
-        monkeypatch.setattr(whole, "write", write)
+        monkeypatch.setattr(files, "write", write)
         other.start()
         other.join(0.5)                            # it is done by then, unless it waits for us
         write(*args)
-    monkeypatch.setattr(whole, "write", meanwhile)
+    monkeypatch.setattr(files, "write", meanwhile)
     ours.save()
     other.join()
     assert TimingCache("here", path).get("task") == {"a": 1, "b": 2} and os.listdir(tmp_path) == ["times.json"]

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 import pelton
-from pelton.engine import whole
+from pelton.system import files
 from pelton.importers import onnx as importer
 from pelton.kernels import compile as compiler
 from pelton.passes import pipeline
@@ -85,6 +85,6 @@ def test_a_folder_that_takes_no_files(cnn, tmp_path):
 
 def test_why_no_file_can_be_put_somewhere(tmp_path):
     (tmp_path / "file").write_text("x")
-    assert whole.refused(tmp_path / "new") is None and whole.refused(tmp_path / "file") is None
-    assert "no folder" in str(whole.refused(tmp_path / "none" / "new")) and "device" in str(whole.refused(tmp_path))
-    assert whole.refused(tmp_path / "file" / "new") and "device" in str(whole.refused("/dev/null"))
+    assert files.refused(tmp_path / "new") is None and files.refused(tmp_path / "file") is None
+    assert "no folder" in str(files.refused(tmp_path / "none" / "new")) and "device" in str(files.refused(tmp_path))
+    assert files.refused(tmp_path / "file" / "new") and "device" in str(files.refused("/dev/null"))

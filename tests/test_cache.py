@@ -16,8 +16,8 @@ from models import model
 from onnx import helper
 
 import pelton
-from pelton import cache
-from pelton.cache import Cache
+from pelton.system import cache
+from pelton.system.cache import Cache
 from pelton.cli import main
 
 X, W = (np.random.default_rng(0).standard_normal(shape).astype(np.float32) for shape in ((2, 48), (48, 32)))
@@ -313,8 +313,8 @@ FULL = """
 import resource, signal, sys
 import pelton
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-from pelton.engine import whole
-real = whole.make
+from pelton.system import files
+real = files.make
 def make(path, put, **more):
     def limited(handle):
         before = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -324,7 +324,7 @@ def make(path, put, **more):
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
     real(path, limited, **more)
-whole.make = make
+files.make = make
 """
 
 

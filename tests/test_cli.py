@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import pelton
-from pelton.cache import LEDGER
+from pelton.system.cache import LEDGER
 from pelton.cli import main, run
 
 COMMANDS = ("build", "run", "bench", "check", "inspect", "explain", "cache", "demo")
@@ -304,9 +304,9 @@ def test_a_killed_build_leaves_no_file_and_the_next_one_its_temporary_ones(tmp_p
 
 
 def test_a_process_killed_while_it_writes_leaves_nothing(tmp_path):
-    program = ("import os, signal, sys\nfrom pelton.engine import whole\n"
+    program = ("import os, signal, sys\nfrom pelton.system import files\n"
                "def half():\n    yield b'x' * 4096\n    print(os.listdir(sys.argv[1]), flush=True)\n    os.kill(os.getpid(), signal.SIGKILL)\n    yield b'y'\n"
-               "whole.write(sys.argv[1] + '/e.pelton', half())\n")
+               "files.write(sys.argv[1] + '/e.pelton', half())\n")
     done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], env=HERE, capture_output=True, text=True)
     assert done.returncode == -signal.SIGKILL, done.stderr
     try:

@@ -4,7 +4,7 @@ import pytest
 from draw import operands
 from kernel_harness import TARGET, Case, check, declare, laid, named, program, region_of, varying, walk
 
-from pelton.cache import Cache
+from pelton.system.cache import Cache
 from pelton.ir.types import TensorType
 from pelton.kernels.compile import Compiler
 from pelton.kernels.template import TEMPLATES

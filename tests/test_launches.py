@@ -19,7 +19,7 @@ from triton_harness import interpreted as left_by  # noqa: E402
 
 from pelton import targets  # noqa: E402
 from pelton.build import built, plan  # noqa: E402
-from pelton.cache import Cache  # noqa: E402
+from pelton.system.cache import Cache  # noqa: E402
 from pelton.engine import file  # noqa: E402
 from pelton.importers import onnx as importer  # noqa: E402
 from pelton.ir.evaluate import evaluate, evaluate_node  # noqa: E402

@@ -5,25 +5,25 @@ import subprocess
 import sys
 from pathlib import Path
 
-from pelton.engine import rooms
+from pelton.system import temporary
 
 
 def test_a_room_is_gone_when_it_is_left():
-    with rooms.room() as folder:
+    with temporary.room() as folder:
         Path(folder, "file").write_text("x")
     assert not Path(folder).exists()
 
 
 def test_the_rooms_of_killed_processes_are_swept(tmp_path):
-    made = subprocess.Popen([sys.executable, "-c", "from pelton.engine.rooms import room\nwith room() as r: print(r, flush=True); input()"],
+    made = subprocess.Popen([sys.executable, "-c", "from pelton.system.temporary import room\nwith room() as r: print(r, flush=True); input()"],
                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(tmp_path)})
     folder = Path(made.stdout.readline().strip())
-    rooms._sweep.__wrapped__(str(tmp_path))
+    temporary._sweep.__wrapped__(str(tmp_path))
     assert folder.is_dir()                                        # somebody is in it
     made.send_signal(signal.SIGKILL)
     made.wait()
     assert folder.is_dir()
-    rooms._sweep.__wrapped__(str(tmp_path))
+    temporary._sweep.__wrapped__(str(tmp_path))
     assert not folder.exists()
 
 
@@ -32,11 +32,11 @@ def test_a_room_that_goes_while_others_are_looked_at_is_no_error(tmp_path, monke
     left = tmp_path / "pelton-left"
     for folder in (gone, left):
         folder.mkdir()
-        (folder / rooms._LOCK).touch()
+        (folder / temporary._LOCK).touch()
     entries = sorted(os.scandir(tmp_path), key=lambda e: e.name)
-    (gone / rooms._LOCK).unlink()
+    (gone / temporary._LOCK).unlink()
     gone.rmdir()
     scan = os.scandir
     monkeypatch.setattr(os, "scandir", lambda base: entries if base == str(tmp_path) else scan(base))
-    rooms._sweep.__wrapped__(str(tmp_path))
+    temporary._sweep.__wrapped__(str(tmp_path))
     assert not left.exists()

@@ -15,7 +15,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import pelton as ort
-from pelton.cache import Cache
+from pelton.system.cache import Cache
 from pelton.engine.constants import Unmade
 from pelton.session import session as home
 

@@ -16,7 +16,7 @@ from test_session import RNG, W, close, network
 import pelton
 import pelton.session.session
 import pelton as ort
-from pelton.cache import Cache
+from pelton.system.cache import Cache
 from pelton.options import Options
 from pelton.session import entries, estimate, providers, settings
 from pelton.session.shelf import Shelf

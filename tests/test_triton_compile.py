@@ -13,7 +13,7 @@ from kernel_harness import Case, laid, program, region_of, symbolic  # noqa: E40
 from test_triton_kernels import CASES, HALF, SCALARS, attention, constant, conv, one  # noqa: E402
 
 from pelton.backends.cuda.bundle import pack, unpack  # noqa: E402
-from pelton.cache import Cache  # noqa: E402
+from pelton.system.cache import Cache  # noqa: E402
 from pelton.errors import BuildError  # noqa: E402
 from pelton.kernels.template import GPU_TEMPLATES, Kernel, Target  # noqa: E402
 from pelton.kernels.triton.compile import Compiler, compiled, made_of  # noqa: E402

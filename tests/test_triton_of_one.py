@@ -10,7 +10,7 @@ from test_triton_compile import kernels  # noqa: E402
 from test_triton_kernels import attention, blend, conv, one, picks, pool, scatters, steps, up  # noqa: E402
 from triton_harness import check  # noqa: E402
 
-from pelton.cache import Cache  # noqa: E402
+from pelton.system.cache import Cache  # noqa: E402
 from pelton.kernels.template import GPU_TEMPLATES  # noqa: E402
 from pelton.kernels.triton.compile import Compiler  # noqa: E402
 

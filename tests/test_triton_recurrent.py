@@ -19,7 +19,7 @@ from triton.runtime.errors import InterpreterError  # noqa: E402
 from triton_harness import TARGET, check, checked  # noqa: E402
 
 from pelton.build import built  # noqa: E402
-from pelton.cache import Cache  # noqa: E402
+from pelton.system.cache import Cache  # noqa: E402
 from pelton.ir.graph import Value, usual_sizes  # noqa: E402
 from pelton.ir.types import F32, I32, I64  # noqa: E402
 from pelton.kernels.template import Tactic, Target  # noqa: E402

@@ -14,7 +14,7 @@ import numpy as np
 import pelton
 from pelton.backends.cuda.bundle import Cubin
 from pelton.backends.cuda.driver import device as gpu
-from pelton.cache import Cache
+from pelton.system.cache import Cache
 from pelton.engine.library import LIBRARIES
 from pelton.errors import BuildError, Error
 from pelton.importers import onnx as importer

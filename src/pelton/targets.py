@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pelton.backends import cpu
 from pelton.backends.cpu.machine import target as runs_on_cpu
-from pelton.cache import Cache, opened, used
-from pelton.engine import whole
+from pelton.system.cache import Cache, opened, used
+from .system import files
 from pelton.engine.engine import Engine
 from pelton.engine.library import LIBRARIES
 from pelton.errors import BuildError, Cancelled, EngineError, InputError
@@ -99,13 +99,13 @@ def ready(options: Options) -> None:
     if options.timing_cache is not None:
         with _named(options):
             TimingCache("", options.timing_cache)
-        why = whole.refused(options.timing_cache) if not os.path.exists(options.timing_cache) and os.path.isdir(Path(options.timing_cache).parent) else None
+        why = files.refused(options.timing_cache) if not os.path.exists(options.timing_cache) and os.path.isdir(Path(options.timing_cache).parent) else None
         if why is not None and options.level:
             raise BuildError(f"the timing cache {options.timing_cache} cannot be written: {why}; give another file with --timing-cache")
     if options.load_tactics is not None:
         replay.read(options.load_tactics, _describe_cpu(options)[0].isa)
     if options.save_tactics is not None:
-        why = whole.refused(options.save_tactics)
+        why = files.refused(options.save_tactics)
         if why is not None:
             raise BuildError(f"tactics cannot be recorded in {options.save_tactics}: {why}; "
                              "give another file with save_tactics=")

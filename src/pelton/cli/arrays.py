@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pelton import pictures
-from pelton.engine import whole
+from pelton.system import files as whole
 from pelton.errors import InputError, near
 
 if TYPE_CHECKING:

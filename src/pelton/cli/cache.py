@@ -5,7 +5,7 @@ import argparse
 import json
 import time
 
-from pelton import cache
+from pelton.system import cache
 from pelton.errors import InputError
 from pelton.options import Options
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .forks import survives_fork
+from pelton.system.forks import survives_fork
 
 ALIGN = 64                    # bytes, of where they begin and of every piece
 

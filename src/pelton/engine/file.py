@@ -23,7 +23,7 @@ import numpy as np
 
 from pelton.errors import EngineAbsent, EngineError
 
-from . import whole
+from pelton.system import files
 from .check import check
 from .constants import Unmade, bytes_of
 from .engine import Buffer, Engine, Number, Port, Slice, Step, Symbol, Tensor
@@ -55,7 +55,7 @@ def write(engine: Engine, path: str | os.PathLike[str]) -> None:
     """Writes the file whole or not at all: what was at `path` stays until the new file is on disk. Constants that are not there yet are made in the file,
     so that nothing is in memory twice."""
     constants = engine.constants
-    if not isinstance(constants, Unmade) or not whole.replaces(path):
+    if not isinstance(constants, Unmade) or not files.replaces(path):
         put(_pieces(engine), path)
         return
     with constants.lock:
@@ -65,7 +65,7 @@ def write(engine: Engine, path: str | os.PathLike[str]) -> None:
         check(engine)
         header, contents = _header(engine), {"plan": _plan(engine), "code": bytes(engine.code), "constants": constants}
         with _told(path):
-            whole.make(path, lambda handle: _make(handle, engine, header, contents, constants), durable=True)
+            files.make(path, lambda handle: _make(handle, engine, header, contents, constants), durable=True)
 
 
 def _make(handle: int, engine: Engine, header: Mapping[str, Any], contents: Mapping[str, Any], constants: Unmade) -> None:
@@ -96,7 +96,7 @@ def put(pieces: Iterator[Any], path: str | os.PathLike[str]) -> None:
     """Writes the pieces of a file whole or not at all."""
     first = next(pieces)          # what is wrong with the engine shows before a file is made
     with _told(path):
-        whole.write(path, chain((first,), pieces), durable=True)
+        files.write(path, chain((first,), pieces), durable=True)
 
 
 def _pieces(engine: Engine, lent: bool = False) -> Iterator[Any]:

@@ -12,8 +12,8 @@ from contextlib import ExitStack, contextmanager
 from functools import lru_cache, cache
 from pathlib import Path
 
-from pelton.cache import Cache
-from pelton.engine.rooms import room
+from pelton.system.cache import Cache
+from pelton.system.temporary import room
 from pelton.errors import BuildError
 
 from .isa import ISAS

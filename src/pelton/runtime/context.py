@@ -16,7 +16,7 @@ from pelton.backends.cpu.ports import bind
 from pelton.backends.cpu.program import check_threads
 from pelton.engine import sizes
 from pelton.engine.engine import Step
-from pelton.engine.forks import survives_fork
+from pelton.system.forks import survives_fork
 from pelton.errors import InputError
 
 from .arrays import all_hosted, by_name, check_apart, check_names, check_out, check_shape, fit, out_array, refuse_mapping, refuse_out

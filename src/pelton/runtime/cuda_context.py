@@ -11,7 +11,7 @@ import numpy as np
 
 from pelton.backends.cuda.device import Memory, zeros
 from pelton.engine.engine import Port, Step
-from pelton.engine.forks import survives_fork
+from pelton.system.forks import survives_fork
 from pelton.errors import InputError
 
 from .arrays import borrowed, check_apart, check_out, fit, out_array, refuse_out

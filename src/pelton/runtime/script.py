@@ -16,7 +16,7 @@ from pelton.backends.cpu.memory import address, aligned
 from pelton.engine import script_file, sizes
 from pelton.engine.constants import bytes_of
 from pelton.engine.engine import Port, Step, Symbol, numpy_dtype, strings_in
-from pelton.engine.forks import survives_fork
+from pelton.system.forks import survives_fork
 from pelton.engine.script import Action, Block, Feed, Host, If, Loop, Run, Scan, Script, blocks_in, check, free, read_by
 from pelton.errors import EngineError, InputError, Needs
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pelton.cache import size
+from pelton.system.cache import size
 from pelton.errors import InputError
 from pelton.options import Options
 

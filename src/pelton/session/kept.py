@@ -8,7 +8,7 @@ from typing import Any
 
 from pelton.engine import sizes
 from pelton.engine.constants import length
-from pelton.engine.forks import survives_fork
+from pelton.system.forks import survives_fork
 from pelton.runtime import Engine
 from pelton.runtime.machine import memory
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from pelton.engine import whole
+from pelton.system import files
 from pelton.engine.engine import Step
 from pelton.errors import Error
 
@@ -45,7 +45,7 @@ class Profile:
         """Writes the file, one event a line, and gives its name; Error where it cannot be written."""
         lines = ",\n".join(json.dumps(e) for e in self._events)
         try:
-            whole.write(self._path, [f"[\n{lines}\n]\n".encode()])
+            files.write(self._path, [f"[\n{lines}\n]\n".encode()])
         except OSError as e:
             raise Error(f"the trace {self._path} cannot be written: {e.strerror or e}; SessionOptions.profile_file_prefix names another place") from None
         return self._path

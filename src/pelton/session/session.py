@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from pelton import progress
-from pelton.cache import opened
+from pelton.system.cache import opened
 from pelton.engine import sizes
 from pelton.engine.engine import numpy_dtype
-from pelton.engine.forks import survives_fork
+from pelton.system.forks import survives_fork
 from pelton.errors import BuildError, Cancelled, InputError, ModelAbsent, ModelError
 from pelton.options import Options
 from pelton.runtime import Engine

@@ -16,8 +16,8 @@ from typing import Any
 
 from pelton import __version__
 from pelton.backends.cpu import default_threads, describe
-from pelton.cache import Cache, used
-from pelton.engine import whole
+from pelton.system.cache import Cache, used
+from pelton.system import files
 from pelton.engine.file import MAGIC
 from pelton.errors import EngineError
 from pelton.options import Options
@@ -101,7 +101,7 @@ class Shelf:
         path = self._path(key, ".lock")
         if path is None:
             return contextlib.nullcontext()
-        return whole.alone(path, lambda: log.info("another process is building this engine; waiting for it"))
+        return files.alone(path, lambda: log.info("another process is building this engine; waiting for it"))
 
     def digest(self, path: Path) -> str:
         """SHA-256 of a file, remembered for as long as the file has the same size, place and times."""

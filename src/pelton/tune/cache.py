@@ -4,7 +4,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from pelton.engine import whole
+from pelton.system import files
 from pelton.errors import BuildError
 
 VERSION = 1
@@ -36,12 +36,12 @@ class TimingCache:
         if self.path is None or not self.fresh:
             return
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with whole.alone(self.path):
+        with files.alone(self.path):
             merged = _read(self.path)
             for machine, tasks in self._all.items():
                 for task, times in tasks.items():
                     merged.setdefault(machine, {}).setdefault(task, {}).update(times)
-            whole.write(self.path, [json.dumps({"version": VERSION, "times": merged}, indent=1, sort_keys=True).encode()])
+            files.write(self.path, [json.dumps({"version": VERSION, "times": merged}, indent=1, sort_keys=True).encode()])
 
 
 def _read(path: Path) -> dict:

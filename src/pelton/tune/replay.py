@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pelton.engine import whole
+from pelton.system import files
 from pelton.errors import BuildError
 from pelton.ir.text import key
 from pelton.kernels.template import Target, Template
@@ -93,7 +93,7 @@ def write(path: str | Path, isa: str, programs: Sequence[Decisions | None]) -> N
     file cannot be written."""
     data = {"version": VERSION, "target": isa, "programs": [None if p is None else _spelled(p) for p in programs]}
     try:
-        whole.write(path, [json.dumps(data, indent=1).encode()])
+        files.write(path, [json.dumps(data, indent=1).encode()])
     except OSError as e:
         raise BuildError(f"tactics cannot be recorded in {path}: {e.strerror or e}; "
                          "give another file with save_tactics=") from e

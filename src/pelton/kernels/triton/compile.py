@@ -19,8 +19,8 @@ from typing import Any
 
 from pelton.backends.cuda.bundle import Cubin, Map
 from pelton.backends.cuda.machine import usual
-from pelton.cache import Cache
-from pelton.engine.rooms import room
+from pelton.system.cache import Cache
+from pelton.system.temporary import room
 from pelton.errors import BuildError
 
 from . import workers

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .engine import whole
-from .errors import InputError
+from . import files
+from pelton.errors import InputError
 
 if TYPE_CHECKING:
-    from .options import Options
+    from pelton.options import Options
 
 log = logging.getLogger("pelton.cache")
 
@@ -85,7 +85,7 @@ class Cache:
         """Puts a file of the cache there, as it is."""
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            whole.write(path, [data])
+            files.write(path, [data])
         except OSError as e:
             self.refused(e)
         else:
@@ -149,7 +149,7 @@ class Cache:
                      sum(e.size for e in gone), self.home, limit)
         with contextlib.suppress(OSError):                                     # then the next build looks again
             if self.home.is_dir():
-                whole.write(self.home / LEDGER, [b"%d %d\n" % (now, total)])
+                files.write(self.home / LEDGER, [b"%d %d\n" % (now, total)])
         return gone
 
     def clear(self) -> list[Entry]:
