@@ -9,7 +9,7 @@ import pytest
 from models import small_cnn
 
 import pelton
-from pelton import pictures
+from pelton import preprocessing
 from pelton.errors import Error
 
 HERE = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
@@ -56,7 +56,7 @@ def test_a_mistyped_name_is_suggested():
 
 @pytest.mark.parametrize("open_it, kind", [
     (pelton.build, pelton.ModelError), (pelton.load, pelton.EngineError), (pelton.InferenceSession, pelton.ModelError),
-    (pictures.read_labels, pelton.InputError), (lambda path: pictures.parse("8x8 rgb").array(path, (1, 3, 8, 8), "f4"), pelton.InputError)],
+    (preprocessing.read_labels, pelton.InputError), (lambda path: preprocessing.parse("8x8 rgb").array(path, (1, 3, 8, 8), "f4"), pelton.InputError)],
     ids=["build", "load", "session", "labels", "picture"])
 def test_a_missing_file_is_a_file_not_found_error(tmp_path, open_it, kind):
     path = tmp_path / "missing"

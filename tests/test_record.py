@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pelton.engine.record import record
+from pelton.record import record
 
 
 @record(frozen=True)

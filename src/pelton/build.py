@@ -10,7 +10,7 @@ from typing import Any
 from pelton.importers import onnx as importer
 from pelton.importers import onnx_script
 from pelton.importers.imported import Imported, OnData
-from pelton import pictures
+from . import preprocessing
 from pelton.check import check
 from pelton.engine import engine as plain_engine
 from pelton.errors import BuildError, InputError, ModelError
@@ -193,7 +193,7 @@ def optimized(imported: Imported, options: Options, see: Callable[[str, Graph], 
     demand.check_tensors(imported.graph, options.memory)
     if options.image is not None:
         for v in imported.graph.inputs[:1]:
-            pictures.parse(options.image).axis(v.type.shape)
+            preprocessing.parse(options.image).axis(v.type.shape)
     return pipeline.run(imported.graph, options, see)
 
 

@@ -82,7 +82,7 @@ class Options:
         if not isinstance(self.max_iterations, int) or self.max_iterations < 0:
             raise InputError(f"max_iterations is a whole number from 0 on, got {self.max_iterations!r}")
         if self.image is not None:
-            from .pictures import parse  # only engines that take pictures need it
+            from .preprocessing import parse  # only engines that take pictures need it
             parse(self.image)
         if not self.on_cpu and self.architectures is None:
             raise InputError("target is 'cpu', 'cpu:' with an instruction set level, as in 'cpu:x86_64_v3', 'cuda' or 'cuda:' with architectures, as in "

@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 from compare import assert_close
 
-from pelton import coverage, pictures  # noqa: F401  (imported before children are made)
+from pelton import coverage, preprocessing  # noqa: F401  (imported before children are made)
 from pelton.build import build, built, plan
 from pelton.engine.check import check
 from pelton.engine.engine import Engine

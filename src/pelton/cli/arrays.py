@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pelton import pictures
+from pelton import preprocessing
 from pelton.system import files as whole
 from pelton.errors import InputError, near
 
@@ -33,7 +33,7 @@ def given(engine: Engine, pairs: Sequence[str], image: str | None = None) -> dic
         name, path = _split(pair, names)
         if name is None:
             arrays.update(_load_all(path, names))
-        elif pictures.is_picture(path):
+        elif preprocessing.is_picture(path):
             files.setdefault(name, []).append(path)
         elif name in arrays:
             raise InputError(f"input {name!r} is given twice")
@@ -65,8 +65,8 @@ def _split(pair: str, names: Sequence[str]) -> tuple[str | None, str]:
 
 def _batch(port, paths: Sequence[str], how: str | None) -> np.ndarray:
     if how is None:
-        raise InputError(f"the engine does not say how pictures become its input {port.name} {port}; say it with --image, {pictures.EXAMPLES}")
-    picture = pictures.parse(how)
+        raise InputError(f"the engine does not say how pictures become its input {port.name} {port}; say it with --image, {preprocessing.EXAMPLES}")
+    picture = preprocessing.parse(how)
     arrays = [picture.array(path, port.shape, port.numpy_dtype) for path in paths]
     if len(arrays) != port.shape[0] and isinstance(port.shape[0], int):
         raise InputError(f"input {port.name} takes {port.shape[0]} pictures at once, got {len(arrays)}; give --input {port.name}=FILE as many times")
@@ -99,7 +99,7 @@ def _read(path: str) -> np.ndarray | dict[str, np.ndarray]:
         return found if isinstance(found, np.ndarray) else {k: found[k] for k in found.files}
     except (OSError, ValueError, EOFError, MemoryError, RuntimeError, SyntaxError, tokenize.TokenError, zipfile.BadZipFile, zlib.error) as e:
         raise InputError(f"{path} cannot be read as an array: {getattr(e, 'strerror', None) or e}; expected a file of numpy.save or numpy.savez "
-                         f"(pictures end in {', '.join(pictures.SUFFIXES[:3])} …)") from None
+                         f"(pictures end in {', '.join(preprocessing.SUFFIXES[:3])} …)") from None
 
 
 def made_up(engine: Engine, given: Mapping[str, str] = MappingProxyType({}), seed: int = 0) -> dict[str, np.ndarray]:

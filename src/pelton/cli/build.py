@@ -43,12 +43,12 @@ def add(commands) -> argparse.ArgumentParser:
 def main(args: argparse.Namespace) -> None:
     options = arguments.build_options(args)
     if args.image is not None:
-        from pelton import pictures
+        from pelton import preprocessing as pictures
 
         pictures.parse(args.image)
         options["image"] = args.image
     if args.labels is not None:
-        from pelton import pictures
+        from pelton import preprocessing as pictures
 
         options["labels"] = pictures.read_labels(args.labels)
     target = args.output or os.path.splitext(os.path.basename(args.model))[0] + ".pelton"

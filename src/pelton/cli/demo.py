@@ -39,10 +39,10 @@ def main(args: argparse.Namespace) -> None:
     engine = build.made(model, options, quiet=args.quiet)
     print("ResNet-20, trained on CIFAR-10:")
     print(build.summary(engine))
-    from pelton import pictures
+    from pelton import preprocessing
 
     port = engine.inputs[0]
-    feeds = {port.name: pictures.parse(IMAGE).array(picture, port.shape, port.numpy_dtype)}
+    feeds = {port.name: preprocessing.parse(IMAGE).array(picture, port.shape, port.numpy_dtype)}
     context = engine.context(threads=args.threads)
     print(f"\n{args.picture or 'Chelsea, the cat of scikit-image'}:")
     print("\n".join(run.likeliest(context.run(feeds)[engine.outputs[0].name], 3, labels)))

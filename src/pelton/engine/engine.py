@@ -11,7 +11,7 @@ import numpy as np
 
 from pelton.errors import EngineError
 
-from .record import record
+from pelton.record import record
 
 NUMPY_NAMES = {"f64": "float64", "f32": "float32", "f16": "float16", "i64": "int64", "i32": "int32", "i16": "int16", "i8": "int8", "u64": "uint64",
                "u32": "uint32", "u16": "uint16", "u8": "uint8", "bool": "bool", "c64": "complex64", "c128": "complex128",

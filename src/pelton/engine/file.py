@@ -27,7 +27,7 @@ from pelton.system import files
 from .check import check
 from .constants import Unmade, bytes_of
 from .engine import Buffer, Engine, Number, Port, Slice, Step, Symbol, Tensor
-from .record import record
+from pelton.record import record
 
 if TYPE_CHECKING:
     from .script import Script

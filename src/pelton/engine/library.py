@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from pelton.errors import EngineError
 
 from .engine import SIZES, Slice, Step
-from .record import record
+from pelton.record import record
 
 CHOICES = 3                                    # algorithms of a library's list that are timed
 KINDS = ("f32", "f16", "bf16", "tf32")         # the last: f32 that may be multiplied as TF32

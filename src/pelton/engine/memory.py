@@ -4,7 +4,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TypeVar
 
-from .record import record
+from pelton.record import record
 
 K = TypeVar("K", bound=Hashable)
 ALIGN = 64                                     # bytes: a cache line

@@ -11,7 +11,7 @@ from pelton.errors import EngineError
 from .check import check_target
 from .constants import length
 from .engine import SIZES, Engine, Port, Symbol
-from .record import record
+from pelton.record import record
 from .sizes import multiple_of, well_formed
 
 DEEPEST = 32                                   # blocks within blocks

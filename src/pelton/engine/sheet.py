@@ -16,7 +16,7 @@ from pelton.errors import EngineError
 from .check import LARGEST, MOST_TILES, check
 from .engine import SIZES, Engine, Port
 from .memory import lay_out, together
-from .record import record
+from pelton.record import record
 from .sizes import FUNCTIONS, at, lives
 
 
