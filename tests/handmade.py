@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pelton.engine.engine import Buffer, Engine, Port, Slice, Step
+from pelton.engine.model import Buffer, Engine, Port, Slice, Step
 
 KERNELS = """
 typedef union { void *p; long d; } args;

@@ -17,7 +17,7 @@ from pelton.backends.cuda import Cubin, pack, target
 from pelton.backends.cuda.clock import Clock, Way
 from pelton.backends.cuda.device import Launch, Stuck
 from pelton.backends.cuda.null import NullDevice, seen
-from pelton.engine.engine import Engine, Slice, Tensor
+from pelton.engine.model import Engine, Slice, Tensor
 from pelton.runtime.cuda_agree import agree, groups
 from pelton.runtime.cuda_tune import agreed
 

@@ -13,7 +13,7 @@ from test_cuda_runtime import CUBINS, on_gpu
 from pelton.backends.cuda.bundle import Cubin, Map, pack, unpack
 from pelton.backends.cuda.device import MAP, Function, launches, parameters
 from pelton.backends.cuda.null import NullDevice, seen
-from pelton.engine.engine import Buffer, Engine, Port, Slice, Step
+from pelton.engine.model import Buffer, Engine, Port, Slice, Step
 from pelton.errors import EngineError
 from pelton.runtime.cuda import CudaEngine
 

@@ -14,7 +14,7 @@ from test_cuda_runtime import CUBINS, KERNELS, on_gpu
 from pelton.backends.cuda import Cubin
 from pelton.backends.cuda.device import Function, launches
 from pelton.backends.cuda.null import NullDevice, seen
-from pelton.engine.engine import Buffer, Engine, Port, Slice, Step
+from pelton.engine.model import Buffer, Engine, Port, Slice, Step
 from pelton.errors import EngineError
 from pelton.runtime.cuda import CudaEngine
 

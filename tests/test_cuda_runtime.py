@@ -12,7 +12,7 @@ from handmade import chain, engine, expected, python
 import pelton
 from pelton.backends.cuda import Cubin, pack, target
 from pelton.backends.cuda.null import NullDevice, seen
-from pelton.engine.engine import Buffer, Engine, Port, Slice, Step, Symbol, Tensor
+from pelton.engine.model import Buffer, Engine, Port, Slice, Step, Symbol, Tensor
 from pelton.errors import EngineError, InputError
 from pelton.runtime import cuda_context, dlpack
 from pelton.runtime.cuda import CudaEngine

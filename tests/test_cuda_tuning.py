@@ -18,7 +18,7 @@ from pelton.backends.cuda.clock import Clock, Way
 from pelton.backends.cuda.device import Launch
 from pelton.backends.cuda.machine import USUAL, usual
 from pelton.backends.cuda.null import NullDevice
-from pelton.engine.engine import Engine, Step
+from pelton.engine.model import Engine, Step
 from pelton.errors import BuildError, Cancelled, EngineError, InputError
 from pelton.kernels.triton import compile as triton_compile
 from pelton.options import Options

@@ -18,8 +18,8 @@ from pelton.backends.cuda import Cubin, pack, target
 from pelton.backends.cuda.null import NullDevice, seen
 from pelton.build import built
 from pelton.engine import file, sizes
-from pelton.engine.check import MOST_ZEROS, check
-from pelton.engine.engine import Buffer, Engine, Port, Slice, Step, Symbol, Tensor
+from pelton.engine.validate import MOST_ZEROS, check
+from pelton.engine.model import Buffer, Engine, Port, Slice, Step, Symbol, Tensor
 from pelton.engine.memory import Lifetime, assign
 from pelton.errors import EngineError
 from pelton.importers import onnx as importer

@@ -12,8 +12,8 @@ from test_kernels_together import Layers
 
 import pelton
 from pelton.engine import sizes
-from pelton.engine.check import check
-from pelton.engine.sheet import Sheet
+from pelton.engine.validate import check
+from pelton.engine.shape_plan import Sheet
 from pelton.errors import EngineError, InputError
 from pelton.importers.imported import Imported, Info
 from pelton.ir import text

@@ -16,9 +16,9 @@ import pytest
 from handmade import chain, engine, expected, python
 
 from pelton.engine import file
-from pelton.engine.check import check
+from pelton.engine.validate import check
 from pelton.engine.constants import Unmade
-from pelton.engine.engine import Buffer, Port, Slice, Step, Tensor
+from pelton.engine.model import Buffer, Port, Slice, Step, Tensor
 from pelton.errors import EngineError
 from pelton.runtime import load
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pelton.engine.engine import Slice, Step, Tensor
+from pelton.engine.model import Slice, Step, Tensor
 from pelton.engine.memory import Lifetime, assign
 from pelton.engine.order import waits
 

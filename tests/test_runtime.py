@@ -13,7 +13,7 @@ import pytest
 from handmade import chain, compiled, engine, expected, python
 
 import pelton
-from pelton.engine.engine import Buffer, Port, Slice, Step, Tensor
+from pelton.engine.model import Buffer, Port, Slice, Step, Tensor
 from pelton.errors import EngineError, InputError
 from pelton.runtime import Engine, load
 
@@ -224,7 +224,7 @@ def test_arrays_are_kept_while_they_are_read():
         import threading, time
         import numpy as np
         from handmade import engine
-        from pelton.engine.engine import Buffer, Port, Slice, Step
+        from pelton.engine.model import Buffer, Port, Slice, Step
         from pelton.runtime import Engine
         n = 1 << 20                                                  # large enough to be given back to the system as soon as it is free
         e = Engine(engine([Port("x", "f32", (n,))], [Port("y", "f32", (n,))], [Buffer("input", 0, 4 * n), Buffer("output", 0, 4 * n)],
@@ -388,7 +388,7 @@ def test_the_floating_point_mode_is_the_callers():
         import numpy as np
         from handmade import compiled, engine
         from pelton.backends.cpu import load_code
-        from pelton.engine.engine import Buffer, Port, Slice, Step
+        from pelton.engine.model import Buffer, Port, Slice, Step
         from pelton.runtime import Engine
         code = load_code(compiled('''
             unsigned get(void) { unsigned m; __asm__("stmxcsr %0" : "=m"(m)); return m; }

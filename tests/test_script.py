@@ -21,7 +21,7 @@ from pelton.cli import main
 from pelton.cli.arrays import write
 from pelton.cli.run import described
 from pelton.engine import file
-from pelton.engine.script import DEEPEST, Block, Constant, Feed, Host, If, Loop, Run, check
+from pelton.engine.program import DEEPEST, Block, Constant, Feed, Host, If, Loop, Run, check
 from pelton.errors import BuildError, EngineError, InputError, ModelError
 from pelton.importers.onnx_segment import Symbols
 from pelton.ir import dims

@@ -32,8 +32,8 @@ from pelton.backends.cuda.cublaslt import Library, bound  # noqa: E402
 from pelton.backends.cuda.null import NullDevice  # noqa: E402
 from pelton.build import built as build  # noqa: E402
 from pelton.engine import file, library  # noqa: E402
-from pelton.engine.check import check as checked  # noqa: E402
-from pelton.engine.engine import Buffer, Engine, Port, Slice, Step, Tensor  # noqa: E402
+from pelton.engine.validate import check as checked  # noqa: E402
+from pelton.engine.model import Buffer, Engine, Port, Slice, Step, Tensor  # noqa: E402
 from pelton.engine.library import ALIGNED, Product  # noqa: E402
 from pelton.errors import EngineError  # noqa: E402
 from pelton.importers import onnx as importer  # noqa: E402

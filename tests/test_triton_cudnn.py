@@ -26,8 +26,8 @@ from pelton.backends.cuda import cudnn  # noqa: E402
 from pelton.backends.cuda.cudnn import Library, bound  # noqa: E402
 from pelton.backends.cuda.null import NullDevice  # noqa: E402
 from pelton.engine import library  # noqa: E402
-from pelton.engine.check import check as checked  # noqa: E402
-from pelton.engine.engine import Buffer, Engine, Port, Slice, Step, Tensor  # noqa: E402
+from pelton.engine.validate import check as checked  # noqa: E402
+from pelton.engine.model import Buffer, Engine, Port, Slice, Step, Tensor  # noqa: E402
 from pelton.engine.library import ALIGNED, Convolution  # noqa: E402
 from pelton.errors import EngineError  # noqa: E402
 from pelton.ir.types import F32  # noqa: E402

@@ -12,7 +12,7 @@ from pelton.importers import onnx_script
 from pelton.importers.imported import Imported, OnData
 from . import preprocessing
 from pelton.check import check
-from pelton.engine import engine as plain_engine
+from .engine import model as plain_engine
 from pelton.errors import BuildError, InputError, ModelError
 from pelton.ir.dims import Undecided
 from pelton.ir.graph import Graph, Node

@@ -10,7 +10,7 @@ import numpy as np
 
 from pelton.build import built, optimized, plan
 from pelton.check import Seen, Written, difference, sized, watch
-from pelton.engine.engine import Step
+from pelton.engine.model import Step
 from pelton.errors import Cancelled, InputError
 from pelton.importers import onnx as importer
 from pelton.importers import onnx_script

@@ -15,7 +15,7 @@ from pelton.backends import cpu
 from pelton.backends.cpu.machine import target as runs_on_cpu
 from pelton.system.cache import Cache, opened, used
 from .system import files
-from pelton.engine.engine import Engine
+from pelton.engine.model import Engine
 from pelton.engine.library import LIBRARIES
 from pelton.errors import BuildError, Cancelled, EngineError, InputError
 from pelton.ir.graph import Graph, Value

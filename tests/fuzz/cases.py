@@ -14,9 +14,9 @@ from compare import assert_close
 
 from pelton import coverage, preprocessing  # noqa: F401  (imported before children are made)
 from pelton.build import build, built, plan
-from pelton.engine.check import check
-from pelton.engine.engine import Engine
-from pelton.engine.script import check as check_script
+from pelton.engine.validate import check
+from pelton.engine.model import Engine
+from pelton.engine.program import check as check_script
 from pelton.errors import Error
 from pelton.importers import onnx as importer
 from pelton.importers import onnx_script

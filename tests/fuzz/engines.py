@@ -13,8 +13,8 @@ from test_engine_file import forge, with_host_step
 
 from pelton.build import build
 from pelton.engine import file
-from pelton.engine.engine import Engine as Plain
-from pelton.engine.script import Script
+from pelton.engine.model import Engine as Plain
+from pelton.engine.program import Script
 from pelton.options import Options
 from pelton.runtime import Engine
 from pelton.runtime.script import ScriptEngine

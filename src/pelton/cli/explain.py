@@ -5,7 +5,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from pelton import progress
-from pelton.engine.script import Block, Host, If, Loop, Run, Scan
+from pelton.engine.program import Block, Host, If, Loop, Run, Scan
 from pelton.errors import InputError, Needs
 
 from . import arguments, arrays, text

@@ -24,13 +24,13 @@ import numpy as np
 from pelton.errors import EngineAbsent, EngineError
 
 from pelton.system import files
-from .check import check
+from .validate import check
 from .constants import Unmade, bytes_of
-from .engine import Buffer, Engine, Number, Port, Slice, Step, Symbol, Tensor
+from .model import Buffer, Engine, Number, Port, Slice, Step, Symbol, Tensor
 from pelton.record import record
 
 if TYPE_CHECKING:
-    from .script import Script
+    from .program import Script
 
 MAGIC = b"\x93PELTON\n"
 VERSION = 6
@@ -194,7 +194,7 @@ def read(source: str | os.PathLike[str] | bytes | bytearray | memoryview, verify
     data, where = mapped(source)
     found = opened(data, where)
     if "engines" in found.header:
-        from .script_file import script_in  # builds on this file
+        from .program_file import script_in  # builds on this file
         return script_in(found, where, verify)
     return engine_in(found, where, verify)
 

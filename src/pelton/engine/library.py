@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from pelton.errors import EngineError
 
-from .engine import SIZES, Slice, Step
+from .model import SIZES, Slice, Step
 from pelton.record import record
 
 CHOICES = 3                                    # algorithms of a library's list that are timed

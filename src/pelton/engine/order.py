@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from .engine import Step
+from .model import Step
 
 Span = tuple[int, int]                         # from, to, in bytes
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from pelton.errors import InputError
 
-from .engine import UNBOUNDED, Buffer, Engine, Number, Port, Slice, Step, Symbol, Tensor
+from .model import UNBOUNDED, Buffer, Engine, Number, Port, Slice, Step, Symbol, Tensor
 from .memory import Lifetime, assign
 
 FUNCTIONS: dict[str, Callable[[list[int]], int]] = {

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import onnx
 
-from pelton.engine.script import Action, Block, Host, If, Loop, Scan
+from pelton.engine.program import Action, Block, Host, If, Loop, Scan
 from pelton.errors import ModelError
 from pelton.ir import dims
 from pelton.ir.dims import Dim, Size

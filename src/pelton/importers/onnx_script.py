@@ -12,8 +12,8 @@ import numpy as np
 import onnx
 import onnx.inliner
 
-from pelton.engine.engine import Port
-from pelton.engine.script import DEEPEST, Action, Block, Host, Run
+from pelton.engine.model import Port
+from pelton.engine.program import DEEPEST, Action, Block, Host, Run
 from pelton.errors import ModelError
 from pelton.ir import dims
 from pelton.ir.dims import Dim, Size

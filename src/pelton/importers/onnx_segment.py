@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 import onnx
 
-from pelton.engine.script import Feed
+from pelton.engine.program import Feed
 from pelton.errors import ModelError
 from pelton.ir import dims
 from pelton.ir.dims import Dim, Size, Undecided

@@ -4,7 +4,7 @@ from __future__ import annotations
 import os
 
 from pelton.engine import sizes
-from pelton.engine.engine import Engine
+from pelton.engine.model import Engine
 from pelton.errors import BuildError
 from pelton.ir.dims import UNBOUNDED, bounds
 from pelton.ir.graph import Graph, Value

@@ -14,7 +14,7 @@ import numpy as np
 
 from pelton.engine import sizes
 from pelton.engine.constants import ALIGN, Unmade
-from pelton.engine.engine import Buffer, Engine, Number, Port, Slice, Step, Symbol, Tensor
+from pelton.engine.model import Buffer, Engine, Number, Port, Slice, Step, Symbol, Tensor
 from pelton.engine.memory import Lifetime, assign
 from pelton.ir.dims import Dim, Size, is_known, maximum
 from pelton.ir.dims_text import tree

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pelton.engine.constants import Unmade, bytes_of
-from pelton.engine.engine import Buffer, Engine, Port, Symbol
-from pelton.engine.script import Action, Block, Constant, Host, If, Loop, Run, Scan, Script
+from pelton.engine.model import Buffer, Engine, Port, Symbol
+from pelton.engine.program import Action, Block, Constant, Host, If, Loop, Run, Scan, Script
 from pelton.errors import BuildError
 from pelton.ir import dims
 from pelton.ir.dims import Dim, Undecided

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from pelton.engine.engine import Port, numpy_dtype
+from pelton.engine.model import Port, numpy_dtype
 from pelton.errors import EngineError, InputError, near
 
 from . import dlpack

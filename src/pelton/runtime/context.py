@@ -15,7 +15,7 @@ from pelton.backends.cpu.memory import address
 from pelton.backends.cpu.ports import bind
 from pelton.backends.cpu.program import check_threads
 from pelton.engine import sizes
-from pelton.engine.engine import Step
+from pelton.engine.model import Step
 from pelton.system.forks import survives_fork
 from pelton.errors import InputError
 

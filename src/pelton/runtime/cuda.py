@@ -11,11 +11,11 @@ from pelton.backends.cuda.bundle import Cubin, unpack
 from pelton.backends.cuda.device import TRAILING, Device, Function, Memory
 from pelton.backends.cuda.driver import device as gpu
 from pelton.backends.cuda.machine import chosen
-from pelton.engine import engine as plain_engine
-from pelton.engine.check import check
-from pelton.engine.engine import Step
+from pelton.engine import model as plain_engine
+from pelton.engine.validate import check
+from pelton.engine.model import Step
 from pelton.engine.library import LIBRARIES, aligned, spoken, work
-from pelton.engine.sheet import Sheet
+from pelton.engine.shape_plan import Sheet
 from pelton.errors import EngineError, InputError
 
 from .context import Context

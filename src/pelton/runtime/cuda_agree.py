@@ -9,7 +9,7 @@ import numpy as np
 
 from pelton.backends.cuda import clock
 from pelton.backends.cuda.device import Device, Launch, Memory, Stuck
-from pelton.engine.engine import Step, Tensor
+from pelton.engine.model import Step, Tensor
 
 from .cuda_prepared import CudaPrepared
 from .host import view

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pelton.backends.cuda.device import Memory, zeros
-from pelton.engine.engine import Port, Step
+from pelton.engine.model import Port, Step
 from pelton.system.forks import survives_fork
 from pelton.errors import InputError
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pelton.backends.cuda.device import ALIGN, TRAILING, Launch, Memory, launches
-from pelton.engine import engine as plain_engine
+from pelton.engine import model as plain_engine
 from pelton.engine import sizes
-from pelton.engine.check import check
-from pelton.engine.engine import SIZES, numpy_dtype
+from pelton.engine.validate import check
+from pelton.engine.model import SIZES, numpy_dtype
 from pelton.engine.order import Span, waits
-from pelton.engine.sheet import Filled
+from pelton.engine.shape_plan import Filled
 from pelton.errors import EngineError
 
 from .host import HostStep

@@ -14,10 +14,10 @@ import numpy as np
 from pelton.backends.cuda.clock import MOST_TURNS, Clock, Way, endless
 from pelton.backends.cuda.device import ALIGN, TRAILING, Device, Function, Launch, Memory, Stuck, launches
 from pelton.backends.cuda.machine import chosen
-from pelton.engine import engine as plain_engine
-from pelton.engine.engine import Slice, Step
+from pelton.engine import model as plain_engine
+from pelton.engine.model import Slice, Step
 from pelton.engine.library import LIBRARIES, aligned, of_version, work
-from pelton.engine.script import Script
+from pelton.engine.program import Script
 from pelton.errors import Cancelled, EngineError, InputError
 
 from .arrays import drawn

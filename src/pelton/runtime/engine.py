@@ -12,12 +12,12 @@ import numpy as np
 
 from pelton.backends.cpu import load_code
 from pelton.backends.cpu.memory import aligned, populate
-from pelton.engine import engine as plain_engine
+from pelton.engine import model as plain_engine
 from pelton.engine import file, sizes
-from pelton.engine.check import check
+from pelton.engine.validate import check
 from pelton.engine.constants import Unmade
-from pelton.engine.engine import Port, Step, Symbol, strings_in
-from pelton.engine.sheet import Sheet
+from pelton.engine.model import Port, Step, Symbol, strings_in
+from pelton.engine.shape_plan import Sheet
 
 from .context import Context, Traced
 from .forms import gathered, spread

@@ -11,11 +11,11 @@ import numpy as np
 from pelton.backends.cpu import Program
 from pelton.backends.cpu.ports import callable_of
 from pelton.backends.cpu.memory import address
-from pelton.engine import engine as plain_engine
+from pelton.engine import model as plain_engine
 from pelton.engine import sizes
-from pelton.engine.check import check
-from pelton.engine.engine import SIZES, Port, numpy_dtype
-from pelton.engine.sheet import Filled
+from pelton.engine.validate import check
+from pelton.engine.model import SIZES, Port, numpy_dtype
+from pelton.engine.shape_plan import Filled
 
 from .host import HostStep
 

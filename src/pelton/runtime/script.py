@@ -13,11 +13,13 @@ import numpy as np
 
 from pelton.backends.cpu.boxes import non_max_suppression
 from pelton.backends.cpu.memory import address, aligned
-from pelton.engine import script_file, sizes
+from pelton.engine import program_file, sizes
 from pelton.engine.constants import bytes_of
-from pelton.engine.engine import Port, Step, Symbol, numpy_dtype, strings_in
+from pelton.engine.model import Port, Step, Symbol, numpy_dtype, strings_in
 from pelton.system.forks import survives_fork
-from pelton.engine.script import Action, Block, Feed, Host, If, Loop, Run, Scan, Script, blocks_in, check, free, read_by
+from pelton.engine.program import (
+    Action, Block, Feed, Host, If, Loop, Run, Scan, Script, blocks_in, check, free, read_by
+)
 from pelton.errors import EngineError, InputError, Needs
 
 from .arrays import all_hosted, check_apart, check_names, check_out, fit, hosted, out_array, refuse_mapping, refuse_out
@@ -106,10 +108,10 @@ class ScriptEngine(Engine):
         return ScriptContext(self, threads)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        script_file.write(self.script, path)
+        program_file.write(self.script, path)
 
     def tobytes(self) -> bytes:
-        return script_file.to_bytes(self.script)
+        return program_file.to_bytes(self.script)
 
 
 def between(block: Block) -> list[Action]:

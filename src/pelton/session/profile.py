@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from pelton.system import files
-from pelton.engine.engine import Step
+from pelton.engine.model import Step
 from pelton.errors import Error
 
 Traced = tuple[Step, int, int]

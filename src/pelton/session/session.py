@@ -14,7 +14,7 @@ import numpy as np
 from pelton import progress
 from pelton.system.cache import opened
 from pelton.engine import sizes
-from pelton.engine.engine import numpy_dtype
+from pelton.engine.model import numpy_dtype
 from pelton.system.forks import survives_fork
 from pelton.errors import BuildError, Cancelled, InputError, ModelAbsent, ModelError
 from pelton.options import Options

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pelton.engine.engine import Port
+from pelton.engine.model import Port
 from pelton.errors import InputError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pelton.engine.engine import ML_DTYPES_NAMES, NUMPY_NAMES, numpy_dtype
+from pelton.engine.model import ML_DTYPES_NAMES, NUMPY_NAMES, numpy_dtype
 from pelton.errors import InputError
 
 from .signature import NAMES

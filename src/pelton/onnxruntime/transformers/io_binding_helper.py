@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from pelton.engine.engine import numpy_dtype
+from pelton.engine.model import numpy_dtype
 from pelton.errors import InputError
 from pelton.onnxruntime.missing import named
 from pelton.session.signature import NAMES

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 from pelton.errors import EngineError
 
 from .constants import bytes_of, length
-from .engine import KINDS, SIZES, Buffer, Engine, Port, Slice, Step, Tensor, strings_in
+from .model import KINDS, SIZES, Buffer, Engine, Port, Slice, Step, Tensor, strings_in
 from .library import LIBRARIES, work
 from .sizes import at, multiple_of, well_formed
 from .sizes import usual as usual_sizes

@@ -9,9 +9,9 @@ from pelton.errors import EngineError
 
 from . import file
 from .constants import bytes_of
-from .engine import Engine
+from .model import Engine
 from .file import AGAIN, as_numbers, as_object, as_port, as_symbol, as_text, parsed
-from .script import DEEPEST, Action, Block, Constant, Feed, Host, If, Loop, Run, Scan, Script, check
+from .program import DEEPEST, Action, Block, Constant, Feed, Host, If, Loop, Run, Scan, Script, check
 
 MOST = 1 << 14                    # engines of a script
 

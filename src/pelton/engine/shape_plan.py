@@ -13,8 +13,8 @@ import numpy as np
 
 from pelton.errors import EngineError
 
-from .check import LARGEST, MOST_TILES, check
-from .engine import SIZES, Engine, Port
+from .validate import LARGEST, MOST_TILES, check
+from .model import SIZES, Engine, Port
 from .memory import lay_out, together
 from pelton.record import record
 from .sizes import FUNCTIONS, at, lives

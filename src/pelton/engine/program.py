@@ -8,9 +8,9 @@ from typing import Any, NoReturn
 
 from pelton.errors import EngineError
 
-from .check import check_target
+from .validate import check_target
 from .constants import length
-from .engine import SIZES, Engine, Port, Symbol
+from .model import SIZES, Engine, Port, Symbol
 from pelton.record import record
 from .sizes import multiple_of, well_formed
 
