@@ -11,7 +11,7 @@ import tempfile
 import numpy as np
 
 import pelton
-from pelton.importers import onnx as importer
+from pelton.importers.onnx import load as importer
 from pelton.ir.evaluate import evaluate
 
 PEER = """

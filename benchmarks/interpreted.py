@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pelton.build import built
 from pelton.errors import Error
-from pelton.importers import onnx as importer
+from pelton.importers.onnx import load as importer
 from pelton.ir.evaluate import evaluate
 from pelton.options import PRECISIONS, Options
 

@@ -10,7 +10,7 @@ from onnx import helper
 from onnx_models import MICROSOFT, one_node
 
 from pelton.errors import ModelError
-from pelton.importers.onnx import load
+from pelton.importers.onnx.load import load
 from pelton.ir.evaluate import evaluate
 
 Case = tuple                                       # the model, what is fed, what has to come out (None: whatever it is)

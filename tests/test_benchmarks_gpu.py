@@ -24,7 +24,7 @@ from benchmarks.gpu import page, parts, results, suite  # noqa: E402
 from benchmarks.gpu.runtimes import Runtime  # noqa: E402
 
 from pelton.errors import BuildError  # noqa: E402
-from pelton.importers import onnx as importer  # noqa: E402
+from pelton.importers.onnx import load as importer  # noqa: E402
 from pelton.ir.evaluate import evaluate  # noqa: E402
 
 

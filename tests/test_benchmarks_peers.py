@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.gpu import suite  # noqa: E402
 
-from pelton.importers import onnx as importer  # noqa: E402
+from pelton.importers.onnx import load as importer  # noqa: E402
 from pelton.ir.evaluate import evaluate  # noqa: E402
 from pelton.passes import pipeline  # noqa: E402
 

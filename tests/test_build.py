@@ -15,7 +15,7 @@ from onnx_models import one_node
 from pelton.backends import cpu
 from pelton.cli.build import summary
 from pelton.system import files
-from pelton.importers import onnx as importer
+from pelton.importers.onnx import load as importer
 from pelton.ir.evaluate import evaluate
 from pelton.kernels import library
 from pelton.kernels.isa import best

@@ -7,7 +7,7 @@ import pytest
 
 import pelton
 from pelton.system import files
-from pelton.importers import onnx as importer
+from pelton.importers.onnx import load as importer
 from pelton.kernels import compile as compiler
 from pelton.passes import pipeline
 

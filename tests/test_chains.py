@@ -7,7 +7,7 @@ import pytest
 import pelton
 from pelton import targets
 from models import inverted_residuals, small_cnn
-from pelton.importers import onnx as importer
+from pelton.importers.onnx import load as importer
 from pelton.ir.evaluate import evaluate
 from pelton.kernels import library  # noqa: F401  (declares the templates)
 from pelton.kernels.template import Target

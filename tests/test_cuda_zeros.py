@@ -22,7 +22,7 @@ from pelton.engine.validate import MOST_ZEROS, check
 from pelton.engine.model import Buffer, Engine, Port, Slice, Step, Symbol, Tensor
 from pelton.engine.memory import Lifetime, assign
 from pelton.errors import EngineError
-from pelton.importers import onnx as importer
+from pelton.importers.onnx import load as importer
 from pelton.ir.evaluate import evaluate
 from pelton.options import Options
 from pelton.runtime.cuda import CudaEngine

@@ -7,7 +7,7 @@ from onnx import TensorProto, helper
 from onnx_models import draw, model
 
 from pelton import Options, build
-from pelton.importers.onnx import load
+from pelton.importers.onnx.load import load
 from pelton.ir.evaluate import evaluate
 from pelton.ir.types import F16, F32
 from pelton.passes import pipeline

@@ -13,7 +13,7 @@ from onnx_models import draw, one_node, value_info
 
 from pelton.errors import EngineError, InputError
 from pelton.host import run_node, run_text
-from pelton.importers.onnx import load
+from pelton.importers.onnx.load import load
 from pelton.ir.evaluate import evaluate
 from pelton.ir.text import node_text
 from pelton.ops.foreign import bounded

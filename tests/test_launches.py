@@ -21,7 +21,7 @@ from pelton import targets  # noqa: E402
 from pelton.build import built, plan  # noqa: E402
 from pelton.system.cache import Cache  # noqa: E402
 from pelton.engine import file  # noqa: E402
-from pelton.importers import onnx as importer  # noqa: E402
+from pelton.importers.onnx import load as importer  # noqa: E402
 from pelton.ir.evaluate import evaluate, evaluate_node  # noqa: E402
 from pelton.kernels.template import GPU_TEMPLATES, Target  # noqa: E402
 from pelton.kernels.triton.chain import chained, takes  # noqa: E402

@@ -14,7 +14,7 @@ from pelton.backends import cpu
 from pelton.cli import main
 from pelton.fitted import Fitted
 from pelton.ir.evaluate import evaluate
-from pelton.importers import onnx as importer
+from pelton.importers.onnx import load as importer
 from pelton.kernels.isa import best
 from pelton.options import Options
 from pelton.runtime.arrays import drawn

@@ -7,7 +7,7 @@ from microsoft import Case, Maker, apart, attention, check_refusal, floats, judg
 from onnx import helper
 from onnx_models import MICROSOFT, model
 
-from pelton.importers.onnx import load
+from pelton.importers.onnx.load import load
 from pelton.ir.evaluate import evaluate
 from pelton.ir.graph import sized
 

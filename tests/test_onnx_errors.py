@@ -13,7 +13,7 @@ from onnx_models import model, one_node
 from pelton.errors import Error, InputError, ModelError
 from pelton.importers import onnx_script
 from pelton.importers.imported import OnData
-from pelton.importers.onnx import load
+from pelton.importers.onnx.load import load
 
 
 def relu(*, inputs=("x",), outputs=("y",), name="act", **changes) -> onnx.ModelProto:

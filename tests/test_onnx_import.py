@@ -17,8 +17,8 @@ from onnx_models import draw, model, one_node, value_info
 
 from pelton.errors import ModelError
 from pelton.importers.imported import OnData
-from pelton.importers.onnx import load
-from pelton.importers.onnx_reading import READERS
+from pelton.importers.onnx.load import load
+from pelton.importers.onnx.node import READERS
 from pelton.ir.dims import mapped, symbol
 from pelton.ir.evaluate import evaluate
 from pelton.ir.graph import Graph

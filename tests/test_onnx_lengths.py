@@ -5,7 +5,7 @@ from compare import assert_close
 from onnx_models import one_node
 
 from pelton.errors import ModelError
-from pelton.importers.onnx import load
+from pelton.importers.onnx.load import load
 from pelton.ir.evaluate import evaluate
 from pelton.ops import get
 

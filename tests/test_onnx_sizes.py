@@ -15,7 +15,7 @@ import pelton
 from pelton.errors import InputError, ModelError
 from pelton.importers import onnx_script
 from pelton.importers.imported import Imported, OnData
-from pelton.importers.onnx import load
+from pelton.importers.onnx.load import load
 from pelton.ir.dims import UNBOUNDED, symbol
 from pelton.ir.evaluate import evaluate
 from pelton.ir.graph import sizes_of, symbols

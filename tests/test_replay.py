@@ -13,7 +13,7 @@ import pelton
 from pelton import targets
 from pelton.cli import main
 from pelton.engine import file
-from pelton.importers import onnx as importer
+from pelton.importers.onnx import load as importer
 from pelton.ir.dims import Undecided
 from pelton.ir.text import key
 from pelton.kernels import library  # noqa: F401  (declares the templates)

@@ -36,7 +36,7 @@ from pelton.engine.validate import check as checked  # noqa: E402
 from pelton.engine.model import Buffer, Engine, Port, Slice, Step, Tensor  # noqa: E402
 from pelton.engine.library import ALIGNED, Product  # noqa: E402
 from pelton.errors import EngineError  # noqa: E402
-from pelton.importers import onnx as importer  # noqa: E402
+from pelton.importers.onnx import load as importer  # noqa: E402
 from pelton.ir.evaluate import evaluate  # noqa: E402
 from pelton.ir.types import F16  # noqa: E402
 from pelton.kernels.template import GPU_TEMPLATES  # noqa: E402

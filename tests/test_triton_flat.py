@@ -16,7 +16,7 @@ from test_triton_kernels import conv  # noqa: E402
 from pelton.backends.cuda.null import seen  # noqa: E402
 from pelton.build import built  # noqa: E402
 from pelton.engine import file  # noqa: E402
-from pelton.importers import onnx as importer  # noqa: E402
+from pelton.importers.onnx import load as importer  # noqa: E402
 from pelton.ir.evaluate import evaluate  # noqa: E402
 from pelton.kernels.template import Tactic, Target  # noqa: E402
 from pelton.kernels.triton import roofline  # noqa: E402

@@ -22,7 +22,7 @@ from triton_harness import TARGET, check, nhwc, tried  # noqa: E402
 from pelton.build import built  # noqa: E402
 from pelton.engine import file  # noqa: E402
 from pelton.errors import BuildError  # noqa: E402
-from pelton.importers import onnx as importer  # noqa: E402
+from pelton.importers.onnx import load as importer  # noqa: E402
 from pelton.ir.evaluate import evaluate  # noqa: E402
 from pelton.kernels.template import Tactic  # noqa: E402
 from pelton.kernels.triton.compile import GLUON, Compiler, compiled, fetched, made_of, release  # noqa: E402

@@ -10,7 +10,7 @@ import pelton
 from pelton.cli import main
 from pelton.errors import InputError, ModelError
 from pelton.fitted import VARIED, Fitted
-from pelton.importers.onnx import load
+from pelton.importers.onnx.load import load
 from pelton.ir.evaluate import evaluate
 from pelton.ir.types import TensorType
 from pelton.options import Options

@@ -9,7 +9,7 @@ from onnx import helper
 from onnx_models import draw, model, one_node
 
 from pelton import build
-from pelton.importers.onnx import load
+from pelton.importers.onnx.load import load
 from pelton.ir.evaluate import evaluate
 from pelton.ir.graph import Builder
 from pelton.ir.types import F16, F32, DType, TensorType

@@ -17,7 +17,7 @@ from pelton.backends.cuda.driver import device as gpu
 from pelton.system.cache import Cache
 from pelton.engine.library import LIBRARIES
 from pelton.errors import BuildError, Error
-from pelton.importers import onnx as importer
+from pelton.importers.onnx import load as importer
 from pelton.ir.evaluate import evaluate
 from pelton.kernels.triton.compile import GLUON, Compiler, release
 from pelton.runtime.cuda_context import CudaContext

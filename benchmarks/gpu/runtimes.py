@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from pelton.importers import onnx as importer
+from pelton.importers.onnx import load as importer
 from pelton.ir.graph import Graph
 from pelton.passes import pipeline
 

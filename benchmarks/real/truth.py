@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from pelton.errors import Error, ModelError
-from pelton.importers import onnx as importer
+from pelton.importers.onnx import load as importer
 from pelton.ir.evaluate import evaluate
 from pelton.runtime.forms import gathered
 

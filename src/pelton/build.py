@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-from pelton.importers import onnx as importer
+from pelton.importers.onnx import load as importer
 from pelton.importers import onnx_script
 from pelton.importers.imported import Imported, OnData
 from . import preprocessing

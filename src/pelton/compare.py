@@ -9,7 +9,7 @@ import numpy as np
 
 from pelton.check import Exact, difference, written
 from pelton.errors import Cancelled, InputError
-from pelton.importers import onnx as importer
+from pelton.importers.onnx import load as importer
 from pelton.importers.imported import Imported
 from pelton.ir.evaluate import evaluate
 from pelton.ir.types import DType

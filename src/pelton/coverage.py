@@ -8,14 +8,14 @@ from typing import Any
 
 from pelton.build import optimized, plan, undecided
 from pelton.errors import Error, ModelError
-from pelton.importers import onnx as importer
+from pelton.importers.onnx import load as importer
 from pelton.importers import onnx_script
 from pelton.importers.imported import Imported, Info, OnData, Shape
-from pelton.importers.onnx_file import Source, read
-from pelton.importers.onnx_inputs import USUAL
-from pelton.importers.onnx_program import Program
-from pelton.importers.onnx_reading import kind_of
-from pelton.importers.onnx_scope import Broken, Met, Scope, called, domain_of
+from pelton.importers.onnx.file import Source, read
+from pelton.importers.onnx.inputs import USUAL
+from pelton.importers.onnx.translate import Program
+from pelton.importers.onnx.node import kind_of
+from pelton.importers.onnx.scope import Broken, Met, Scope, called, domain_of
 from pelton.ir.dims import Undecided
 from pelton.ir.graph import Value
 from pelton.options import Options

@@ -12,7 +12,7 @@ from pelton.build import built, optimized, plan
 from pelton.check import Seen, Written, difference, sized, watch
 from pelton.engine.model import Step
 from pelton.errors import Cancelled, InputError
-from pelton.importers import onnx as importer
+from pelton.importers.onnx import load as importer
 from pelton.importers import onnx_script
 from pelton.importers.imported import Imported, OnData
 from pelton.ir.evaluate import evaluate

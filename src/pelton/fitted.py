@@ -13,9 +13,9 @@ import onnx
 from pelton.build import alone, scripted
 from pelton.errors import InputError, ModelError
 from pelton.importers import Imported
-from pelton.importers import onnx as importer
+from pelton.importers.onnx import load as importer
 from pelton.importers.imported import OnData
-from pelton.importers.onnx_file import array_of, read
+from pelton.importers.onnx.file import array_of, read
 from pelton.options import Options
 from pelton.runtime import Engine
 from pelton.runtime.machine import check_runs_here

@@ -10,9 +10,9 @@ import numpy as np
 import onnx
 
 from pelton.build import spelled
-from pelton.importers import onnx as importer
+from pelton.importers.onnx import load as importer
 from pelton.importers.onnx_hosted import OWN
-from pelton.importers.onnx_reading import READERS
+from pelton.importers.onnx.node import READERS
 from pelton.ir.dims import Undecided
 from pelton.ir.graph import Graph, Node, Value
 from pelton.ir.types import STRING, DType, TensorType

@@ -18,7 +18,7 @@ from pelton.engine.validate import check
 from pelton.engine.model import Engine
 from pelton.engine.program import check as check_script
 from pelton.errors import Error
-from pelton.importers import onnx as importer
+from pelton.importers.onnx import load as importer
 from pelton.importers import onnx_script
 from pelton.importers.imported import Imported, OnData
 from pelton.ir.evaluate import evaluate

@@ -12,8 +12,8 @@ import onnx
 from onnx import helper, numpy_helper
 from compare import tolerance
 
-from pelton.importers import onnx as importer
-from pelton.importers.onnx_names import read_by
+from pelton.importers.onnx import load as importer
+from pelton.importers.onnx.names import read_by
 from pelton.errors import Error
 from pelton.ir.evaluate import evaluate
 from pelton.ops.foreign import bounded

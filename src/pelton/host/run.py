@@ -89,7 +89,7 @@ def _evaluated(name: str, model: str, given: Sequence[Any]) -> Sequence[Any]:
 def _read(name: str, model: str, given: Sequence[Any]) -> Sequence[Any]:
     """The same where the onnx package has no reference: read anew for these arrays, which are constants by then."""
     with _told(name):
-        from pelton.importers import onnx as importer
+        from pelton.importers.onnx import load as importer
 
         whole = type(unpacked(model))()
         whole.CopyFrom(unpacked(model))

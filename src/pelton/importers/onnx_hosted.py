@@ -13,10 +13,10 @@ from pelton.ir.dims import Dim, Size
 from pelton.ir.types import I64, TensorType
 from pelton.ops import foreign
 
-from . import onnx_foreign, onnx_names
-from .onnx_file import Source
-from .onnx_reading import MICROSOFT, READERS, attribute
-from .onnx_scope import domain_of
+from .onnx import foreign as onnx_foreign, names as onnx_names
+from pelton.importers.onnx.file import Source
+from pelton.importers.onnx.node import MICROSOFT, READERS, attribute
+from pelton.importers.onnx.scope import domain_of
 
 if TYPE_CHECKING:
     from .onnx_script import Cut

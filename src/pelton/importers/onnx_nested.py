@@ -13,7 +13,7 @@ from pelton.ir import dims
 from pelton.ir.dims import Dim, Size
 from pelton.ir.types import BOOL, I64, TensorType
 
-from .onnx_reading import attribute
+from pelton.importers.onnx.node import attribute
 
 if TYPE_CHECKING:
     from .onnx_script import Cut

@@ -21,17 +21,18 @@ from pelton.ir.graph import Graph, Value
 from pelton.ir.types import TensorType
 from pelton.ops.foreign import DTYPES
 
-from . import onnx_hosted, onnx_names, onnx_nested
+from . import onnx_hosted, onnx_nested
+from .onnx import names as onnx_names
 from .imported import Imported, Info, Shape, parse_shape
-from .onnx import PATIENCE, check_outputs, converted, finished, given_inputs, opsets_of
-from .onnx_file import Source, read
-from .onnx_inputs import Inputs
-from .onnx_ports import Given
-from .onnx_program import Program
-from .onnx_reading import Items, Rows, schema_of
-from .onnx_scope import Met, Scope, domain_of
+from pelton.importers.onnx.load import PATIENCE, check_outputs, converted, finished, given_inputs, opsets_of
+from pelton.importers.onnx.file import Source, read
+from pelton.importers.onnx.inputs import Inputs
+from pelton.importers.onnx.ports import Given
+from pelton.importers.onnx.translate import Program
+from pelton.importers.onnx.node import Items, Rows, schema_of
+from pelton.importers.onnx.scope import Met, Scope, domain_of
 from .onnx_segment import Known, Segment, Symbols, Unsettled
-from .onnx_settle import Settled
+from pelton.importers.onnx.settle import Settled
 
 SPARE = 1 << 20                 # bytes of constants that are kept a second time, so that what sizes an engine does not take can run by reference
 

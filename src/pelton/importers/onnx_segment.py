@@ -16,14 +16,14 @@ from pelton.ir.dims_text import parse as parse_size
 from pelton.ir.graph import Graph, Value, resized
 from pelton.ir.types import DType, TensorType
 
-from . import onnx_names, onnx_sizes
+from .onnx import names as onnx_names, sizes as onnx_sizes
 from .imported import Range
-from .onnx_file import Source
-from .onnx_inputs import identifier
-from .onnx_program import Program
-from .onnx_reading import Items
-from .onnx_scope import BROKEN, Met, Scope, Stuck
-from .onnx_settle import Settled, settle
+from pelton.importers.onnx.file import Source
+from pelton.importers.onnx.inputs import identifier
+from pelton.importers.onnx.translate import Program
+from pelton.importers.onnx.node import Items
+from pelton.importers.onnx.scope import BROKEN, Met, Scope, Stuck
+from pelton.importers.onnx.settle import Settled, settle
 
 FEW = 64                        # elements of an array that may be taken as sizes
 USUAL = 100                     # what programs are tuned for where the data decides a size

@@ -45,7 +45,7 @@ def reference() -> list[tuple[float, float]]:
 def layers(model: onnx.ModelProto) -> int:
     """How many different layers a model has that a build looks at one by one: nodes with constants of their own, equal ones once. What a node without
     constants does joins the one before it, or costs little."""
-    from pelton.importers.onnx_names import all_nodes
+    from pelton.importers.onnx.names import all_nodes
 
     sizes = {t.name: (t.data_type, *t.dims) for t in model.graph.initializer}
     for node in all_nodes(model.graph):

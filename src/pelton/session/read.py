@@ -17,7 +17,7 @@ from .signature import NAMES, ModelMetadata, NodeArg, Signature
 if TYPE_CHECKING:
     import onnx
 
-    from pelton.importers.onnx_file import Source
+    from pelton.importers.onnx.file import Source
     from pelton.runtime import Engine
 
 _UNKNOWN = "tensor(float)"                     # nothing says otherwise
@@ -26,8 +26,8 @@ _UNKNOWN = "tensor(float)"                     # nothing says otherwise
 def opened(model: Path | bytes, sizes: Mapping[str, int], changes: Changes | None = None) -> Source:
     """The model with the sizes that were given by name, and changed; BuildError where Pelton is installed without what building needs."""
     with Needs("a session of a model that it has not met yet builds an engine, which"):
-        from pelton.importers import onnx_file
-    found = onnx_file.read(model)
+        from pelton.importers.onnx import file
+    found = file.read(model)
     for value in (*found.model.graph.input, *found.model.graph.output, *found.model.graph.value_info):
         for d in value.type.tensor_type.shape.dim:
             if d.dim_param in sizes:
@@ -42,7 +42,7 @@ def external(model: Path | bytes) -> list[str]:
     found = opened(model, {}).model
     import onnx
 
-    from pelton.importers.onnx_names import subgraphs
+    from pelton.importers.onnx.names import subgraphs
 
     names: set[str] = set()
 
@@ -60,7 +60,7 @@ def external(model: Path | bytes) -> list[str]:
 
 def signature(source: Source, options: Options) -> Signature:
     """What the model says of itself. ModelError for what is wrong with it whatever the sizes of a run are and whatever its inputs say."""
-    from pelton.importers import onnx as importer
+    from pelton.importers.onnx import load as importer
     from pelton.importers.imported import OnData, OnSizes, parse_shape
     from pelton.ir.dims import symbols
 

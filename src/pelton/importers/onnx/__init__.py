@@ -1,0 +1,1 @@
+"""ONNX models of every opset."""

@@ -1,0 +1,178 @@
+"""From a file to a ModelProto and from TensorProtos to arrays, trusting neither."""
+from __future__ import annotations
+
+import math
+import mmap
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+from google.protobuf.message import DecodeError
+
+from pelton.errors import FormatError, ModelAbsent, ModelError
+from pelton.ir.types import DType
+from pelton.ops.foreign import DTYPES
+
+from .names import names_in
+
+LONGEST = 1 << 14               # characters of a name: messages and engines repeat them
+LARGEST = 1 << 31               # bytes that a sparse tensor may take with its zeros, as much as protobuf lets a dense one have
+# bits per element of types of which a byte has several: onnx unpacks them
+PACKED = {DType.I4: 4, DType.U4: 4, DType.F4E2M1FN: 4, DType.I2: 2, DType.U2: 2, DType.F6E2M3FN: 6, DType.F6E3M2FN: 6}
+
+
+@dataclass(frozen=True)
+class Source:
+    """A parsed model and where it came from: `path` is None for bytes and objects; `opset` is what it had before it was converted."""
+
+    model: onnx.ModelProto
+    path: Path | None
+    opset: int | None = None
+
+    @property
+    def name(self) -> str:
+        """What messages call the model."""
+        return self.path.name if self.path else "the given model"
+
+
+def read(source: str | os.PathLike | bytes | onnx.ModelProto | Source) -> Source:
+    """Reads a model; ModelError where there is none. External data stays on disk until `array_of` asks for it."""
+    if isinstance(source, Source):
+        return source
+    if isinstance(source, onnx.ModelProto):
+        return Source(source, None)
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        return Source(_parse(bytes(source), "the given bytes"), None)
+    if not isinstance(source, (str, os.PathLike)):
+        raise ModelError(f"expected the path of an ONNX model, its bytes or a ModelProto, got {type(source).__name__}")
+    path = Path(source)
+    try:
+        if path.is_file() and path.stat().st_size >= 2**31:
+            raise ModelError(f"{path} is larger than 2 GiB, which protobuf cannot read; keep the weights in a file of their own: "
+                             "onnx.save(model, path, save_as_external_data=True)")
+        data = _mapped(path)
+    except FileNotFoundError:
+        raise ModelAbsent(f"there is no file {path}", path) from None
+    except OSError as e:
+        raise ModelError(f"{path} cannot be read: {e.strerror}") from None
+    return Source(_parse(data, str(path)), path)
+
+
+def _mapped(path: Path) -> bytes | memoryview:
+    """The bytes of a file, mapped where it can be, so that they are not in memory beside what they are parsed into."""
+    with path.open("rb") as f:
+        kind = os.fstat(f.fileno())
+        return memoryview(mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)) if stat.S_ISREG(kind.st_mode) and kind.st_size else f.read()
+
+
+def _parse(data: bytes | memoryview, name: str) -> onnx.ModelProto:
+    begin = bytes(data[:128])
+    looks = " (it is empty)" if not begin else ""
+    if begin[:4] == b"PK\x03\x04":
+        looks = " (it looks like a zip archive or a PyTorch checkpoint: export the model to ONNX first)"
+    elif begin and begin.isascii() and begin[:1].decode("latin-1").isprintable():
+        looks = f" (it looks like text: {begin[:40].decode('ascii', 'replace')!r})"
+    try:
+        model = onnx.ModelProto.FromString(data)
+    except DecodeError:
+        raise FormatError(f"{name} should be an ONNX model, but does not parse as one: it is truncated, damaged or of another format{looks}") from None
+    longest = 0
+    for word in (word for graph in (model.graph, *model.functions) for word in names_in(graph)):
+        if not isinstance(word, str):
+            raise ModelError(f"{name} is damaged: it has names that are not UTF-8")
+        longest = max(longest, len(word))
+    if longest > LONGEST:
+        raise ModelError(f"{name} has a name of {longest} characters; at most {LONGEST} are supported, shorten it")
+    if not model.HasField("graph") or not model.ir_version:
+        raise FormatError(f"{name} should be an ONNX model, but has no graph or no version inside{looks}")
+    return model
+
+
+def array_of(tensor: onnx.TensorProto, source: Source) -> np.ndarray:
+    """The numbers of a tensor; ModelError where they are missing, too few or of an unknown type. Large external ones stay mapped."""
+    where = f"tensor {tensor.name!r}, {source.name}"
+    dtype = DTYPES.get(tensor.data_type)
+    if dtype is None:
+        known = tensor.data_type in onnx.TensorProto.DataType.values()
+        name = onnx.TensorProto.DataType.Name(tensor.data_type) if known else str(tensor.data_type)
+        raise ModelError(f"element type {name} is not supported ({where})")
+    if any(d < 0 for d in tensor.dims):
+        raise ModelError(f"a constant needs sizes of at least 0, got {list(tensor.dims)} ({where})")
+    if tensor.data_location == onnx.TensorProto.EXTERNAL:
+        return _external(tensor, dtype, source, where)
+    if math.prod(max(d, 1) for d in tensor.dims) >= 1 << 60:               # numpy counts bytes, those of other axes than an empty one as well
+        raise ModelError(f"a constant of shape {list(tensor.dims)} is larger than arrays can be ({where})")
+    try:
+        array = onnx.numpy_helper.to_array(tensor)
+    except (ValueError, TypeError, OverflowError, UnicodeDecodeError) as e:
+        raise ModelError(f"the data of a constant of shape {list(tensor.dims)} and type {dtype.value} is damaged: {e} ({where})") from None
+    return array.astype(dtype.numpy, copy=False)
+
+
+def _external(tensor: onnx.TensorProto, dtype: DType, source: Source, where: str) -> np.ndarray:
+    entry = {e.key: e.value for e in tensor.external_data}
+    location = entry.get("location", "")
+    try:
+        offset, length = int(entry.get("offset", 0)), int(entry["length"]) if "length" in entry else None
+    except ValueError:
+        raise ModelError(f"external data needs integers as offset and length, got {entry} ({where})") from None
+    if source.path is None:
+        raise ModelError(f"the data lies in a file of its own, {location!r}, but the model came without a path; give the path of the model ({where})")
+    if dtype is DType.STRING:
+        raise ModelError(f"strings cannot lie in an external file ({where})")
+    file = _inside(location, source.path, where)
+    count = math.prod(tensor.dims)
+    needed = -(-count * PACKED[dtype] // 8) if dtype in PACKED else count * dtype.size
+    if length is not None and length != needed:
+        raise ModelError(f"{list(tensor.dims)} of {dtype.value} take {needed} bytes, but the model says {length} ({where})")
+    size = file.stat().st_size
+    if offset < 0 or offset + needed > size:
+        raise ModelError(f"external file {location!r} is too short: {needed} bytes at {offset} are needed, it has {size}; copy it again ({where})")
+    try:
+        if not needed:
+            return np.zeros(tuple(tensor.dims), dtype.numpy)
+        raw = np.memmap(file, np.uint8, "r", offset, (needed,))
+        if dtype in PACKED:
+            return onnx.numpy_helper.to_array(onnx.TensorProto(dims=tensor.dims, data_type=tensor.data_type, raw_data=raw.tobytes())).astype(dtype.numpy)
+        return np.require(np.asarray(raw).view(dtype.numpy).reshape(tuple(tensor.dims)), requirements="A")
+    except ValueError as e:                                 # more axes than numpy has, or sizes beyond its integers beside one of 0
+        raise ModelError(f"a constant of shape {list(tensor.dims)} cannot be held: {e} ({where})") from None
+
+
+def _inside(location: str, model: Path, where: str) -> Path:
+    """The external file, if it lies in the model's folder (or, through links, next to the file the model is a link to)."""
+    if not location:
+        raise ModelError(f"external data without a location ({where})")
+    if os.path.isabs(location) or "\0" in location or ".." in Path(location.replace("\\", "/")).parts:
+        raise ModelError(f"external data has to lie in the folder of the model, but its location is {location!r}; refused ({where})")
+    file = (model.parent / location).resolve()
+    if not any(file.is_relative_to(folder) for folder in (model.parent.resolve(), model.resolve().parent)):
+        raise ModelError(f"external data has to lie in the folder of the model, but {location!r} leads to {file}; refused ({where})")
+    if not file.is_file():
+        raise ModelError(f"external file {location!r} is missing; it has to lie next to the model, in {model.parent} ({where})")
+    return file
+
+
+def dense(sparse: onnx.SparseTensorProto, source: Source) -> np.ndarray:
+    """A sparse tensor with its zeros written out. `indices` are linear [n] or coordinates [n, rank]."""
+    name = sparse.values.name
+    where = f"sparse tensor {name!r}, {source.name}"
+    values, indices = array_of(sparse.values, source), array_of(sparse.indices, source)
+    shape = tuple(sparse.dims)
+    if any(d < 0 for d in shape) or values.ndim != 1 or indices.shape not in {(values.size,), (values.size, len(shape))} or indices.dtype != np.int64:
+        raise ModelError(f"n values of a tensor of shape {list(shape)} need i64 indices [n] or [n, rank], "
+                         f"got values {list(values.shape)} and indices {list(indices.shape)} ({where})")
+    if math.prod(shape) * values.dtype.itemsize > LARGEST:
+        raise ModelError(f"a sparse tensor may take at most {LARGEST} bytes with its zeros, {list(shape)} of {values.dtype} takes more ({where})")
+    try:
+        out = np.zeros(shape, values.dtype)
+        at = np.unravel_index(indices, shape) if indices.ndim == 1 else tuple(indices.T)
+        if indices.size and indices.min() < 0:
+            raise IndexError("negative index")
+        out[at] = values
+    except (IndexError, ValueError, MemoryError):
+        raise ModelError(f"indices have to lie inside of shape {list(shape)}, which has to fit into memory ({where})") from None
+    return out

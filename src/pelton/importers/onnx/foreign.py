@@ -1,0 +1,157 @@
+"""Nodes that have no reader: the function body of their schema, or one step that the onnx package runs."""
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from itertools import zip_longest
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx
+
+from pelton.errors import ModelError
+from pelton.ir.graph import Value
+from pelton.ir.types import TensorType
+from pelton.ops import foreign as ops_foreign
+
+from . import names
+from pelton.importers.imported import OnData
+from .node import Reading, kind_of
+from .scope import Broken
+
+if TYPE_CHECKING:
+    from onnx.reference import ReferenceEvaluator
+
+    from .translate import Program
+
+_BAKED = 64                 # constants up to this many elements go into the model of the step: shapes may depend on them
+_EVALUATED = 1 << 28        # bytes of constants that a node may have to be evaluated at once
+_RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
+
+
+def title(n: Reading) -> str:
+    return f"{n.domain or 'onnx'}::{n.op}@{n.opset}"
+
+
+def is_random(n: Reading) -> bool:
+    return n.op in _RANDOM
+
+
+def schema_body(n: Reading) -> onnx.FunctionProto | None:
+    """The function body that the schema of a composite op has at this opset and for these inputs."""
+    schema = n.schema
+    plain, contextual = schema.function_opset_versions, schema.context_dependent_function_opset_versions
+    if plain:
+        return onnx.FunctionProto.FromString(schema.get_function_with_opset_version(_nearest(plain, n.opset)))
+    if contextual and all(t is None or isinstance(t, Value) for t in n.things):
+        types = [_type(t.type) if isinstance(t, Value) else onnx.TypeProto() for t in n.things]
+        try:
+            body = schema.get_context_dependent_function_with_opset_version(
+                _nearest(contextual, n.opset), n.node.SerializeToString(), [t.SerializeToString() for t in types])
+        except onnx.shape_inference.InferenceError as e:
+            raise n.refuse(f"{n.op} does not fit its inputs: {e}") from None
+        return onnx.FunctionProto.FromString(body) if body else None
+    return None
+
+
+def _nearest(versions: list[int], opset: int) -> int:
+    """The newest body up to an opset, else the oldest: a body states its own opset, and all bodies of a schema mean the same."""
+    return max((v for v in versions if v <= opset), default=min(versions))
+
+
+def _type(type: TensorType) -> onnx.TypeProto:
+    return onnx.helper.make_tensor_type_proto(ops_foreign.CODES[type.dtype.value], ops_foreign.spelled(type.shape))
+
+
+def step(program: Program, n: Reading, types: Mapping[int, TensorType]) -> tuple[Value | None, ...]:
+    """The node as one foreign op. Names that its subgraphs take from around them become inputs.
+
+    `types` of outputs, and those that the model declares, help where onnx infers none; what is declared wrongly is not listened to.
+    """
+    node = onnx.NodeProto()
+    node.CopyFrom(n.node)
+    node.name = node.doc_string = ""
+    given: dict[str, Value] = {}
+    for name in [*node.input, *sorted(names.read_by(n.node) - set(node.input))]:
+        thing = n.scope.find(name) if name and n.scope.sees(name) else None
+        if thing is not None and not isinstance(thing, (Value, Broken)):
+            raise OnData(f"{n.op} takes {kind_of(thing)}, which only exists while importing; it cannot become a step ({n.where})")
+        if isinstance(thing, Value):
+            given[name] = thing
+    if astray(node, (v.type.rank for v in given.values())):
+        raise n.refuse(f"{n.op} names an axis that none of its inputs has: {', '.join(map(str, (v.type for v in given.values()))) or 'there are none'}")
+    for i, name in enumerate(node.input):
+        if name not in given:
+            node.input[i] = ""
+    if lacking := [f.name for f, name in zip_longest(n.schema.inputs if n.schema else (), node.input) if f and f.option == f.option.Single and not name]:
+        raise n.refuse(f"{n.op} needs its inputs {', '.join(lacking)}")
+    arrays = {name: program.constants[v] for name, v in given.items() if v in program.constants}
+    all_known = len(arrays) == len(given) and not is_random(n) and sum(a.nbytes for a in arrays.values()) <= _EVALUATED
+    baked = {name: a for name, a in arrays.items() if all_known or a.size <= _BAKED}
+    wanted = [i for i in range(len(node.output)) if n.wants(i)]
+    fed = {k: v for k, v in given.items() if k not in baked}
+
+    def model(types: Mapping[int, TensorType]) -> onnx.ModelProto:
+        return _model(program, n, node, fed, baked, {node.output[i]: types.get(i) for i in wanted})
+
+    try:
+        run = ops_foreign.bounded(model({}))
+    except Exception as e:                 # whatever the packages behind it raise
+        raise n.refuse(f"{n.op} of opset {n.opset} is known to onnx, but its reference evaluator cannot run it: {e}") from None
+    if all_known:
+        values = tuple(program.constant(a) for a in _evaluated(n, run, model({})))
+    else:
+        op, declared = ops_foreign.foreign(title(n)), {**n.declared(), **types}
+        try:
+            values = program.emit(n, op, fed.values(), {"model": ops_foreign.packed(model(declared))})
+        except ModelError:
+            if declared == types:
+                raise
+            values = program.emit(n, op, fed.values(), {"model": ops_foreign.packed(model(types))})
+    out: list[Value | None] = [None] * len(node.output)
+    for i, value in zip(wanted, values):
+        out[i] = value
+    return tuple(out)
+
+
+def astray(node: onnx.NodeProto, ranks: Iterable[int]) -> bool:
+    """Whether a node names an axis far outside of its inputs: the onnx package's inference of shapes would look there."""
+    named = [i for a in node.attribute if a.name in ("axis", "axes") for i in (a.i, *a.ints)]
+    most = max(ranks, default=0) + len(named)
+    return any(not -most <= i <= most for i in named)
+
+
+def _evaluated(n: Reading, run: ReferenceEvaluator, model: onnx.ModelProto) -> list[np.ndarray]:
+    """The outputs of a node whose inputs are all known, whatever shape they turn out to have, if that is not out of proportion."""
+    if _foreseen(model) > _EVALUATED:
+        raise n.refuse(f"{n.op} of these constants would give a constant of more than {_EVALUATED >> 20} MiB")
+    try:
+        with np.errstate(all="ignore"):
+            found = run.run(None, {})
+    except Exception as e:                 # whatever the packages behind it raise
+        raise n.refuse(f"onnx cannot evaluate {n.op} on these constants: {e}") from None
+    if any(isinstance(a, (list, dict)) or a is None for a in found):
+        raise OnData(f"{n.op} gives something that is no tensor; only sequences made and taken apart in the model are supported ({n.where})")
+    if sum(np.asarray(a).nbytes for a in found) > _EVALUATED:
+        raise n.refuse(f"{n.op} of these constants gives a constant of more than {_EVALUATED >> 20} MiB")
+    return [np.asarray(a) for a in found]
+
+
+def _foreseen(model: onnx.ModelProto) -> int:
+    """Elements of the outputs, as far as onnx can tell without computing them."""
+    try:
+        inferred = ops_foreign.inferred(model)
+    except ValueError:
+        return 0
+    return sum(math.prod(d.dim_value for d in v.type.tensor_type.shape.dim if d.dim_value > 0) for v in inferred.graph.output)
+
+
+def _model(program: Program, n: Reading, node: onnx.NodeProto, inputs: dict[str, Value], baked: dict[str, np.ndarray],
+           outputs: Mapping[str, TensorType | None]) -> onnx.ModelProto:
+    graph = onnx.GraphProto(name=n.op, node=[node])
+    graph.input.extend(onnx.ValueInfoProto(name=name, type=_type(v.type)) for name, v in inputs.items())
+    graph.initializer.extend(onnx.numpy_helper.from_array(np.ascontiguousarray(a).reshape(a.shape), name) for name, a in baked.items())
+    graph.output.extend(onnx.ValueInfoProto(name=name, type=_type(t) if t else None) for name, t in outputs.items())
+    opsets = [onnx.helper.make_opsetid(domain, version) for domain, version in sorted({**n.scope.opsets, n.domain: n.opset}.items())]
+    local = list(program.functions.values()) if names.subgraphs(node) else []
+    return onnx.helper.make_model(graph, opset_imports=opsets, functions=local, producer_name="pelton")

@@ -1,0 +1,269 @@
+"""ONNX models of every opset: `load` checks the interface, has the graph read and hands back the program."""
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnx
+import onnx.version_converter
+
+from pelton.errors import InputError, ModelError
+from pelton.ir.dims import UNBOUNDED
+from pelton.ir.graph import Graph, Node, Value, live, symbols
+from pelton.ops import get
+
+from . import microsoft, ops  # noqa: F401  (readers)
+from pelton.importers.imported import Imported, Info, OnData, OnSizes, Shape, log, parse_shape
+from .file import Source, read
+from .inputs import Inputs, check_names
+from .ports import Given, Sizes, apart
+from .translate import Program
+from .node import Items, Rows
+from .scope import BROKEN, Scope, domain_of
+from .settle import Settled, settle
+
+OLDEST = 6                      # what is older is converted
+SHOWN = 8                       # problems listed in one message
+PATIENCE = 12                   # times that a node may want to know more of open sizes before they are taken as numbers
+
+
+@dataclass(frozen=True)
+class Results:
+    """What the outputs stand for: values by the names of ports, and the ports of those that are no single tensor."""
+
+    ports: dict[str, Value]
+    forms: dict[str, Any]
+
+
+def load(source: str | os.PathLike | bytes | onnx.ModelProto | Source, shapes: Mapping[str, Shape] | None = None, outputs: Iterable[str] | None = None,
+         values: Mapping[str, Any] | None = None, usual: Mapping[str, Sequence[int]] | None = None) -> Imported:
+    """A model as a program. `shapes` maps names of inputs to sizes: `"1x3x224x224"`, `"1..8..32x3"` where a run decides (minimum..optimum..maximum), or
+    tuples of integers and ranges. A run decides those that nobody gives, too, as far as the model can be read that way; a warning lists them.
+    `usual` maps names of inputs to the sizes that such axes are tuned for, which is then no news. `outputs` may name inner tensors; only what they need is
+    read. `values` makes constants of inputs, where these decide the program (axes, a shape, a condition, an initializer that may be replaced), or says what
+    there is: a list of arrays for a sequence, None for an optional without a value. ModelError lists what is wrong with the model, InputError with the
+    arguments.
+    """
+    program, found = examine(source, shapes, outputs, values, usual)
+    _log(program)
+    if isinstance(found, ModelError):
+        raise found
+    return found
+
+
+def examine(source: str | os.PathLike | bytes | onnx.ModelProto | Source, shapes: Mapping[str, Shape] | None = None, outputs: Iterable[str] | None = None,
+            values: Mapping[str, Any] | None = None, usual: Mapping[str, Sequence[int]] | None = None) -> tuple[Program, Imported | ModelError]:
+    """The same for those who want to know what became of each node: what was read, and the program, or why there is none. ModelError where not even the
+    interface of the model can be read."""
+    found = converted(read(source))
+    arrays: dict[str, np.ndarray] = {}
+    given = given_inputs(found.model.graph, {name: parse_shape(name, s) for name, s in (shapes or {}).items()}, values or {}, arrays)
+
+    def read_with(settled: Mapping[str, Settled]) -> Outcome:
+        program = Program(found, arrays)
+        return Outcome(program, *_read(program, given, settled, outputs, usual), settled)
+    best = _as_open_as_can_be(read_with)
+    program, inputs, results, settled = best
+    if program.problems:
+        return program, _refusal(best, found.name)
+    for text in inputs.told(settled, found.name):
+        program.warn(text)
+    graph = finished(program, inputs.values, results.ports)
+    sizes = {s.name: (s.least, s.usual, s.most if s.most < UNBOUNDED else None) for s in symbols(graph)}
+    info = Info(str(found.path or ""), f"{found.model.producer_name} {found.model.producer_version}".strip(), found.model.ir_version, opsets_of(program),
+                sizes, tuple(inputs.defaulted), tuple(program.foreigners), tuple(program.lacking), given.told(), tuple(program.warnings),
+                tuple(inputs.assumed(settled)))
+    return program, Imported(graph, info, {"inputs": given.forms(), "outputs": results.forms})
+
+
+class Outcome(NamedTuple):
+    """A model as it was read with some sizes settled."""
+
+    program: Program
+    inputs: Inputs
+    results: Results
+    settled: Mapping[str, Settled]
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """What counts where one may choose: that there is a program, then that it is little that the onnx package has to run."""
+        return (2 if not self.program.only_on_data() else 1) if self.program.problems else 0, len(self.program.foreigners)
+
+
+def _as_open_as_can_be(read_with: Callable[[Mapping[str, Settled]], Outcome]) -> Outcome:
+    """The model, read for as many sizes as it can be. Where a run's are known, sizes become numbers also where that spares steps of the onnx package, or a
+    script."""
+    first = read_with({})
+    best = _settled(first, read_with)
+    known = {name: Settled(x.usual, "as numbers, it is a shorter program", given_up=True) for name, x in first.inputs.free.items() if name in first.inputs.met}
+    if known and (best.program.problems or best.program.foreigners):
+        fixed = _settled(read_with(known), read_with)
+        best = fixed if fixed.rank < best.rank or best.program.problems and not best.program.only_on_data() else best
+    for name in reversed([name for name, s in best.settled.items() if s.given_up]):        # it was before others were, or without need
+        again = _settled(read_with({k: s for k, s in best.settled.items() if k != name}), read_with, numbers=False)
+        best = again if not again.program.problems and again.rank <= best.rank else best
+    return best
+
+
+def _settled(found: Outcome, read_with: Callable[[Mapping[str, Settled]], Outcome], numbers: bool = True) -> Outcome:
+    """Settles sizes for as long as that gets further; `numbers`: also by taking for numbers what others could be, too."""
+    tries = Counter[str]()                                 # by where reading was stuck
+    while found.program.problems and found.program.stuck and not found.program.certain:
+        program, inputs = found.program, found.inputs
+        if program.only_on_data() and not any(s.question for s in program.stuck):
+            break
+        place = program.stuck[0].where
+        tries[place] += 1
+        further = settle(program.stuck, inputs.free, inputs.met, numbers=tries[place] > PATIENCE)
+        if not further or not numbers and any(s.given_up for s in further.values()):
+            break
+        found = read_with({**found.settled, **further})
+    return found
+
+
+def _refusal(found: Outcome, name: str) -> ModelError:
+    """The error to raise, of the kind that says whether another run may do."""
+    program = found.program
+    text, lacking = _listed(program.problems, name), tuple(program.lacking)
+    if program.only_on_data():
+        return OnData(text, lacking)
+    assumed = found.inputs.assumed(found.settled)
+    if assumed and not program.certain:
+        return OnSizes(f"{text}; nobody gave the size{'s' * (len(assumed) > 1)} {', '.join(assumed)}, for which the model may be another", lacking)
+    return ModelError(text, lacking)
+
+
+def given_inputs(graph: onnx.GraphProto, shapes: Mapping[str, Sizes], values: Mapping[str, Any], arrays: dict[str, np.ndarray]) -> Given:
+    """The inputs, with what the caller gave. A value for an input that has an initializer goes into `arrays`, in its place."""
+    stored = {t.name: list(t.dims) for t in graph.initializer} | {t.values.name: list(t.dims) for t in graph.sparse_initializer}
+    declared = [i for i in graph.input if i.name not in stored]               # before IR 4 initializers are listed, too
+    check_names("values", values, [i.name for i in graph.input], "inputs")
+    replaced = apart([i for i in graph.input if i.name in stored and i.name in values], {}, values)
+    for name, array in replaced.values.items():
+        if list(array.shape) != stored[name]:
+            raise InputError(f"the value of input {name!r} has shape {list(array.shape)}, the initializer in its place has {stored[name]}")
+    arrays.update(replaced.values)
+    given = apart(declared, shapes, values)
+    check_names("shapes", shapes, [*(i.name for i in declared), *(t.name for p in given.parts for t in p.tensors)], "inputs")
+    return replace(given, replaced=replaced.values)
+
+
+def _read(program: Program, given: Given, settled: Mapping[str, Settled], outputs: Iterable[str] | None,
+          usual: Mapping[str, Sequence[int]] | None) -> tuple[Inputs, Results]:
+    """The inputs, and what the outputs stand for; problems are noted."""
+    found, graph = program.source, program.source.model.graph
+    if found.opset is not None:
+        program.warn(f"{found.name} has opset {found.opset}, which the onnx package converted to {OLDEST}")
+    scope = Scope(opsets_of(program))
+    program.constants_of(graph, scope)
+    names = [p.name for p in given.parts]
+    if len(set(names)) < len(names):
+        raise ModelError(f"every input needs a name of its own, got {names} ({found.name})")
+    inputs = Inputs(program, scope, given, settled, usual)
+    scope.declared = program.declared(graph)
+    names = check_outputs(program, scope, outputs)
+    program.read(graph.node, scope, names)
+    results = Results({}, {})
+    optional = {o.name for o in graph.output if o.type.WhichOneof("value") == "optional_type"}
+    for name in names:
+        thing = scope.find(name) if scope.sees(name) else None
+        if isinstance(thing, Items) and None not in thing.values:
+            ports = {f"{name}[{k}]": v for k, v in enumerate(thing.values) if v is not None}
+            results.ports.update(ports)
+            results.forms[name] = list(ports)
+        elif isinstance(thing, Rows):
+            results.ports[name] = thing.matrix
+            results.forms[name] = {"rows": name, "keys": list(thing.keys)}
+        elif isinstance(thing, Value):
+            results.ports[name] = thing
+        elif thing is None and scope.sees(name) and name in optional:
+            results.forms[name] = None
+        elif thing is not BROKEN and not program.stuck:        # reading stops where it is stuck
+            what = "is a sequence of tensors whose sizes depend on the data" if isinstance(thing, Items) else "is made by no node"
+            program.problems.append(f"output {name!r} {what} ({found.name})")
+    return inputs, results
+
+
+def _log(program: Program) -> None:
+    for text in program.warnings:
+        log.warning("%s", text)
+
+
+def _listed(problems: list[str], name: str) -> str:
+    if len(problems) == 1:
+        return problems[0]
+    more = [f"and {len(problems) - SHOWN} more"] if len(problems) > SHOWN else []
+    return "\n  - ".join([f"{len(problems)} problems in {name}:", *problems[:SHOWN], *more])
+
+
+def converted(found: Source) -> Source:
+    """The model, in the oldest opset that readers know if it is older."""
+    version = min((o.version for o in found.model.opset_import if not domain_of(o.domain)), default=OLDEST)
+    if version >= OLDEST:
+        return found
+    try:
+        model = onnx.version_converter.convert_version(found.model, OLDEST)
+    except (RuntimeError, ValueError, TypeError, onnx.version_converter.ConvertError, onnx.shape_inference.InferenceError) as e:
+        raise ModelError(f"opsets {OLDEST} and up are supported, {found.name} has {version}, and the onnx package cannot convert it: {str(e).strip()}; "
+                         "export it again") from None
+    return replace(found, model=model, opset=version)
+
+
+def opsets_of(program: Program) -> dict[str, int]:
+    opsets = {domain_of(o.domain): o.version for o in program.source.model.opset_import}
+    version, newest = opsets.get("", OLDEST), onnx.defs.onnx_opset_version()
+    if version > newest:
+        program.warn(f"{program.source.name} has opset {version}, the installed onnx package knows {newest} and older: "
+                     f"its operators are read as of {newest}; a newer onnx may do better")
+    return opsets
+
+
+def check_outputs(program: Program, scope: Scope, asked: Iterable[str] | None) -> list[str]:
+    graph = program.source.model.graph
+    if asked is not None:
+        names = [asked] if isinstance(asked, str) else list(asked)
+        check_names("outputs", names, [*scope.bound, *(o for n in graph.node for o in n.output if o)], "tensors")
+    else:
+        names = [o.name for o in graph.output]
+    if not names or len(set(names)) < len(names):
+        raise ModelError(f"a model needs outputs, each once; got {names} ({program.source.name})")
+    return names
+
+
+# --- the program
+
+def finished(program: Program, inputs: list[Value], results: Mapping[str, Value]) -> Graph:
+    """The graph with the model's names: those of inputs and outputs exactly, all others made unique."""
+    to: dict[Value, Value] = {v: v for v in inputs}
+    constants, copies, outputs = dict(program.constants), [], []
+    for name, value in results.items():
+        renamed = Value(value.type, name)
+        if value in constants:
+            constants[renamed] = constants[value]
+            to[renamed] = renamed
+        elif value not in to:
+            to[value] = renamed
+        elif to[value].name != name:                        # an input handed through, or one value under two names: a copy of its own
+            copies.append(Node(get("copy"), (value,), {}, (renamed,), name))
+            to[renamed] = renamed
+        outputs.append(renamed if renamed in to else value)
+    graph = live(Graph(tuple(inputs), constants, (*program.filled(), *program.nodes, *copies), tuple(outputs)))
+    taken = {v.name: 1 for v in to.values()}
+
+    def rename(value: Value) -> Value:
+        if value not in to:
+            hint = name = program.names.get(value, value.name)
+            while name in taken:
+                taken[hint] = taken.get(hint, 1) + 1
+                name = f"{hint}_{taken[hint]}"
+            taken[name] = 1
+            to[value] = Value(value.type, name)
+        return to[value]
+
+    kept = {rename(v): a for v, a in graph.constants.items()}
+    nodes = tuple(Node(n.op, tuple(map(rename, n.inputs)), n.attrs, tuple(map(rename, n.outputs)), n.name) for n in graph.nodes)
+    return Graph(graph.inputs, kept, nodes, tuple(map(rename, graph.outputs)), program.source.model.graph.name or "main")

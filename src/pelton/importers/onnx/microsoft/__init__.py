@@ -1,0 +1,2 @@
+"""How the operators of com.microsoft read, which ONNX Runtime writes into models; importing this declares all readers."""
+from . import attention, quantization  # noqa: F401

@@ -1,0 +1,223 @@
+"""Readers of ONNX Runtime's quantized operators: what they take made numbers, what they do done with these, what they give made integers again."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import onnx
+
+from pelton.ir.graph import Value
+from pelton.ir.types import F32, U8
+
+from pelton.importers.onnx.ops.conv import activated, average
+from pelton.importers.onnx.ops.linear import scaled, swapped
+from .attention import projected
+from pelton.importers.onnx.ops.norm import softmax_along
+from pelton.importers.onnx.ops.quant import dequantize_linear, dequantized, quantize_linear, quantized
+from pelton.importers.onnx.ops.reduce import reduced
+from pelton.importers.onnx.ops.rnn import recurrent
+from pelton.importers.onnx.node import MICROSOFT, Reading, Thing, reads, schema_of
+
+reads("DequantizeLinear", domain=MICROSOFT)(dequantize_linear)
+reads("QuantizeLinear", domain=MICROSOFT)(quantize_linear)
+
+
+def _operand(n: Reading, i: int, axis: int = 0) -> Value:
+    """Inputs i to i + 2: integers, their scale, their zero point or nothing."""
+    return dequantized(n, n.input(i), n.cast(n.input(i + 1), F32), n.optional(i + 2), axis)
+
+
+def _result(n: Reading, y: Value, i: int) -> Value:
+    """y in the scale of input i and the zero point of input i + 1, in integers as the first quantized input has them."""
+    zero = n.optional(i + 1)
+    return quantized(n, y, n.cast(n.input(i), F32), zero, zero.type.dtype if zero is not None else n.input(0).type.dtype)
+
+
+# --- one or two operands, element by element
+
+@reads("QLinearAdd", "QLinearMul", domain=MICROSOFT)
+def qlinear_pair(n: Reading) -> Thing:
+    return _result(n, n.emit("add" if n.op == "QLinearAdd" else "mul", _operand(n, 0), _operand(n, 3)), 6)
+
+
+@reads("QLinearSigmoid", domain=MICROSOFT)
+def qlinear_sigmoid(n: Reading) -> Thing:
+    return _result(n, n.emit("sigmoid", _operand(n, 0)), 3)
+
+
+@reads("QLinearLeakyRelu", domain=MICROSOFT)
+def qlinear_leaky_relu(n: Reading) -> Thing:
+    return _result(n, n.emit("leaky_relu", _operand(n, 0), alpha=n.attr("alpha", 0.01)), 3)
+
+
+@reads("QLinearSoftmax", domain=MICROSOFT)
+def qlinear_softmax(n: Reading) -> Thing:
+    """`opset` says of which Softmax: before 13 the axes from `axis` on count as one."""
+    return _result(n, softmax_along(n, _operand(n, 0), n.attr("axis", -1), n.attr("opset", 13)), 3)
+
+
+@reads("QLinearWhere", domain=MICROSOFT)
+def qlinear_where(n: Reading) -> Thing:
+    zero = n.input(8)
+    return quantized(n, n.emit("where", n.input(0), _operand(n, 1), _operand(n, 4)), n.cast(n.input(7), F32), zero, zero.type.dtype)
+
+
+@reads("QLinearConcat", domain=MICROSOFT)
+def qlinear_concat(n: Reading) -> Thing:
+    """Scale and zero point of the result first, then three inputs for each part."""
+    count = len(n.things)
+    if count < 5 or (count - 2) % 3:
+        raise n.refuse(f"QLinearConcat needs two inputs and three for each part, got {count}")
+    parts = [_operand(n, i) for i in range(2, count, 3)]
+    y = n.emit("concat", *parts, axis=n.axis(n.attr("axis"), parts[0].type.rank)) if len(parts) > 1 else parts[0]
+    return quantized(n, y, n.cast(n.input(0), F32), n.input(1), n.input(1).type.dtype)
+
+
+# --- over windows and axes
+
+def _channels_first(n: Reading, x: Value, work: Callable[[Value], Value]) -> Value:
+    """`work` on [batch, channels, …], though the model may have the channels last."""
+    if not n.flag("channels_last"):
+        return work(x)
+    rank = x.type.rank
+    return n.transpose(work(n.transpose(x, (0, rank - 1, *range(1, rank - 1)))), (0, *range(2, rank), 1))
+
+
+@reads("QLinearAveragePool", domain=MICROSOFT)
+def qlinear_average_pool(n: Reading) -> Thing:
+    return _result(n, _channels_first(n, _operand(n, 0), lambda x: average(n, x, n.flag("count_include_pad"))), 3)
+
+
+@reads("QLinearGlobalAveragePool", domain=MICROSOFT)
+def qlinear_global_average_pool(n: Reading) -> Thing:
+    def mean(x: Value) -> Value:
+        return n.emit("reduce_mean", x, axes=tuple(range(2, x.type.rank)), keepdims=True)
+    return _result(n, _channels_first(n, _operand(n, 0), mean), 3)
+
+
+@reads("QLinearReduceMean", domain=MICROSOFT)
+def qlinear_reduce_mean(n: Reading) -> Thing:
+    x = _operand(n, 0)
+    return _result(n, reduced(n, "reduce_mean", x, n.axes(n.attr("axes") or range(x.type.rank), x.type.rank), n.flag("keepdims", 1)), 3)
+
+
+# --- products
+
+@reads("QGemm", domain=MICROSOFT)
+def qgemm(n: Reading) -> Thing:
+    """alpha · A · B + C, with C in 32-bit integers of scale alpha · a · b; in numbers where no scale of the result is given."""
+    a, b, c = _operand(n, 0), _operand(n, 3, 0 if n.flag("transB") else 1), n.optional(6)
+    alpha = n.attr("alpha", 1.0)
+    y = n.emit("matmul", swapped(n, a) if n.flag("transA") else a, swapped(n, b) if n.flag("transB") else b)
+    y = scaled(n, y, alpha)
+    if c is not None:
+        scale = n.emit("mul", n.reshape(n.cast(n.input(1), F32), ()), _lone(n, n.cast(n.input(4), F32)))
+        y = n.emit("add", y, n.emit("mul", n.cast(c, F32), scaled(n, scale, alpha)))
+    return y if n.optional(7) is None else _result(n, y, 7)
+
+
+def _lone(n: Reading, v: Value) -> Value:
+    """One number as a scalar, one per column as they are."""
+    return n.reshape(v, ()) if v.type.size == 1 else v
+
+
+def _columns(n: Reading, b: Value, scale: Value, zero: Value | None) -> Value:
+    """Weights whose scale and zero point are one, or one per column."""
+    flat = [None if v is None else n.reshape(v, (v.type.size,)) for v in (scale, zero)]
+    return dequantized(n, b, n.cast(n.value(flat[0]), F32), flat[1], b.type.rank - 1)
+
+
+@reads("MatMulIntegerToFloat", domain=MICROSOFT)
+def matmul_integer_to_float(n: Reading) -> Thing:
+    a = dequantized(n, n.input(0), n.cast(_lone(n, n.input(2)), F32), n.optional(4), max(n.input(0).type.rank - 2, 0))
+    y = n.emit("matmul", a, _columns(n, n.input(1), n.input(3), n.optional(5)))
+    return y if n.optional(6) is None else n.emit("add", y, n.input(6))
+
+
+@reads("DynamicQuantizeMatMul", domain=MICROSOFT)
+def dynamic_quantize_matmul(n: Reading) -> Thing:
+    y = n.emit("matmul", _as_bytes(n, n.input(0)), _columns(n, n.input(1), n.input(2), n.optional(3)))
+    return y if n.optional(4) is None else n.emit("add", y, n.input(4))
+
+
+def _as_bytes(n: Reading, x: Value) -> Value:
+    """x as it is after DynamicQuantizeLinear and back: in 256 steps from its least to its largest number, zero among them."""
+    axes, zero = tuple(range(x.type.rank)), n.like(x, 0)
+    low = n.emit("minimum", n.emit("reduce_min", x, axes=axes, keepdims=False), zero)
+    high = n.emit("maximum", n.emit("reduce_max", x, axes=axes, keepdims=False), zero)
+    width = n.emit("sub", high, low)
+    scale = n.emit("where", n.emit("equal", width, zero), n.like(x, 1), n.emit("div", width, n.like(x, 255)))
+    middle = n.emit("round", n.emit("clip", n.emit("neg", n.emit("div", low, scale)), zero, n.like(x, 255)))
+    middle = n.cast(middle, U8)
+    return dequantized(n, quantized(n, x, scale, middle, U8), scale, middle)
+
+
+@reads("MatMulNBits", domain=MICROSOFT)
+def matmul_n_bits(n: Reading) -> Thing:
+    """A · Bᵀ + bias, with B in blocks along its rows: 2, 4 or 8 bits a number, the first one in the lowest bits, a scale and a zero point per block."""
+    a, bits, size = n.input(0), n.attr("bits", 4), n.attr("block_size")
+    inner, columns = n.attr("K"), n.attr("N")
+    held = {name: n.known(n.optional(i)) for i, name in ((1, "B"), (2, "scales"), (3, "zero points"), (4, "g_idx"))}
+    varies = [name for i, name in enumerate(held, 1) if n.optional(i) is not None and held[name] is None]
+    if bits not in (2, 4, 8) or not all(isinstance(d, int) and d > 0 for d in (inner, columns, size)) or varies:
+        raise n.refuse(f"MatMulNBits needs 2, 4 or 8 bits, sizes K, N and block_size, and constants as B, scales and zero points; got {bits} bits, "
+                       f"K={inner}, N={columns}, block_size={size}" + (f", and {' and '.join(varies)} from other nodes" if varies else ""))
+    blocks = -(-inner // size)
+    packed, scales, zeros, groups = held.values()
+    if packed is None or scales is None or packed.dtype != np.uint8 or packed.size != columns * blocks * size * bits // 8 or scales.size != columns * blocks:
+        raise n.refuse(f"MatMulNBits needs {columns} × {blocks} blocks of {size * bits // 8} bytes, and a scale for each, got {n.input(1).type} "
+                       f"and {n.input(2).type}")
+    whole = _unpacked(packed.reshape(columns, -1), bits)[:, :blocks * size].astype(np.float32)
+    middle = np.full((columns, blocks), 1 << (bits - 1), np.float32)
+    if zeros is not None:
+        middle = (_unpacked(zeros.reshape(columns, -1), bits)[:, :blocks] if zeros.dtype == np.uint8 else zeros.reshape(columns, blocks)).astype(np.float32)
+    group = np.arange(inner) // size if groups is None else groups.reshape(-1)[:inner]
+    if group.size != inner or group.min() < 0 or group.max() >= blocks:
+        raise n.refuse(f"MatMulNBits needs {inner} indices below {blocks} as g_idx")
+    w = (whole[:, :inner] - middle[:, group]) * scales.reshape(columns, blocks).astype(np.float32)[:, group]
+    y = n.emit("matmul", a, n.constant(np.ascontiguousarray(w.T), a.type.dtype))
+    return y if n.optional(5) is None else n.emit("add", y, n.input(5))
+
+
+def _unpacked(packed: np.ndarray, bits: int) -> np.ndarray:
+    """Numbers of so many bits, the first one of each byte in its lowest, as bytes along the last axis."""
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    return ((packed[..., None] >> shifts) & np.uint8((1 << bits) - 1)).reshape(*packed.shape[:-1], -1)
+
+
+@reads("FusedGemm", domain=MICROSOFT)
+def fused_gemm(n: Reading) -> Thing:
+    a, b, c = n.input(0), n.input(1), n.optional(2)
+    a, b = swapped(n, a) if n.flag("transA") else a, swapped(n, b) if n.flag("transB") else b
+    y = scaled(n, n.emit("matmul", a, b), n.attr("alpha", 1.0))
+    y = y if c is None else n.emit("add", y, scaled(n, c, n.attr("beta", 1.0)))
+    names = [f"activation_{name}" for name in ("alpha", "beta", "gamma") if f"activation_{name}" in n.attributes]
+    return activated(n, y, n.attr("activation", ""), tuple(n.attr(name) for name in names))
+
+
+@reads("QAttention", domain=MICROSOFT)
+def qattention(n: Reading) -> tuple[Thing, ...]:
+    x = dequantized(n, n.input(0), n.cast(n.input(3), F32), n.optional(6))
+    return projected(n, x, _columns(n, n.input(1), n.input(4), n.optional(7)), n.input(2), mask=5, past=8)
+
+
+# --- recurrent networks
+
+@reads("DynamicQuantizeLSTM", domain=MICROSOFT)
+def dynamic_quantize_lstm(n: Reading) -> tuple[Thing, ...]:
+    """An LSTM with weights in integers, which lie turned around. What goes in stays as it is: rounding it is what ONNX Runtime does to be fast."""
+    def weights(i: int, scale: int) -> Value:
+        w, factor, zero = n.cast(n.input(i), F32), n.input(scale), n.optional(scale + 1)
+        if w.type.rank != 3 or factor.type.shape not in ((w.type.shape[0],), (w.type.shape[0], w.type.shape[2])):
+            raise n.refuse(f"DynamicQuantizeLSTM needs weights of rank 3, a scale for each direction or column, got {w.type} and {factor.type}")
+        per = (*factor.type.shape[:1], 1, *(factor.type.shape[1:] or (1,)))
+        w = w if zero is None else n.emit("sub", w, n.reshape(n.cast(zero, F32), per))
+        return n.transpose(n.emit("mul", w, n.reshape(factor, per)), (0, 2, 1))
+    node = onnx.NodeProto()
+    node.CopyFrom(n.node)
+    node.op_type, node.domain = "LSTM", ""
+    opset = n.scope.opsets.get("", 14)
+    schema = schema_of("LSTM", opset, "")
+    found = recurrent(replace(n, node=node, domain="", opset=opset, schema=schema, things=(n.input(0), weights(1, 8), weights(2, 10), *n.things[3:8])))
+    return found if isinstance(found, tuple) else (found,)

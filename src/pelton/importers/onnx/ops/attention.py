@@ -1,0 +1,139 @@
+"""Readers of attention and of the fused activations that ONNX Runtime writes into transformer models."""
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from pelton.ir.dims import Size
+from pelton.ir.graph import Value
+from pelton.ir.types import BOOL
+
+from pelton.importers.onnx.node import MICROSOFT, Reading, Thing, reads
+
+_PLAIN = {"is_causal", "kv_num_heads", "q_num_heads", "qk_matmul_output_mode", "scale", "softcap", "softmax_precision"}
+
+
+@reads("Attention")
+def attention(n: Reading) -> Thing | tuple[Thing, ...]:
+    """The plain form as one op; caches, soft caps and looks inside go by the function body of the schema."""
+    q, k, v, mask = n.input(0), n.input(1), n.input(2), n.optional(3)
+    unusual = any(t is not None for t in n.things[4:]) or any(n.wants(i) for i in range(1, len(n.node.output)))
+    if unusual or n.attr("softcap", 0.0) or not n.attributes.keys() <= _PLAIN or q.type.rank not in (3, 4) or not q.type.dtype.is_float:
+        return n.program.body(n)
+    dtype, wide = q.type.dtype, max(q.type.dtype, v.type.dtype, key=lambda d: d.size)
+    q, k, v = (n.cast(t, wide) for t in (q, k, v))
+    flat = q.type.rank == 3
+    if flat:
+        heads, kv_heads = n.attr("q_num_heads"), n.attr("kv_num_heads")
+        if not heads or not kv_heads or any(t.type.rank != 3 or t.type.shape[2] % h for t, h in ((q, heads), (k, kv_heads), (v, kv_heads))):
+            raise n.refuse(f"Attention needs q_num_heads and kv_num_heads that divide its last axes, got {heads} and {kv_heads} for {q.type}, {k.type}")
+        q, k, v = (heads_apart(n, t, h) for t, h in ((q, heads), (k, kv_heads), (v, kv_heads)))
+    if any(t.type.rank != 4 for t in (k, v)) or q.type.shape[1] % k.type.shape[1]:
+        raise n.refuse(f"Attention needs query heads that are a multiple of the key heads, got {q.type} and {k.type}")
+    groups = q.type.shape[1] // k.type.shape[1]
+    k, v = repeated(n, k, groups), repeated(n, v, groups)
+    batch, heads, rows, depth = q.type.shape
+    scores = (batch, heads, rows, k.type.shape[2])
+    if mask is not None and not _fits(mask.type.shape, scores):
+        return n.program.body(n)
+    if mask is None:
+        mask = n.like(q, 0)
+    elif mask.type.dtype is BOOL:
+        mask = n.emit("where", mask, n.like(q, 0), n.like(q, -np.inf))
+    scale = n.attr("scale")
+    y = n.emit("attention", q, k, v, n.cast(mask, q.type.dtype), scale=1 / math.sqrt(depth) if scale is None else scale, causal=n.flag("is_causal"))
+    return n.cast(heads_together(n, y) if flat else y, dtype)
+
+
+def causal(n: Reading, rows: Size, keys: Size, past: Size = 0) -> Value:
+    """[rows, keys]: whether a key lies before a row or at it; the first row follows the keys of the past."""
+    at = n.emit("add", n.reshape(n.count(rows), (rows, 1)), n.sizes(past))
+    return n.emit("less_equal", n.count(keys), at)
+
+
+def heads_apart(n: Reading, x: Value, heads: int) -> Value:
+    """[batch, rows, heads · depth] → [batch, heads, rows, depth]."""
+    batch, rows, width = x.type.shape
+    return n.transpose(n.reshape(x, (batch, rows, heads, width // heads)), (0, 2, 1, 3))
+
+
+def heads_together(n: Reading, x: Value) -> Value:
+    """[batch, heads, rows, depth] → [batch, rows, heads · depth]."""
+    batch, heads, rows, depth = x.type.shape
+    return n.reshape(n.transpose(x, (0, 2, 1, 3)), (batch, rows, heads * depth))
+
+
+def repeated(n: Reading, x: Value, groups: int) -> Value:
+    """Every head `groups` times, side by side."""
+    if groups == 1:
+        return x
+    batch, heads, rows, depth = x.type.shape
+    wide = n.expand(n.reshape(x, (batch, heads, 1, rows, depth)), (batch, heads, groups, rows, depth))
+    return n.reshape(wide, (batch, heads * groups, rows, depth))
+
+
+@reads("RotaryEmbedding")
+def rotary_embedding(n: Reading) -> Thing:
+    """Caches hold angles by position where positions are given, else by batch and row; rotary_embedding_dim only repeats what their width says."""
+    cos, sin, positions = n.input(1), n.input(2), n.optional(3)
+    if positions is not None:
+        cos, sin = n.emit("gather", cos, positions, axis=0), n.emit("gather", sin, positions, axis=0)
+    return _turned(n, n.attr("num_heads", 0), cos, sin)
+
+
+def _turned(n: Reading, heads: int, cos: Value, sin: Value) -> Value:
+    """[batch, heads, rows, depth] or [batch, rows, heads · depth], turned by angles [batch, rows, pairs]."""
+    x = n.input(0)
+    if x.type.rank not in (3, 4) or cos.type.rank != 3 or sin.type.rank != 3:
+        raise n.refuse(f"{n.op} needs an input of rank 3 or 4 and angles of [batch, rows, pairs], got {x.type} and {cos.type}, {sin.type}")
+    batch, rows, pairs = cos.type.shape
+    if n.attr("rotary_embedding_dim", 0) not in (0, 2 * pairs):
+        raise n.refuse(f"{n.op} needs angles for half of its rotary_embedding_dim, got {pairs} for {n.attr('rotary_embedding_dim')}")
+    split, beside = x, (batch, 1, rows, pairs)
+    if x.type.rank == 3:
+        if heads < 1 or x.type.shape[2] % heads:
+            raise n.refuse(f"{n.op} needs num_heads that divide the last axis of {x.type}, got {heads}")
+        split, beside = n.reshape(x, (*x.type.shape[:2], heads, x.type.shape[2] // heads)), (batch, rows, 1, pairs)
+    turned = n.emit("rotary", split, n.reshape(cos, beside), n.reshape(sin, beside), interleaved=n.flag("interleaved"))
+    return n.reshape(turned, x.type.shape)
+
+
+def _fits(shape: tuple[Size, ...], wanted: tuple[Size, ...]) -> bool:
+    return len(shape) <= len(wanted) and all(d in (1, w) for d, w in zip(reversed(shape), reversed(wanted)))
+
+
+# --- com.microsoft
+
+@reads("Gelu", domain=MICROSOFT)
+def gelu(n: Reading) -> Thing:
+    return n.emit("gelu", n.input(0))
+
+
+@reads("BiasGelu", domain=MICROSOFT)
+def bias_gelu(n: Reading) -> Thing:
+    return n.emit("gelu", n.emit("add", *n.inputs))
+
+
+@reads("FastGelu", domain=MICROSOFT)
+def fast_gelu(n: Reading) -> Thing:
+    x, bias = n.input(0), n.optional(1)
+    return n.emit("gelu_tanh", x if bias is None else n.emit("add", x, bias))
+
+
+@reads("QuickGelu", domain=MICROSOFT)
+def quick_gelu(n: Reading) -> Thing:
+    return n.emit("swish", n.input(0), alpha=n.attr("alpha", 1.702))
+
+
+@reads("RotaryEmbedding", domain=MICROSOFT)
+def rotary_embedding_fused(n: Reading) -> Thing:
+    """The same with positions before the caches, or the position of the first row. Heads are as deep as the caches say where nothing else does."""
+    x, positions, cos, sin = n.input(0), n.input(1), n.input(2), n.input(3)
+    if n.flag("is_packed_batching") or n.attr("scale", 1.0) != 1.0:
+        raise n.refuse("RotaryEmbedding with is_packed_batching or a scale is not supported; export it without, or with its meaning as a function")
+    if positions.type.size == 1:
+        batch, rows = x.type.shape[0], x.type.shape[-2]
+        positions = n.expand(n.emit("add", n.reshape(positions, (1,)), n.constant(np.arange(rows), positions.type.dtype)), (batch, rows))
+    heads = n.attr("num_heads", 0) or x.type.shape[-1] // (2 * cos.type.shape[-1])
+    return _turned(n, heads, n.emit("gather", cos, positions, axis=0), n.emit("gather", sin, positions, axis=0))

@@ -1,0 +1,201 @@
+"""Readers of resizing and of the exchange between depth and space."""
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from pelton.ir.dims import Dim, Size, Undecided, is_known, maximum
+from pelton.ir.graph import Value
+from pelton.ir.types import F32, F64, I64
+
+from pelton.importers.onnx.node import FILLED, Reading, Thing, reads
+
+
+@reads("DepthToSpace")
+def depth_to_space(n: Reading) -> Thing | tuple[Thing, ...]:
+    if n.input(0).type.rank != 4:
+        return n.program.body(n)
+    return n.emit("depth_to_space", n.input(0), block=n.attr("blocksize"), mode=n.attr("mode", "DCR"))
+
+
+@reads("SpaceToDepth")
+def space_to_depth(n: Reading) -> Thing | tuple[Thing, ...]:
+    if n.input(0).type.rank != 4 or n.attr("mode", "DCR") != "DCR":
+        return n.program.body(n)
+    return n.emit("space_to_depth", n.input(0), block=n.attr("blocksize"))
+
+
+@reads("Upsample")
+def upsample(n: Reading) -> Thing:
+    """Scales are an attribute before opset 9, an input in 9; the rule is that of the first Resize."""
+    scales = n.attr("scales") if n.opset < 9 else tuple(float(s) for s in _floats(n, 1) or ())
+    return _by_scales(n, scales)
+
+
+def _by_scales(n: Reading, scales: tuple[float, ...]) -> Thing:
+    """Upsample and Resize of opset 10: coordinates divided by the scale; nearest rounds down, when shrinking up."""
+    x = n.input(0)
+    if len(scales) != x.type.rank:
+        raise n.refuse(f"{n.op} needs a scale for each of {x.type.rank} axes, got {list(scales)}")
+    shape = tuple(_scaled(d, s) for d, s in zip(x.type.shape, scales))
+    if _mode(n) != "nearest":
+        return _resized(n, x, shape=shape, scales=scales, mode=_mode(n), coordinates="asymmetric", nearest="floor")
+    for nearest, along in (("ceil", [s < 1 for s in scales]), ("floor", [s > 1 for s in scales])):
+        if any(along):
+            own, by = zip(*((new, s) if a else (old, 1.0) for new, old, s, a in zip(shape, x.type.shape, scales, along)))
+            x = _resized(n, x, shape=own, scales=by, mode="nearest", coordinates="asymmetric", nearest=nearest)
+    return x
+
+
+def _scaled(size: Size, scale: float) -> Size:
+    """A size times a scale, rounded down."""
+    if not isinstance(size, Dim):
+        return math.floor(size * scale)
+    over, under = scale.as_integer_ratio()
+    return size * over // under
+
+
+def _mode(n: Reading) -> str:
+    mode = n.attr("mode")
+    if mode not in ("nearest", "linear", "bilinear", "cubic"):
+        raise n.refuse(f"{n.op} needs mode nearest, linear or cubic, got {mode!r}")
+    return "linear" if mode == "bilinear" else mode
+
+
+def _floats(n: Reading, i: int) -> list[float] | None:
+    """Scales: a constant input of numbers; None where it is absent or empty."""
+    if n.optional(i) is None:
+        return None
+    return [float(v) for v in n.numbers(i, "scales").reshape(-1)] or None
+
+
+@reads("Resize")
+def resize(n: Reading) -> Thing | tuple[Thing, ...]:
+    """By scales or by sizes (11), along some axes only (18), the shape of the pixels kept if asked for (18)."""
+    if n.opset < 11:
+        return _by_scales(n, tuple(_floats(n, 1) or ()))
+    coordinates, mode = n.attr("coordinate_transformation_mode"), _mode(n)
+    x = n.input(0)
+    rank, given, sizes = x.type.rank, _floats(n, 2), n.some_integers(3, "sizes")
+    axes = tuple(n.axis(a, rank) for a in n.attr("axes") or range(rank))
+    sizes = sizes or None
+    if (given is None) == (sizes is None) or len(given or sizes or ()) != len(axes):
+        raise n.refuse(f"Resize needs scales or sizes, one for each of {len(axes)} axes, got scales {given} and sizes {sizes}")
+    scales, shape = [1.0] * rank, list(x.type.shape)
+    if given is not None:
+        for axis, scale in zip(axes, given):
+            scales[axis], shape[axis] = scale, _scaled(x.type.shape[axis], scale)
+    elif sizes is not None and not is_known(*sizes, *(x.type.shape[a] for a in axes)):
+        if n.attr("keep_aspect_ratio_policy", "stretch") != "stretch":
+            raise Undecided("what size keeps the shape of pixels depends on sizes that only a run decides")
+        for axis, size in zip(axes, sizes):
+            scales[axis], shape[axis] = 1.0 if size == x.type.shape[axis] else 0.0, size            # 0: the scale is that of the sizes
+    elif sizes is not None:
+        policy = n.attr("keep_aspect_ratio_policy", "stretch")
+        factors = [size / x.type.shape[axis] for axis, size in zip(axes, sizes)]
+        for axis, size, factor in zip(axes, sizes, factors):
+            kept = min(factors) if policy == "not_larger" else max(factors) if policy == "not_smaller" else None
+            scales[axis] = factor if kept is None else kept
+            shape[axis] = int(size) if kept is None else math.floor(kept * x.type.shape[axis] + 0.5)
+    roi = _roi(n, rank, axes) if coordinates == "tf_crop_and_resize" else ()
+    if tuple(shape) == x.type.shape and all(s == 1 for s in scales) and not roi:
+        return x
+    how = dict(shape=tuple(shape), scales=tuple(scales), mode=mode, coordinates=coordinates, nearest=n.attr("nearest_mode"), cubic_a=n.attr("cubic_coeff_a"),
+               exclude_outside=n.flag("exclude_outside"), extrapolation=n.attr("extrapolation_value"),
+               antialias=n.flag("antialias") and mode != "nearest", roi=roi)
+    return _resized(n, x, **how)
+
+
+def _resized(n: Reading, x: Value, *, mode: str, **how: Any) -> Value:
+    """Integers are interpolated as floats and rounded; what a cubic curve has beyond the type's range is its last number."""
+    dtype = x.type.dtype
+    if mode == "nearest" or dtype.is_float:
+        return n.emit("resize", x, mode=mode, **how)
+    if not dtype.is_integer:
+        raise n.refuse(f"{n.op} of {dtype.value} needs mode nearest, got {mode!r}: there is nothing between two elements")
+    y, bits = n.emit("round", n.emit("resize", n.cast(x, F32), mode=mode, **how)), int(dtype.value[1:])
+    low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if dtype.is_signed else (0, (1 << bits) - 1)
+    return n.cast(n.emit("clip", y, n.like(y, low), n.like(y, high)), dtype)
+
+
+def _roi(n: Reading, rank: int, axes: tuple[int, ...]) -> tuple[float, ...]:
+    """The starts and then the ends of the part of each axis that is resized, the whole where nothing is said."""
+    given = [float(v) for v in n.numbers(1, "roi").reshape(-1)] if n.optional(1) is not None else []
+    if len(given) != 2 * len(axes):
+        raise n.refuse(f"Resize by tf_crop_and_resize needs a roi of {2 * len(axes)} numbers, got {given}")
+    starts, ends = [0.0] * rank, [1.0] * rank
+    for axis, start, end in zip(axes, given, given[len(axes):]):
+        starts[axis], ends[axis] = start, end
+    return (*starts, *ends)
+
+
+_SAMPLING = {"bilinear": "linear", "bicubic": "cubic"}                # as opset 16 called them
+
+
+@reads("GridSample")
+def grid_sample(n: Reading) -> Thing:
+    """What lies between integers is rounded towards zero, as the reference does."""
+    x, grid, mode = n.input(0), n.input(1), n.attr("mode")
+    y = n.emit("grid_sample", x if x.type.dtype.is_float else n.cast(x, F64), grid, mode=_SAMPLING.get(mode, mode), padding=n.attr("padding_mode"),
+               align_corners=n.flag("align_corners"))
+    return n.cast(y, x.type.dtype)
+
+
+@reads("AffineGrid")
+def affine_grid(n: Reading) -> Thing:
+    """Σ theta · (x, y[, z], 1) over the points of a regular grid from −1 to 1."""
+    asked = n.input(1).type
+    if asked.rank != 1 or asked.known and asked.size not in (4, 5):
+        raise n.refuse(f"AffineGrid needs a size of 4 or 5 numbers (batch, channels, and two or three of space), got {asked}")
+    theta, (batch, _, *space) = n.input(0), n.integers(1, "size")
+    rank = len(space)
+    if theta.type.rank != 3 or theta.type.shape[1:] != (rank, rank + 1) or not is_known(*space):
+        raise n.refuse(f"AffineGrid of space {list(space)} needs theta of shape [batch, {rank}, {rank + 1}], got {theta.type}")
+    if not all(0 < size <= FILLED for size in space):
+        raise n.refuse(f"AffineGrid needs sizes from 1 to {FILLED} along each axis, got {list(space)}")
+    shape = (batch, *[1] * rank, rank)
+
+    def column(k: int) -> Value:
+        return n.reshape(n.slice(theta, 2, k, k + 1), shape)
+
+    total = column(rank)
+    for axis, size in enumerate(space):
+        at = np.linspace(-1, 1, size) if n.flag("align_corners") else (2 * np.arange(size) + 1) / size - 1
+        along = n.constant(at.reshape(-1, *[1] * (rank - axis)), theta.type.dtype)
+        total = n.emit("add", total, n.emit("mul", column(rank - 1 - axis), along))
+    return total
+
+
+@reads("CenterCropPad")
+def center_crop_pad(n: Reading) -> Thing:
+    """Half of what is missing, or too much, before each axis, and the rest behind it."""
+    x, sizes = n.input(0), n.integers(1, "shape")
+    rank = x.type.rank
+    axes = tuple(n.axis(a, rank) for a in n.attr("axes") or range(rank))
+    if len(axes) != len(sizes):
+        raise n.refuse(f"CenterCropPad needs a size for each of {len(axes)} axes, got {list(sizes)}")
+    before, after = [0] * rank, [0] * rank
+    for axis, size in zip(axes, sizes):
+        more = size - x.type.shape[axis]
+        before[axis] = maximum(more, 0) // 2 - maximum(-more, 0) // 2
+        after[axis] = more - before[axis]
+    return n.emit("pad", x, n.like(x, 0), pads=(*before, *after))
+
+
+@reads("RoiAlign")
+def roi_align(n: Reading) -> Thing:
+    half = n.attr("coordinate_transformation_mode", "output_half_pixel") == "half_pixel"
+    return n.emit("roi_align", n.input(0), n.input(1), n.input(2), height=n.attr("output_height"), width=n.attr("output_width"),
+                  samples=max(n.attr("sampling_ratio"), 0), scale=n.attr("spatial_scale"), mode=n.attr("mode"), half_pixel=half)
+
+
+@reads("MaxRoiPool")
+def max_roi_pool(n: Reading) -> Thing:
+    """The first number of each roi says which picture it is of."""
+    x, rois, (height, width) = n.input(0), n.input(1), n.attr("pooled_shape")
+    if rois.type.rank != 2 or rois.type.shape[1] != 5:
+        raise n.refuse(f"MaxRoiPool needs rois of five numbers, got {rois.type}")
+    batch = n.reshape(n.cast(n.slice(rois, 1, 0, 1), I64), (rois.type.shape[0],))
+    return n.emit("max_roi_pool", x, n.slice(rois, 1, 1, 5), batch, height=height, width=width, scale=n.attr("spatial_scale"))

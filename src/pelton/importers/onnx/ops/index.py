@@ -1,0 +1,163 @@
+"""Readers of operators that pick and place elements by indices."""
+from __future__ import annotations
+
+import numpy as np
+
+from pelton.ir import dims
+from pelton.ir.dims import Size, Undecided, equal, is_known
+from pelton.ir.graph import Value
+from pelton.ir.types import I64
+
+from pelton.importers.onnx import sizes
+from pelton.importers.onnx.node import Reading, Thing, reads
+
+
+@reads("Gather")
+def gather(n: Reading) -> Thing:
+    x, indices = n.inputs
+    axis = n.axis(n.attr("axis"), x.type.rank)
+    size, at = x.type.shape[axis] if x.type.rank else 0, n.program.numbers(indices)
+    indices = _positive(n, indices, size)
+    if at is not None and at.size == 1 and not is_known(size, at.item()):          # one place on an axis of any size is a slice
+        start = at.item() if at.item() >= 0 else at.item() + size
+        return n.reshape(n.slice(x, axis, start, start + 1), (*x.type.shape[:axis], *indices.type.shape, *x.type.shape[axis + 1:]))
+    end = _end(n, indices)
+    if end is not None and not is_known(end) and dims.bounds(size - end)[0] < 0:
+        raise Undecided(f"whether {end} elements can be taken of {size}", size - end, ">=")
+    return n.emit("gather", x, indices, axis=axis)
+
+
+def _end(n: Reading, indices: Value) -> Size | None:
+    """What indices stay below that are made of 0, 1, … and sizes; None for others."""
+    known, maker = n.program.sizes.get(indices), n.program.makers.get(indices)
+    if known is not None:
+        return dims.maximum(*known.flat) + 1 if known.size and sizes.whole(known) else None
+    if maker is None or maker.op.name not in ("iota", "reshape", "expand", "cast", "add"):
+        return None
+    if maker.op.name == "iota":
+        return maker.attrs["size"]
+    ends = [_end(n, v) for v in maker.inputs]
+    return None if any(e is None for e in ends) else sum(e for e in ends if e is not None) - len(ends) + 1
+
+
+def _positive(n: Reading, indices: Value, size: Size) -> Value:
+    """Constant indices checked and counted from the front, as far as that is a number."""
+    array = n.known(indices)
+    if array is None or not indices.type.dtype.is_integer:
+        return indices
+    if array.size and not -size <= array.min() <= array.max() < size:
+        raise n.refuse(f"{n.op} needs indices between {-size} and {size - 1}, got {array.min()} to {array.max()}")
+    return indices if not array.size or array.min() >= 0 or not is_known(size) else n.constant(np.where(array < 0, array + size, array), indices.type.dtype)
+
+
+@reads("GatherElements")
+def gather_elements(n: Reading) -> Thing:
+    x, indices = n.inputs
+    axis = n.axis(n.attr("axis"), x.type.rank)
+    return n.emit("gather_elements", x, _positive(n, indices, x.type.shape[axis] if x.type.rank else 0), axis=axis)
+
+
+@reads("GatherND")
+def gather_nd(n: Reading) -> Thing:
+    return n.emit("gather_nd", *n.inputs, batch_dims=n.attr("batch_dims", 0))
+
+
+@reads("ScatterElements", "Scatter")
+def scatter_elements(n: Reading) -> Thing:
+    x, indices, updates = n.inputs
+    axis = n.axis(n.attr("axis"), x.type.rank)
+    return n.emit("scatter_elements", x, _positive(n, indices, x.type.shape[axis] if x.type.rank else 0), updates, axis=axis,
+                  reduction=n.attr("reduction", "none"))
+
+
+@reads("ScatterND")
+def scatter_nd(n: Reading) -> Thing:
+    """An index of no numbers is of all of the data: as 0 of one such."""
+    x, indices, updates = n.inputs
+    all_of_it = indices.type.rank > 0 and indices.type.shape[-1] == 0 and is_known(*indices.type.shape)
+    if all_of_it:
+        x, indices = n.reshape(x, (1, *x.type.shape)), n.constant(np.zeros((*indices.type.shape[:-1], 1), np.int64))
+    y = n.emit("scatter_nd", x, indices, updates, reduction=n.attr("reduction", "none"))
+    return n.reshape(y, y.type.shape[1:]) if all_of_it else y
+
+
+@reads("OneHot")
+def one_hot(n: Reading) -> Thing:
+    """Indices may be floats; those outside of the depth give "off" everywhere."""
+    indices, values = n.cast(n.input(0), I64), n.input(2)
+    depth = n.numbers(1, "depth")
+    if depth.size != 1:
+        raise n.refuse("OneHot needs one number as its depth")
+    return n.emit("one_hot", indices, values, depth=n.integers(1, "depth")[0], axis=n.axis(n.attr("axis"), indices.type.rank + 1))
+
+
+@reads("Compress")
+def compress(n: Reading) -> Thing:
+    x, axis = n.input(0), n.attr("axis")
+    condition = n.known(n.input(1))
+    if condition is None:
+        raise n.branches()
+    if axis is None:
+        x, axis = n.reshape(x, (x.type.size,)), 0
+    axis = n.axis(axis, x.type.rank)
+    return n.emit("gather", x, _positive(n, n.constant(np.flatnonzero(condition), I64), x.type.shape[axis]), axis=axis)
+
+
+@reads("NonZero", "Unique", "NonMaxSuppression")
+def as_the_data_is(n: Reading) -> tuple[Thing, ...]:
+    """Results of whatever shape the data gives."""
+    if any(isinstance(t, Value) and n.known(t) is None for t in n.things):
+        raise n.branches()
+    return n.foreign()
+
+
+@reads("ReverseSequence")
+def reverse_sequence(n: Reading) -> Thing | tuple[Thing, ...]:
+    """The first elements of every sequence backwards, as many as its length says."""
+    x, lengths = n.input(0), n.input(1)
+    time, batch = n.axis(n.attr("time_axis"), x.type.rank), n.axis(n.attr("batch_axis"), x.type.rank)
+    if {time, batch} != {0, 1} or lengths.type.rank != 1 or not equal(lengths.type.size, x.type.shape[batch]):
+        raise n.refuse(f"ReverseSequence needs axes 0 and 1 as its time and batch, and a length per sequence, got {time} and {batch}, and {lengths.type}")
+    return reversed_sequences(n, x, lengths, time)
+
+
+def reversed_sequences(n: Reading, x: Value, lengths: Value, time: int) -> Value:
+    """Elements taken by index tuples: (time, batch) or (batch, time), whichever is the order of the axes."""
+    batch, known = 1 - time, n.known(lengths)
+    steps, count = x.type.shape[time], x.type.shape[batch]
+    if known is not None and is_known(steps) and known.size and not 0 <= known.min() <= known.max() <= steps:
+        raise n.refuse(f"{n.op} needs lengths between 0 and {steps}, got {known.min()} to {known.max()}")
+    at = n.reshape(n.count(steps), (steps, 1) if time == 0 else (1, steps))
+    lengths = n.reshape(n.cast(lengths, I64), (1, count) if time == 0 else (count, 1))
+    back = n.emit("sub", n.emit("sub", lengths, n.constant(1, I64)), at)
+    turned = n.emit("where", n.emit("less", at, lengths), back, at)
+    rows = n.expand(n.reshape(n.count(count), (1, count) if time == 0 else (count, 1)), turned.type.shape)
+    return n.emit("gather_nd", x, tuples(n, *((turned, rows) if time == 0 else (rows, turned))))
+
+
+def tuples(n: Reading, *parts: Value) -> Value:
+    """Index tuples, one number of each part, along a new last axis."""
+    return n.emit("concat", *(n.reshape(p, (*p.type.shape, 1)) for p in parts), axis=parts[0].type.rank)
+
+
+@reads("TensorScatter")
+def tensor_scatter(n: Reading) -> Thing:
+    """What is new written into a cache along an axis, from its own place on for each element of the batch; in mode circular on from the start."""
+    x, updates, given = n.input(0), n.input(1), n.optional(2)
+    axis = n.axis(n.attr("axis", -2), x.type.rank)
+    if axis == 0 or updates.type.rank != x.type.rank or given is not None and not (given.type.rank == 1 and equal(given.type.size, x.type.shape[0])):
+        raise n.refuse(f"TensorScatter needs an axis behind the first, updates of the rank of the cache and a place per batch, got axis {axis}, "
+                       f"{updates.type}{'' if given is None else f' and {given.type}'}")
+    lead = updates.type.shape[:axis + 1]
+    places = _along_axis(n, n.count(lead[axis]), axis, axis + 1)
+    if given is not None:
+        places = n.emit("add", _along_axis(n, n.cast(given, I64), 0, axis + 1), places)
+    if n.attr("mode") == "circular":
+        places = n.emit("mod", places, n.sizes(x.type.shape[axis]))
+    parts = [_along_axis(n, n.count(d), a, axis + 1) for a, d in enumerate(lead[:axis])] + [places]
+    return n.emit("scatter_nd", x, tuples(n, *(n.expand(p, lead) for p in parts)), updates, reduction="none")
+
+
+def _along_axis(n: Reading, x: Value, axis: int, rank: int) -> Value:
+    """A vector as a tensor of a rank, its elements along an axis."""
+    return n.reshape(x, [x.type.size if a == axis else 1 for a in range(rank)])

@@ -1,0 +1,177 @@
+"""Readers of matrix products: MatMul, Gemm, Einsum and their integer and fused relatives."""
+from __future__ import annotations
+
+import math
+import string
+from collections.abc import Sequence
+
+from pelton.ir.dims import Size, equal, is_known
+from pelton.ir.graph import Value
+from pelton.ir.types import I32
+
+from pelton.importers.onnx.node import MICROSOFT, Reading, Thing, reads
+
+
+@reads("MatMul")
+def matmul(n: Reading) -> Thing:
+    """A vector is a matrix of one row, or of one column, whose axis the result does not have."""
+    a, b = n.inputs
+    if min(a.type.rank, b.type.rank) != 1:
+        return n.emit("matmul", a, b)
+    left, right = (n.reshape(v, shape) if v.type.rank == 1 else v for v, shape in ((a, (1, a.type.size)), (b, (b.type.size, 1))))
+    y = n.emit("matmul", left, right)
+    return n.reshape(y, (*y.type.shape[:-2], *a.type.shape[-2:-1], *(b.type.shape[-1:] if b.type.rank > 1 else ())))
+
+
+def swapped(n: Reading, x: Value) -> Value:
+    """x with its last two axes exchanged; constants are transposed at once."""
+    r = x.type.rank
+    return x if r < 2 else n.transpose(x, (*range(r - 2), r - 1, r - 2))
+
+
+def scaled(n: Reading, x: Value, factor: float) -> Value:
+    return x if factor == 1 else n.emit("mul", x, n.like(x, factor))
+
+
+@reads("Gemm")
+def gemm(n: Reading) -> Thing:
+    a, b, c = n.input(0), n.input(1), n.optional(2)
+    if a.type.rank != 2 or b.type.rank != 2:
+        raise n.refuse(f"Gemm needs two matrices, got {a.type} and {b.type}")
+    a, b = swapped(n, a) if n.flag("transA") else a, swapped(n, b) if n.flag("transB") else b
+    y = scaled(n, n.emit("matmul", a, b), n.attr("alpha"))
+    return y if c is None or n.attr("beta") == 0 else n.emit("add", y, scaled(n, c, n.attr("beta")))
+
+
+@reads("Det")
+def det(n: Reading) -> Thing:
+    return n.emit("det", n.input(0))
+
+
+@reads("FusedMatMul", "TransposeMatMul", domain=MICROSOFT)
+def fused_matmul(n: Reading) -> Thing:
+    """transBatch moves the first axis behind the batches, before trans exchanges the last two."""
+    a, b = (_batched(n, x, n.flag(f"transBatch{name}")) for name, x in zip("AB", n.inputs))
+    a, b = swapped(n, a) if n.flag("transA") else a, swapped(n, b) if n.flag("transB") else b
+    return scaled(n, n.emit("matmul", a, b), n.attr("alpha", 1.0))
+
+
+def _batched(n: Reading, x: Value, moved: bool) -> Value:
+    r = x.type.rank
+    return n.transpose(x, (*range(1, r - 1), 0, r - 1)) if moved and r > 2 else x
+
+
+@reads("MatMulInteger")
+def matmul_integer(n: Reading) -> Thing:
+    """Zero points are per tensor, per row of A or per column of B."""
+    a, b = without_zero_point(n, 0, 2, by_row=True), without_zero_point(n, 1, 3)
+    return n.emit("matmul", a, b)
+
+
+def without_zero_point(n: Reading, i: int, zero: int, by_row: bool = False) -> Value:
+    """An 8-bit operand as 32-bit integers around zero."""
+    x, z = n.cast(n.input(i), I32), n.optional(zero)
+    if z is None:
+        return x
+    z = n.cast(z, I32)
+    if by_row and z.type.rank == 1 and z.type.size > 1:
+        z = n.reshape(z, (*z.type.shape, 1))
+    return n.emit("sub", x, z)
+
+
+# --- Einsum
+
+@reads("Einsum")
+def einsum(n: Reading) -> Thing:
+    """Operands are contracted from left to right, each step a sum, a product of matrices or a pointwise product."""
+    terms, out = _terms(n, [v.type.rank for v in n.inputs])
+    given = [_diagonal(n, term, value) for term, value in zip(terms, n.inputs)]
+    sizes: dict[str, Size] = {}
+    for term, value in given:
+        for letter, size in zip(term, value.type.shape):
+            if sizes.setdefault(letter, size) != size:
+                if 1 not in (sizes[letter], size):
+                    equal(sizes[letter], size)                # says what it depends on, if it does
+                    raise n.refuse(f"Einsum {n.attr('equation')!r} needs equal sizes for one letter, got {sizes[letter]} and {size}")
+                sizes[letter] = size if sizes[letter] == 1 else sizes[letter]
+    given = [_without_ones(n, term, value, sizes) for term, value in given]
+    term, value = given[0]
+    for i, other in enumerate(given[1:], 1):
+        term, value = _contract(n, (term, value), other, set("".join(t for t, _ in given[i + 1:])) | set(out))
+    term, value = _summed(n, term, value, set(out))
+    return n.transpose(value, [term.index(letter) for letter in out])
+
+
+def _diagonal(n: Reading, term: str, x: Value) -> tuple[str, Value]:
+    """An operand whose axes of one letter are one: each of them flat, and of that every (size + 1)-th element."""
+    for letter in dict.fromkeys(term):
+        while term.count(letter) > 1:
+            i, j = [k for k, c in enumerate(term) if c == letter][:2]
+            rest = [k for k in range(len(term)) if k not in (i, j)]
+            a, b = x.type.shape[i], x.type.shape[j]
+            if not equal(a, b):
+                raise n.refuse(f"Einsum {n.attr('equation')!r} takes a diagonal of axes of sizes {a} and {b}, which should be equal")
+            x = n.transpose(x, (*rest, i, j))
+            x = n.reshape(x, (*x.type.shape[:-2], a * b))
+            if is_known(a):
+                x = n.emit("slice", x, starts=(0,), ends=(a * b,), axes=(len(rest),), steps=(a + 1,))
+            else:
+                x = n.emit("gather", x, n.emit("mul", n.count(a), n.sizes(a + 1)), axis=len(rest))
+            term = "".join(term[k] for k in rest) + letter
+    return term, x
+
+
+def _without_ones(n: Reading, term: str, x: Value, sizes: dict[str, Size]) -> tuple[str, Value]:
+    """An operand without the axes of one that other operands repeat it along."""
+    kept = [k for k, letter in enumerate(term) if x.type.shape[k] != 1 or sizes[letter] == 1]
+    return "".join(term[k] for k in kept), n.reshape(x, [x.type.shape[k] for k in kept])
+
+
+def _terms(n: Reading, ranks: Sequence[int]) -> tuple[list[str], str]:
+    """The letters of every operand and of the result, ellipses spelled out."""
+    equation = n.attr("equation").replace(" ", "")
+    left, arrow, out = equation.partition("->")
+    terms = left.split(",")
+    spare = [c for c in string.ascii_uppercase + string.ascii_lowercase if c not in equation]
+    dots = max((rank - len(t) + 3 for t, rank in zip(terms, ranks) if "..." in t), default=0)
+    if len(terms) != len(ranks) or not 0 <= dots <= len(spare):
+        raise n.refuse(f"Einsum {equation!r} does not fit operands of ranks {list(ranks)}")
+    extra = "".join(spare[:dots])
+    spelled = [t.replace("...", extra[len(extra) - (rank - len(t) + 3):]) if "..." in t else t for t, rank in zip(terms, ranks)]
+    if any(len(t) != rank or not t.isalpha() and t for t, rank in zip(spelled, ranks)):
+        raise n.refuse(f"Einsum {equation!r} does not fit operands of ranks {list(ranks)}")
+    every = "".join(spelled)
+    result = out.replace("...", extra) if arrow else extra + "".join(sorted(c for c in set(every) - set(extra) if every.count(c) == 1))
+    if len(set(result)) < len(result) or not set(result) <= set(every):
+        raise n.refuse(f"Einsum {equation!r} has letters in its result that no operand has")
+    return spelled, result
+
+
+def _summed(n: Reading, term: str, value: Value, kept: set[str]) -> tuple[str, Value]:
+    """Letters that nobody reads any more summed away."""
+    axes = tuple(i for i, letter in enumerate(term) if letter not in kept)
+    if not axes:
+        return term, value
+    return "".join(letter for letter in term if letter in kept), n.emit("reduce_sum", value, axes=axes, keepdims=False)
+
+
+def _contract(n: Reading, left: tuple[str, Value], right: tuple[str, Value], later: set[str]) -> tuple[str, Value]:
+    """Two operands into one: batch letters, rows, columns, and what is summed over."""
+    (a, x), (b, y) = _summed(n, *left, later | set(right[0])), _summed(n, *right, later | set(left[0]))
+    size = {**dict(zip(a, x.type.shape)), **dict(zip(b, y.type.shape))}
+    batch = [c for c in a if c in b and c in later]
+    rows, columns = [c for c in a if c not in b], [c for c in b if c not in a]
+    inner = [c for c in a if c in b and c not in later]
+
+    def shape(letters: Sequence[str]) -> tuple[Size, ...]:
+        return tuple(size[c] for c in letters)
+
+    x = n.transpose(x, [a.index(c) for c in (*batch, *rows, *inner)])
+    if not inner:                                          # nothing is summed: a pointwise product
+        y = n.transpose(y, [b.index(c) for c in (*batch, *columns)])
+        product = n.emit("mul", n.reshape(x, shape(batch + rows) + (1,) * len(columns)), n.reshape(y, shape(batch) + (1,) * len(rows) + shape(columns)))
+        return "".join(batch + rows + columns), product
+    y = n.transpose(y, [b.index(c) for c in (*batch, *inner, *columns)])
+    m, k, p = (math.prod(shape(letters)) for letters in (rows, inner, columns))
+    product = n.emit("matmul", n.reshape(x, (*shape(batch), m, k)), n.reshape(y, (*shape(batch), k, p)))
+    return "".join(batch + rows + columns), n.reshape(product, shape(batch + rows + columns))

@@ -1,0 +1,183 @@
+"""Readers of pointwise operators: arithmetic, functions, activations, comparisons, logic and casts."""
+from __future__ import annotations
+
+from functools import reduce
+
+import numpy as np
+
+from pelton.ir.graph import Value
+from pelton.ir.types import BOOL, F64, I64, STRING, DType
+
+from pelton.importers.onnx.node import Reading, Thing, reads
+
+HUGE = 1 << 24                  # more elements than a mask drawn while importing may have
+
+# ONNX's name → our word of the same operands and meaning
+SAME = {"Abs": "abs", "Acos": "acos", "Acosh": "acosh", "Add": "add", "And": "logical_and", "Asin": "asin", "Asinh": "asinh", "Atan": "atan",
+        "Atanh": "atanh", "BitwiseAnd": "bitwise_and", "BitwiseNot": "bitwise_not", "BitwiseOr": "bitwise_or", "BitwiseXor": "bitwise_xor",
+        "Ceil": "ceil", "Cos": "cos", "Cosh": "cosh", "Div": "div", "Erf": "erf", "Exp": "exp", "Floor": "floor", "Greater": "greater",
+        "GreaterOrEqual": "greater_equal", "HardSwish": "hard_swish", "IsNaN": "is_nan", "Less": "less", "LessOrEqual": "less_equal", "Log": "log",
+        "Mish": "mish", "Mul": "mul", "Neg": "neg", "Not": "logical_not", "Or": "logical_or", "Reciprocal": "reciprocal",
+        "Relu": "relu", "Round": "round", "Sigmoid": "sigmoid", "Sign": "sign", "Sin": "sin", "Sinh": "sinh", "Softplus": "softplus",
+        "Softsign": "softsign", "Sqrt": "sqrt", "Sub": "sub", "Tan": "tan", "Tanh": "tanh", "Xor": "logical_xor"}
+# the same with attributes of the same names
+WITH_ATTRIBUTES = {"Celu": ("celu", ("alpha",)), "Elu": ("elu", ("alpha",)), "HardSigmoid": ("hard_sigmoid", ("alpha", "beta")),
+                   "LeakyRelu": ("leaky_relu", ("alpha",)), "Selu": ("selu", ("alpha", "gamma")), "Swish": ("swish", ("alpha",)),
+                   "ThresholdedRelu": ("thresholded_relu", ("alpha",))}
+CHAINS = {"Max": "maximum", "Min": "minimum", "Sum": "add"}
+
+
+@reads(*SAME)
+def same(n: Reading) -> Thing:
+    return n.emit(SAME[n.op], *_aligned(n))
+
+
+def _aligned(n: Reading) -> tuple[Value, ...]:
+    """The inputs. Before opset 7 the axes of the second one may be said to lie along those of the first from `axis` on."""
+    if n.opset >= 7 or n.attr("axis") is None or len(n.inputs) != 2:
+        return n.inputs
+    a, b = n.inputs
+    return a, n.reshape(b, (*b.type.shape, *[1] * (a.type.rank - n.axis(n.attr("axis"), a.type.rank) - b.type.rank)))
+
+
+@reads(*WITH_ATTRIBUTES)
+def with_attributes(n: Reading) -> Thing:
+    word, names = WITH_ATTRIBUTES[n.op]
+    return n.emit(word, *n.inputs, **{name: n.attr(name) for name in names})
+
+
+@reads(*CHAINS)
+def chain(n: Reading) -> Thing:
+    return reduce(lambda a, b: n.emit(CHAINS[n.op], a, b), n.inputs)
+
+
+@reads("PRelu")
+def prelu(n: Reading) -> Thing:
+    """The slope broadcasts; before opset 7 it is one per channel."""
+    x, slope = n.inputs
+    if n.opset < 7 and slope.type.rank == 1 and slope.type.size > 1:
+        slope = n.reshape(slope, (slope.type.size, *[1] * (x.type.rank - 2)))
+    return n.emit("prelu", x, slope)
+
+
+@reads("Mean")
+def mean(n: Reading) -> Thing:
+    total = reduce(lambda a, b: n.emit("add", a, b), n.inputs)
+    return total if len(n.inputs) == 1 else n.emit("div", total, n.like(total, len(n.inputs)))
+
+
+@reads("Equal")
+def equal(n: Reading) -> Thing | tuple[Thing, ...]:
+    return n.foreign() if n.input(0).type.dtype is STRING else n.emit("equal", *_aligned(n))
+
+
+@reads("Mod")
+def mod(n: Reading) -> Thing:
+    return n.emit("fmod" if n.flag("fmod") else "mod", *n.inputs)
+
+
+@reads("Pow")
+def power(n: Reading) -> Thing:
+    """The exponent may be of another type than the base, whose type the result has. Whole powers of integers wrap; others go by float64, where what lies
+    within the error of a power of a whole number is one: 3 to the 1.0 is not 2."""
+    base, exponent = _aligned(n)
+    dtype = base.type.dtype
+    if dtype.is_float or dtype is exponent.type.dtype:
+        return n.emit("pow", base, n.cast(exponent, dtype))
+    if exponent.type.dtype.is_integer:
+        return n.cast(n.emit("pow", n.cast(base, I64), n.cast(exponent, I64)), dtype)
+    found = n.emit("pow", n.cast(base, F64), n.cast(exponent, F64))
+    whole = n.emit("round", found)
+    near = n.emit("less_equal", n.emit("abs", n.emit("sub", found, whole)), n.emit("mul", n.emit("abs", found), n.like(found, 1e-13)))
+    return n.cast(n.emit("where", near, whole, found), dtype)
+
+
+@reads("BitShift")
+def bit_shift(n: Reading) -> Thing:
+    """Signed integers (28) fill up with their sign, however far they are shifted to the right."""
+    x, by = n.inputs
+    if n.attr("direction") == "LEFT":
+        return n.emit("shift_left", x, by)
+    return n.emit("shift_right", x, n.emit("minimum", by, n.like(by, 8 * by.type.dtype.size - 1)) if x.type.dtype.is_signed else by)
+
+
+@reads("Gelu")
+def gelu(n: Reading) -> Thing:
+    return n.emit("gelu_tanh" if n.attr("approximate") == "tanh" else "gelu", n.input(0))
+
+
+@reads("IsInf")
+def is_inf(n: Reading) -> Thing:
+    return n.emit("is_inf", n.input(0), positive=n.flag("detect_positive"), negative=n.flag("detect_negative"))
+
+
+@reads("Where")
+def where(n: Reading) -> Thing:
+    return n.emit("where", *n.inputs)
+
+
+@reads("Clip")
+def clip(n: Reading) -> Thing:
+    """Before opset 11 the bounds are attributes, whose defaults are no bounds; since then they are inputs that may be absent."""
+    x = n.input(0)
+    if n.opset < 11:
+        furthest = float(np.finfo(np.float32).max)
+        low, high = n.attr("min"), n.attr("max")
+        return clipped(n, x, None if low <= -furthest else n.like(x, low), None if high >= furthest else n.like(x, high))
+    return clipped(n, x, *(None if b is None else n.reshape(b, ()) for b in (n.optional(1), n.optional(2))))
+
+
+def clipped(n: Reading, x: Value, low: Value | None, high: Value | None) -> Value:
+    """x within bounds that may be absent."""
+    if low is not None and high is not None:
+        return n.emit("clip", x, low, high)
+    x = x if low is None else n.emit("maximum", x, low)
+    return x if high is None else n.emit("minimum", x, high)
+
+
+@reads("Cast", "CastLike")
+def cast(n: Reading) -> Thing | tuple[Thing, ...]:
+    x = n.input(0)
+    to = n.dtype(n.attr("to")) if n.op == "Cast" else n.input(1).type.dtype
+    if x.type.dtype is to:
+        return x
+    if STRING in (x.type.dtype, to):
+        return n.foreign()
+    more = {"saturate": n.flag("saturate", 1)} if to.value.startswith("f8") else {}
+    if to is DType.F8E8M0FNU:
+        more["round_mode"] = n.attr("round_mode", "up")
+    return n.emit("cast", x, to=to, **more)
+
+
+@reads("BitCast")
+def bit_cast(n: Reading) -> Thing:
+    return n.emit("bit_cast", n.input(0), to=n.dtype(n.attr("to")))
+
+
+@reads("Identity")
+def identity(n: Reading) -> Thing:
+    return n.things[0]
+
+
+@reads("Bernoulli")
+def bernoulli(n: Reading) -> tuple[Thing, ...]:
+    """The body of its schema draws 1 where the input is not reached, the opposite of what the schema says; the onnx package's own evaluator is right."""
+    return n.foreign()
+
+
+@reads("Dropout")
+def dropout(n: Reading) -> tuple[Thing, ...]:
+    """Nothing at inference; the mask is all true. In training mode a seed makes the mask a constant, as numpy's RandomState draws it."""
+    x, training, ratio = n.input(0), n.optional(2), 0.5
+    if training is not None and n.numbers(2, "training_mode").any():
+        ratio = float(n.numbers(1, "ratio").item()) if n.optional(1) is not None else ratio
+        if not 0 <= ratio < 1:
+            raise n.refuse(f"Dropout needs a ratio from 0 to less than 1, got {ratio}")
+        if ratio:
+            n.program.warn(f"Dropout is in training mode, as the model says: it drops values; export the model for inference ({n.where})")
+            if "seed" not in n.attributes or not x.type.known or x.type.size > HUGE:
+                return n.foreign()
+            kept = np.random.RandomState(n.attr("seed") % 2**32).uniform(0, 1, x.type.shape) >= ratio
+            return n.emit("mul", x, n.constant(kept / (1 - ratio), x.type.dtype)), n.constant(kept) if n.wants(1) else None
+    mask = n.expand(n.constant(True, BOOL if n.opset >= 10 else x.type.dtype), x.type.shape) if n.wants(1) else None
+    return x, mask

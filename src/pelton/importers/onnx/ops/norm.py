@@ -1,0 +1,140 @@
+"""Readers of softmax and of the normalisations, absent biases made zeros."""
+from __future__ import annotations
+
+import math
+
+from pelton.ir.graph import Value
+
+from .conv import powered, rooted
+from pelton.importers.onnx.node import MICROSOFT, Reading, Thing, reads
+
+_EPSILON = 1e-5                # where no schema says so
+SMALLER = 1e-12                # the same for what ONNX Runtime fused
+
+
+@reads("Softmax", "LogSoftmax", "Hardmax")
+def softmax(n: Reading) -> Thing:
+    """Before opset 13 the axes from `axis` on count as one."""
+    return softmax_along(n, n.input(0), n.attr("axis"), n.opset)
+
+
+def softmax_along(n: Reading, x: Value, axis: int, opset: int) -> Value:
+    shape, axis = x.type.shape, n.axis(axis, x.type.rank)
+    if opset < 13 and math.prod(shape[axis + 1:]) != 1:
+        flat = n.reshape(x, (math.prod(shape[:axis]), math.prod(shape[axis:])))
+        return n.reshape(_softmax(n, flat, 1), shape)
+    if x.type.rank == 0:
+        return n.reshape(_softmax(n, n.reshape(x, (1,)), 0), ())
+    return _softmax(n, x, axis)
+
+
+def _softmax(n: Reading, x: Value, axis: int) -> Value:
+    if n.op != "Hardmax":
+        return n.emit("log_softmax" if n.op == "LogSoftmax" else "softmax", x, axis=axis)
+    if x.type.size == 0:
+        return x
+    best = n.emit("arg_max", x, axis=axis, keepdims=True)
+    places = n.reshape(n.count(x.type.shape[axis]), (x.type.shape[axis], *[1] * (x.type.rank - axis - 1)))
+    return n.cast(n.emit("equal", best, places), x.type.dtype)
+
+
+@reads("BatchNormalization")
+def batch_normalization(n: Reading) -> Thing | tuple[Thing, ...]:
+    """In training mode by the statistics of the batch, which are mixed into the given ones (before opset 14: with more than one output in use)."""
+    x, *statistics = n.inputs
+    if n.flag("training_mode") and x.type.rank >= 2:
+        return _in_training(n, x, *statistics)
+    if n.flag("training_mode") or any(n.wants(i) for i in range(1, len(n.node.output))):
+        return n.foreign()
+    if n.opset < 9 and not n.flag("spatial", 1):
+        raise n.refuse("BatchNormalization with spatial=0 is not supported; export the model with opset 9 or later")
+    statistics = [n.cast(s, x.type.dtype) for s in statistics]
+    if x.type.rank == 1:                                   # the batch, of one channel
+        return n.reshape(n.emit("batch_norm", n.reshape(x, (x.type.size, 1)), *statistics, epsilon=n.attr("epsilon")), x.type.shape)
+    return n.emit("batch_norm", x, *statistics, epsilon=n.attr("epsilon"))
+
+
+def _in_training(n: Reading, x: Value, scale: Value, bias: Value, mean: Value, variance: Value) -> tuple[Thing, ...]:
+    axes, channels = tuple(a for a in range(x.type.rank) if a != 1), (x.type.shape[1],)
+    wide = n.cast(x, mean.type.dtype)
+    middle = n.emit("reduce_mean", wide, axes=axes, keepdims=True)
+    apart = n.emit("sub", wide, middle)
+    spread = n.emit("reduce_mean", n.emit("mul", apart, apart), axes=axes, keepdims=False)
+    middle = n.reshape(middle, channels)
+    own = [n.cast(v, x.type.dtype) for v in (scale, bias, middle, spread)]
+
+    def mixed(old: Value, new: Value) -> Value:
+        share = n.attr("momentum")
+        return n.emit("add", n.emit("mul", old, n.like(old, share)), n.emit("mul", new, n.like(new, 1 - share)))
+    return n.emit("batch_norm", x, *own, epsilon=n.attr("epsilon")), mixed(mean, middle), mixed(variance, spread)
+
+
+@reads("InstanceNormalization")
+def instance_normalization(n: Reading) -> Thing:
+    return n.emit("instance_norm", *n.inputs, epsilon=n.attr("epsilon"))
+
+
+@reads("GroupNormalization")
+def group_normalization(n: Reading) -> Thing:
+    """Until opset 20 scale and bias are per group, from 21 on per channel."""
+    x, groups = n.input(0), n.attr("num_groups")
+    scale, bias = (n.cast(n.input(i), x.type.dtype) for i in (1, 2))
+    if n.opset < 21 and groups:
+        per = x.type.shape[1] // groups
+        scale, bias = (n.reshape(n.expand(n.reshape(v, (groups, 1)), (groups, per)), (groups * per,)) for v in (scale, bias))
+    return n.emit("group_norm", x, scale, bias, groups=groups, epsilon=n.attr("epsilon"))
+
+
+@reads("LayerNormalization")
+@reads("LayerNormalization", domain=MICROSOFT)
+def layer_normalization(n: Reading) -> Thing | tuple[Thing, ...]:
+    if n.wants(1) or n.wants(2):
+        if n.schema is None:
+            raise n.refuse("LayerNormalization whose mean or deviation is read is only supported as an operator of ai.onnx")
+        return n.program.body(n)
+    return layer_norm(n, n.input(0), n.input(1), n.optional(2), n.attr("axis", -1))
+
+
+def layer_norm(n: Reading, x: Value, scale: Value, bias: Value | None, axis: int = -1, default: float = _EPSILON) -> Value:
+    scale = n.cast(scale, x.type.dtype)
+    bias = n.cast(bias, x.type.dtype) if bias is not None else n.filled(0, scale.type.shape, x.type.dtype)
+    return n.emit("layer_norm", x, scale, bias, axis=n.axis(axis, x.type.rank), epsilon=n.attr("epsilon", default))
+
+
+@reads("RMSNormalization", "SimplifiedLayerNormalization")
+@reads("SimplifiedLayerNormalization", domain=MICROSOFT)
+def rms_normalization(n: Reading) -> Thing:
+    if n.wants(1):
+        raise n.refuse(f"{n.op} whose deviation is read is not supported")
+    return rms_norm(n, n.input(0), n.input(1), n.attr("axis", -1))
+
+
+def rms_norm(n: Reading, x: Value, scale: Value, axis: int = -1, default: float = _EPSILON) -> Value:
+    return n.emit("rms_norm", x, n.cast(scale, x.type.dtype), axis=n.axis(axis, x.type.rank), epsilon=n.attr("epsilon", default))
+
+
+@reads("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain=MICROSOFT)
+def skip_layer_normalization(n: Reading) -> tuple[Thing, ...]:
+    """norm(x + skip + bias); the sum itself is the fourth output."""
+    if n.wants(1) or n.wants(2):
+        raise n.refuse(f"{n.op} whose mean or deviation is read is not supported")
+    simple = n.op.startswith("SkipSimplified")
+    bias = n.optional(3 if simple else 4)
+    total = n.emit("add", n.input(0), n.input(1))
+    total = total if bias is None else n.emit("add", total, bias)
+    y = rms_norm(n, total, n.input(2), default=SMALLER) if simple else layer_norm(n, total, n.input(2), n.optional(3), default=SMALLER)
+    return y, None, None, total
+
+
+@reads("LRN")
+def lrn(n: Reading) -> Thing:
+    return n.emit("lrn", n.input(0), size=n.attr("size"), alpha=n.attr("alpha"), beta=n.attr("beta"), bias=n.attr("bias"))
+
+
+@reads("LpNormalization")
+def lp_normalization(n: Reading) -> Thing:
+    """x / ‖x‖ₚ along an axis, 0 where the norm is 0."""
+    x, p = n.input(0), n.attr("p")
+    axis = n.axis(n.attr("axis"), x.type.rank)
+    norm = rooted(n, n.emit("reduce_sum", powered(n, x, p), axes=(axis,), keepdims=True), p)
+    return n.emit("where", n.emit("equal", norm, n.like(norm, 0)), n.like(x, 0), n.emit("div", x, norm))

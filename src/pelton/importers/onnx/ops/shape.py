@@ -1,0 +1,286 @@
+"""Readers of operators that rearrange tensors, and of those that ask for or make shapes: a size is a number or what a run decides."""
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+
+from pelton.ir import dims
+from pelton.ir.dims import Dim, Size, Undecided, equal, exact, is_known, maximum, minimum
+from pelton.ir.types import I64, broadcast_shapes
+from pelton.ops.shape import length
+
+from pelton.importers.onnx.file import array_of, dense
+from pelton.importers.onnx.node import Reading, Thing, reads
+
+HUGE = 1 << 26                 # more elements than a constant of the importer's own may have
+FEW = 64                       # elements of a range that are reckoned with one by one
+END = (1 << 31) - 1            # what exporters write for "up to the end"
+
+
+# --- constants and shapes
+
+@reads("Constant")
+def constant(n: Reading) -> Thing:
+    for name in ("value_float", "value_floats", "value_int", "value_ints", "value_string", "value_strings"):
+        if name in n.attributes:
+            kind = name.removeprefix("value_").rstrip("s")
+            return n.constant(np.asarray(n.attr(name), {"float": np.float32, "int": np.int64, "string": object}[kind]))
+    if "sparse_value" in n.attributes:
+        return n.constant(dense(n.attr("sparse_value"), n.program.source))
+    if "value" not in n.attributes:
+        raise n.refuse("Constant needs a value")
+    return n.constant(array_of(n.attr("value"), n.program.source))
+
+
+@reads("ConstantOfShape")
+def constant_of_shape(n: Reading) -> Thing:
+    shape, value = n.integers(0, "shape"), n.attr("value")
+    fill = np.zeros((), np.float32) if value is None or not value.dims and not value.ByteSize() else array_of(value, n.program.source)
+    if fill.size != 1 or any(d < 0 for d in shape):
+        raise n.refuse(f"ConstantOfShape needs one value and sizes of at least 0, got {fill.size} values and shape {shape}")
+    return n.expand(n.constant(fill.reshape(())), shape)
+
+
+@reads("Shape")
+def shape(n: Reading) -> Thing:
+    found = n.input(0).type.shape
+    return n.sizes(found[slice(n.attr("start", 0), n.attr("end"))])
+
+
+@reads("Size")
+def size(n: Reading) -> Thing:
+    return n.sizes(n.input(0).type.size)
+
+
+@reads("Range")
+def range_(n: Reading) -> Thing:
+    start, limit, delta = (n.numbers(i, what) for i, what in enumerate(("start", "limit", "delta")))
+    if not start.size == limit.size == delta.size == 1 or delta.item() == 0:
+        raise n.refuse("Range needs a start, a limit and a delta other than 0, one number each")
+    if any(a.dtype == object for a in (start, limit, delta)):
+        return _range_of_sizes(n, start.item(), limit.item(), delta.item())
+    first, last, step = (np.asarray(a, np.float64 if n.input(0).type.dtype.is_float else None).item() for a in (start, limit, delta))
+    count = max(0, math.ceil((last - first) / step)) if isinstance(first, float) else len(range(first, last, step))
+    if count > HUGE:
+        raise n.refuse(f"Range from {first} to {last} by {step} has {count} elements; at most {HUGE} are supported")
+    return n.constant(first + np.arange(count) * step, n.input(0).type.dtype)
+
+
+def _range_of_sizes(n: Reading, first: Size, last: Size, step: Any) -> Thing:
+    """start + step · (0, 1, …), the number of elements being what a run decides."""
+    if not isinstance(step, (int, float)) or step != int(step) or not all(isinstance(x, (int, Dim)) or x == int(x) for x in (first, last)):
+        raise n.refuse(f"Range needs whole numbers where its length depends on sizes that only a run decides, got {first} to {last} by {step}")
+    step, dtype = int(step), n.input(0).type.dtype
+    count = length(first if isinstance(first, Dim) else int(first), last if isinstance(last, Dim) else int(last), step)
+    if is_known(count) and count <= FEW and dtype.is_integer:
+        return n.program.sized(np.array([first + i * step for i in range(count)], object), dtype, n.node)
+    found = n.count(count, dtype)
+    if step != 1:
+        found = n.emit("mul", found, n.like(found, step))
+    return found if not isinstance(first, Dim) and first == 0 else n.emit("add", found, n.input(0))
+
+
+@reads("EyeLike")
+def eye_like(n: Reading) -> Thing:
+    x, to = n.input(0), n.attr("dtype")
+    if x.type.rank == 2 and not x.type.known:
+        rows, columns = x.type.shape
+        below = n.emit("add", n.reshape(n.count(rows), (rows, 1)), n.constant(n.attr("k"), I64))
+        return n.cast(n.emit("equal", n.count(columns), below), x.type.dtype if to is None else n.dtype(to))
+    if x.type.rank != 2 or x.type.size > HUGE:
+        raise n.refuse(f"EyeLike needs a matrix of at most {HUGE} elements, got {x.type}")
+    return n.constant(np.eye(x.type.shape[0], x.type.shape[1], n.attr("k")), x.type.dtype if to is None else n.dtype(to))
+
+
+# --- one shape to another
+
+@reads("Reshape")
+def reshape(n: Reading) -> Thing:
+    """0 keeps the size at that place (unless allowzero), −1 takes what is left."""
+    x, wanted = n.input(0), n.integers(1, "shape")
+    sizes = list(wanted)
+    for i, d in enumerate(sizes):
+        if d == 0 and not n.flag("allowzero"):
+            if i >= x.type.rank:
+                raise n.refuse(f"Reshape to {list(wanted)} keeps the size of axis {i}, which {x.type} does not have")
+            sizes[i] = x.type.shape[i]
+    if sizes.count(-1) == 1:
+        rest = math.prod(d for d in sizes if isinstance(d, Dim) or d != -1)
+        left = exact(x.type.size, rest) if rest else None
+        if left is None:
+            _left(x.type.shape, sizes)
+            equal(x.type.size // rest * rest if rest else 0, x.type.size)                  # says what it depends on, if it does
+            raise n.refuse(f"Reshape of {x.type} to {list(wanted)} leaves no whole size for -1")
+        sizes[sizes.index(-1)] = left
+    elif math.prod(sizes) != x.type.size:
+        _left(x.type.shape, sizes)
+    if any(d < 0 for d in sizes):
+        raise n.refuse(f"Reshape needs sizes of at least 0 and at most one -1, got {list(wanted)}")
+    return n.reshape(x, sizes)
+
+
+def _left(shape: Sequence[Size], wanted: Sequence[Size]) -> None:
+    """Where an exporter left a number in a shape, the size that it had in the place of a symbol: asks whether it is that."""
+    for d, size in zip(shape, wanted):
+        if isinstance(d, Dim) and not isinstance(size, Dim) and size > 0:
+            equal(d, size)
+
+
+@reads("Flatten")
+def flatten(n: Reading) -> Thing:
+    x, axis = n.input(0), n.attr("axis")
+    if not -x.type.rank <= axis <= x.type.rank:
+        raise n.refuse(f"Flatten needs an axis between {-x.type.rank} and {x.type.rank}, got {axis}")
+    axis = axis + x.type.rank if axis < 0 else axis
+    return n.reshape(x, (math.prod(x.type.shape[:axis]), math.prod(x.type.shape[axis:])))
+
+
+@reads("Squeeze")
+def squeeze(n: Reading) -> Thing:
+    x = n.input(0)
+    given = n.some_integers(1, "axes") if n.opset >= 13 else n.attr("axes")
+    axes = n.axes(given, x.type.rank) if given is not None else tuple(i for i, d in enumerate(x.type.shape) if equal(d, 1))
+    if not all(equal(x.type.shape[a], 1) for a in axes):
+        raise n.refuse(f"Squeeze needs axes of size 1, got axes {list(axes)} of {x.type}")
+    return n.reshape(x, [d for i, d in enumerate(x.type.shape) if i not in axes])
+
+
+@reads("Unsqueeze")
+def unsqueeze(n: Reading) -> Thing:
+    x, given = n.input(0), n.integers(1, "axes") if n.opset >= 13 else n.attr("axes")
+    sizes = list(x.type.shape)
+    for axis in n.axes(given, x.type.rank + len(given)):
+        sizes.insert(axis, 1)
+    return n.reshape(x, sizes)
+
+
+@reads("Transpose")
+def transpose(n: Reading) -> Thing:
+    x = n.input(0)
+    return n.transpose(x, n.attr("perm") or range(x.type.rank - 1, -1, -1))
+
+
+@reads("Expand")
+def expand(n: Reading) -> Thing:
+    """Both ways: a 1 in the wanted shape keeps the size there is."""
+    x, wanted = n.input(0), n.integers(1, "shape")
+    try:
+        return n.expand(x, broadcast_shapes(x.type.shape, wanted))
+    except Undecided:
+        raise
+    except ValueError:
+        raise n.refuse(f"Expand needs a shape that broadcasts with its input, got {list(wanted)} and {x.type}") from None
+
+
+@reads("Tile")
+def tile(n: Reading) -> Thing:
+    return n.emit("tile", n.input(0), repeats=n.integers(1, "repeats"))
+
+
+# --- joining and cutting
+
+@reads("Concat")
+def concat(n: Reading) -> Thing:
+    first = n.input(0)
+    axis = n.axis(n.attr("axis"), first.type.rank)
+    return first if len(n.inputs) == 1 else n.emit("concat", *n.inputs, axis=axis)
+
+
+@reads("Split")
+def split(n: Reading) -> tuple[Thing, ...]:
+    """Sizes are an attribute before opset 13, an input since; without them, or with num_outputs (18), the parts are equal, the last one shorter."""
+    x = n.input(0)
+    axis = n.axis(n.attr("axis", 0), x.type.rank)
+    whole, parts = x.type.shape[axis], len(n.node.output)
+    sizes = n.attr("split") if n.opset < 13 else n.some_integers(1, "sizes")
+    if not sizes:
+        if n.attr("num_outputs", parts) != parts or n.opset < 18 and not equal(whole % parts, 0):
+            raise n.refuse(f"Split needs a size divisible by its {parts} outputs, or num_outputs as many, got {whole} and {n.attr('num_outputs')}")
+        chunk = -(-whole // parts)
+        sizes = [minimum(chunk, maximum(0, whole - i * chunk)) for i in range(parts)]
+    elif not equal(sum(sizes), whole) or any(s < 0 for s in sizes) or len(sizes) < len(n.node.output):
+        raise n.refuse(f"Split needs a size per output that sum up to {whole}, got {list(sizes)} for {len(n.node.output)}")
+    ends = list(accumulate(sizes))
+    return tuple(n.slice(x, axis, end - length, end) if n.wants(i) else None
+                 for i, (end, length) in enumerate(zip(ends[:len(n.node.output)], sizes)))
+
+
+@reads("Slice")
+def slice_(n: Reading) -> Thing:
+    """Attributes before opset 10, inputs since. Ends and starts beyond the tensor are clamped, negative ones count from the end."""
+    x = n.input(0)
+    if n.opset < 10:
+        starts, ends, axes, steps = n.attr("starts"), n.attr("ends"), n.attr("axes"), None
+    else:
+        told = [v.type for i in range(1, 5) if (v := n.optional(i)) is not None]
+        if any(t.rank > 1 or t.known and t.size > x.type.rank for t in told):
+            raise n.refuse(f"Slice of {x.type} needs vectors of at most {x.type.rank} starts, ends, axes and steps, got {', '.join(map(str, told))}")
+        starts, ends = n.integers(1, "starts"), n.integers(2, "ends")
+        axes, steps = n.some_integers(3, "axes"), n.some_integers(4, "steps")
+    axes = axes if axes is not None else tuple(range(len(starts)))
+    steps = steps or (1,) * len(starts)
+    if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
+        raise n.refuse(f"Slice needs a start, an end, an axis and a step other than 0 each, "
+                       f"got {list(starts)}, {list(ends)}, {list(axes)}, {list(steps)}")
+    axes = tuple(n.axis(a, x.type.rank) for a in axes)
+    bounds = [_within(n, s, e, step, x.type.shape[a]) for s, e, a, step in zip(starts, ends, axes, steps)]
+    cut = [(a, *b) for a, b in zip(axes, bounds) if b != (0, x.type.shape[a], 1)]
+    if not cut:
+        return x
+    cut = [(a, 0, 0, 1) if length(*b) == 0 else (a, *b) for a, *b in cut]
+    axes, starts, ends, steps = zip(*cut)
+    return n.emit("slice", x, starts=starts, ends=ends, axes=axes, steps=steps)
+
+
+def _within(n: Reading, start: Size, end: Size, step: int, size: Size) -> tuple[Size, Size, int]:
+    """Where a slice starts and ends on an axis of this size; −1 ends a negative step behind the first element."""
+    if is_known(start, end, size):
+        return slice(start, end, step).indices(size)
+    low, high = (0, size) if step > 0 else (-1, size - 1)
+
+    def place(at: Size) -> Size:
+        if not isinstance(at, Dim) and abs(at) >= END:     # the end, from whichever side
+            return high if at > 0 else low
+        at = at if at >= 0 else at + size
+        if dims.bounds(at - high)[1] > 0 and not isinstance(size, Dim) and any(s.name in n.program.open for s in dims.symbols(at)):
+            raise Undecided(f"whether there are {at} elements to take of {size}", high - at, ">=")        # nobody said how large it may be
+        return minimum(maximum(at, low), high)
+    return place(start), place(end), step
+
+
+@reads("Pad")
+def pad(n: Reading) -> Thing:
+    """Attributes before opset 11, inputs since, with axes from 18 on."""
+    x = n.input(0)
+    if n.opset < 11:
+        pads, value, axes = n.attr("pads"), n.like(x, n.attr("value")), None
+    else:
+        pads, axes = n.integers(1, "pads"), n.some_integers(3, "axes")
+        given = n.optional(2)
+        value = n.like(x, 0) if given is None else n.reshape(given, ())
+    axes = tuple(range(x.type.rank)) if axes is None else tuple(n.axis(a, x.type.rank) for a in axes)
+    if len(pads) != 2 * len(axes):
+        raise n.refuse(f"Pad needs two pads for each of {len(axes)} axes, got {list(pads)}")
+    every = [0] * (2 * x.type.rank)
+    for i, axis in enumerate(axes):
+        every[axis], every[axis + x.type.rank] = pads[i], pads[i + len(axes)]
+    return n.emit("pad", x, value, pads=tuple(every), mode=n.attr("mode")) if any(every) else x
+
+
+@reads("Trilu")
+def trilu(n: Reading) -> Thing:
+    """A diagonal that depends on the data is compared with the places."""
+    x, given, upper = n.input(0), n.optional(1), n.flag("upper")
+    if given is None or n.program.numbers(given) is not None:
+        (k,) = n.some_integers(1, "diagonal") or (0,)
+        return n.emit("trilu", x, k=k, upper=upper)
+    if x.type.rank < 2:
+        raise n.refuse(f"Trilu needs matrices, got {x.type}")
+    rows, columns = x.type.shape[-2:]
+    diagonal = n.emit("sub", n.count(columns), n.reshape(n.count(rows), (rows, 1)))
+    kept = n.emit("greater_equal" if upper else "less_equal", diagonal, n.cast(n.reshape(given, ()), I64))
+    return n.emit("where", kept, x, n.like(x, 0))

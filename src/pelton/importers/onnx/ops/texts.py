@@ -1,0 +1,25 @@
+"""Readers of what takes texts apart: the data decides how many parts there are, so that scripts do it."""
+from __future__ import annotations
+
+from pelton.ops import texts
+
+from pelton.importers.onnx.node import MICROSOFT, Reading, Thing, reads
+
+
+@reads("StringNormalizer")
+def string_normalizer(n: Reading) -> tuple[Thing, ...]:
+    if n.input(0).type.rank not in (1, 2) or n.attr("case_change_action") not in ("NONE", "LOWER", "UPPER"):
+        raise n.refuse(f"StringNormalizer needs a vector of texts or a row of them, and NONE, LOWER or UPPER, got {n.input(0).type} and "
+                       f"{n.attr('case_change_action')!r}")
+    raise n.branches()
+
+
+@reads("Tokenizer", domain=MICROSOFT)
+def tokenizer(n: Reading) -> tuple[Thing, ...]:
+    for expression in (n.attr("tokenexp"), *(n.attr("separators") or ())):
+        if expression:
+            try:
+                texts.compiled_safely(expression)
+            except ValueError as e:
+                raise n.refuse(str(e)) from None
+    raise n.branches()

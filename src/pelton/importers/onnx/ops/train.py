@@ -1,0 +1,89 @@
+"""Readers of one step of training's optimizers: Adagrad, Adam and Momentum, pointwise over each of their tensors."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pelton.ir.graph import Value
+from pelton.ir.types import DType
+
+from pelton.importers.onnx.node import Reading, Thing, reads
+
+_TRAINING = "ai.onnx.preview.training"
+
+
+class Step:
+    """Arithmetic in the element type of one tensor: numbers, the learning rate and the count of steps become values of it."""
+
+    def __init__(self, n: Reading, dtype: DType):
+        self.n, self.dtype = n, dtype
+        self.rate, self.count = n.cast(n.reshape(n.input(0), ()), dtype), n.cast(n.reshape(n.input(1), ()), dtype)
+
+    def __call__(self, op: str, *operands: Value | float) -> Value:
+        return self.n.emit(op, *(x if isinstance(x, Value) else self.n.constant(x, self.dtype) for x in operands))
+
+    def regular(self, x: Value, gradient: Value) -> Value:
+        """The gradient with what keeps the weights small."""
+        norm = self.n.attr("norm_coefficient", 0.0)
+        return self("add", self("mul", x, norm), gradient) if norm else gradient
+
+    def later(self, first: Value | float, after: Value | float) -> Value:
+        """One thing in the first step, another one after it."""
+        return self("where", self("greater", self.count, 0.0), after, first)
+
+    def mixed(self, old: Value, new: Value, share: float) -> Value:
+        return self("add", self("mul", old, share), self("mul", new, 1 - share))
+
+
+def _tensors(n: Reading, kinds: int) -> list[tuple[Value, ...]]:
+    """For each tensor itself, its gradient and what is remembered of it: inputs come kind by kind."""
+    rest = [n.input(i) for i in range(2, len(n.things))]
+    if not rest or len(rest) % kinds:
+        raise n.refuse(f"{n.op} needs a learning rate, a count and {kinds} tensors for each that it trains, got {len(rest)} tensors")
+    count = len(rest) // kinds
+    return list(zip(*(rest[i * count:(i + 1) * count] for i in range(kinds))))
+
+
+def _by_kind(found: Sequence[tuple[Value, ...]]) -> tuple[Thing, ...]:
+    return tuple(v for kind in zip(*found) for v in kind)
+
+
+@reads("Adagrad", domain=_TRAINING)
+def adagrad(n: Reading) -> tuple[Thing, ...]:
+    """Steps shrink with the sum of squared gradients."""
+    found = []
+    for x, gradient, squares in _tensors(n, 3):
+        at = Step(n, x.type.dtype)
+        rate = at("div", at.rate, at("add", at("mul", at.count, n.attr("decay_factor", 0.0)), 1.0))
+        g = at.regular(x, gradient)
+        total = at("add", squares, at("mul", g, g))
+        found.append((at("sub", x, at("div", at("mul", rate, g), at("add", at("sqrt", total), n.attr("epsilon", 0.0)))), total))
+    return _by_kind(found)
+
+
+@reads("Adam", domain=_TRAINING)
+def adam(n: Reading) -> tuple[Thing, ...]:
+    """Steps by running means of gradients and of their squares, corrected for where those began."""
+    alpha, beta, found = n.attr("alpha"), n.attr("beta"), []
+    for x, gradient, mean, squares in _tensors(n, 4):
+        at = Step(n, x.type.dtype)
+        g = at.regular(x, gradient)
+        mean, squares = at.mixed(mean, g, alpha), at.mixed(squares, at("mul", g, g), beta)
+        corrected = at("div", at("sqrt", at("sub", 1.0, at("pow", beta, at.count))), at("sub", 1.0, at("pow", alpha, at.count)))
+        rate = at.later(at.rate, at("mul", at.rate, corrected))
+        moved = at("sub", x, at("div", at("mul", rate, mean), at("add", at("sqrt", squares), n.attr("epsilon", 0.0))))
+        shrink = n.attr("norm_coefficient_post", 0.0)
+        found.append((at("mul", moved, 1 - shrink) if shrink else moved, mean, squares))
+    return _by_kind(found)
+
+
+@reads("Momentum", domain=_TRAINING)
+def momentum(n: Reading) -> tuple[Thing, ...]:
+    """Steps by what is left of earlier ones and the gradient; in mode nesterov looking one step ahead."""
+    alpha, found = n.attr("alpha"), []
+    for x, gradient, speed in _tensors(n, 3):
+        at = Step(n, x.type.dtype)
+        g = at.regular(x, gradient)
+        speed = at("add", at("mul", speed, alpha), at("mul", g, at.later(1.0, at("mul", 1.0, n.attr("beta")))))
+        along = at("add", g, at("mul", speed, alpha)) if n.attr("mode") == "nesterov" else speed
+        found.append((at("sub", x, at("mul", at.rate, along)), speed))
+    return _by_kind(found)

@@ -1,0 +1,177 @@
+"""Inputs that are sequences or optionals as the tensors they consist of, and the values that a caller gives of inputs as arrays."""
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+
+from pelton.errors import InputError
+from pelton.ir.graph import Value
+from pelton.ir.types import BOOL, STRING, DType, TensorType
+from pelton.ops.foreign import DTYPES
+
+from pelton.importers.imported import Range
+from .node import Entries, Items, Thing
+
+Sizes = tuple[int | Range, ...]
+NOTHING = "none"                # how a text says that an optional is without a value
+SHOWN = 16                      # elements of a value that are written out
+LONGEST = 1024                  # tensors of a sequence
+
+
+@dataclass(frozen=True)
+class Part:
+    """An input of the model as tensors: itself, those of a sequence in order ("x[0]", "x[1]", …), or none, an optional without a value."""
+
+    name: str
+    tensors: tuple[onnx.ValueInfoProto, ...] = ()
+    sequence: bool = False
+    optional: bool = False
+    problem: str = ""                                           # why it cannot be taken
+    map: bool = False                                           # of two tensors: its keys, and its values
+
+    def thing(self, values: Sequence[Value]) -> Thing:
+        """What the name of the input stands for, given what its tensors do."""
+        if self.map:
+            return Entries(*values)
+        return Items(tuple(values)) if self.sequence else values[0] if values else None
+
+
+@dataclass(frozen=True)
+class Given:
+    """The inputs of a model, and what the caller gave, by the names of tensors: sizes of inputs, and arrays of those that become constants."""
+
+    parts: Sequence[Part]
+    shapes: Mapping[str, Sizes]
+    values: Mapping[str, np.ndarray]
+    replaced: Mapping[str, np.ndarray] = field(default_factory=dict)             # arrays for inputs that the model has initializers for
+
+    def told(self) -> dict[str, str]:
+        """What is known of inputs, for people."""
+        absent = [p.name for p in self.parts if not p.tensors and not p.sequence]
+        return {name: spelled(array) for name, array in (*self.values.items(), *self.replaced.items())} | dict.fromkeys(absent, "nothing")
+
+    def forms(self) -> dict[str, Any]:
+        """Of which ports the inputs consist that are no single tensor."""
+        return {p.name: _entries(p) if p.map else [t.name for t in p.tensors] if p.sequence else None for p in self.parts
+                if (p.sequence or p.map or not p.tensors) and not any(t.name in self.values for t in p.tensors)}
+
+
+def apart(declared: Iterable[onnx.ValueInfoProto], shapes: Mapping[str, Sizes], values: Mapping[str, Any]) -> Given:
+    """The inputs as tensors. A sequence has the tensors that sizes or values are given of; sizes () stand for an empty one. InputError where what is given
+    does not fit."""
+    parts, sizes, arrays = [], dict(shapes), dict[str, np.ndarray]()
+    for i in declared:
+        type, optional = i.type, i.type.WhichOneof("value") == "optional_type"
+        type = type.optional_type.elem_type if optional else type
+        kind = type.WhichOneof("value") or "tensor of unknown element type"
+        known = values.get(i.name, ...)
+        if optional and (known is None or isinstance(known, str) and known == NOTHING):
+            parts.append(Part(i.name, optional=True))
+        elif kind == "tensor_type":
+            parts.append(Part(i.name, (onnx.ValueInfoProto(name=i.name, type=type),), optional=optional))
+            if known is not ...:
+                arrays[i.name] = _array(i.name, known, type.tensor_type)
+        elif kind == "map_type" and known is ... and type.map_type.value_type.HasField("tensor_type"):
+            of = type.map_type
+            tensors = (_column(f"{i.name}.keys", of.key_type, i.name), _column(f"{i.name}.values", of.value_type.tensor_type.elem_type, i.name))
+            parts.append(Part(i.name, tensors, optional=optional, map=True))
+        elif kind == "sequence_type":
+            items = known if known is ... else _items(i.name, known)
+            count = _count(i.name, shapes) if items is ... else len(items)
+            of = type.sequence_type.elem_type.tensor_type
+            names = [f"{i.name}[{k}]" for k in range(count or 0)]
+            sizes.pop(i.name, None)
+            parts.append(Part(i.name, tuple(_element(name, of) for name in names), True, optional, "" if count is not None else
+                              f"input {i.name!r} is a sequence; give the sizes of each of its tensors with shapes={{'{i.name}[0]': ..., '{i.name}[1]': ...}}, "
+                              f"or shapes={{{i.name!r}: ()}} for an empty one"))
+            if items is not ...:
+                arrays.update((name, _array(name, item, of)) for name, item in zip(names, items))
+        else:
+            parts.append(Part(i.name, optional=optional, problem=f"inputs have to be tensors, sequences or optionals, this one is declared as "
+                                                                 f"{kind.removesuffix('_type').replace('_', ' ')}"))
+    for name, array in arrays.items():
+        if sizes.setdefault(name, array.shape) != array.shape:
+            raise InputError(f"the value of input {name!r} has shape {list(array.shape)}, but its shape is given as [{', '.join(map(str, sizes[name]))}]; "
+                             "leave out the shape")
+    return Given(parts, sizes, arrays)
+
+
+def _element(name: str, of: onnx.TypeProto.Tensor) -> onnx.ValueInfoProto:
+    """One tensor of a sequence. Names of its dimensions are dropped: each tensor may have sizes of its own."""
+    found = onnx.ValueInfoProto(name=name, type=onnx.TypeProto(tensor_type=of))
+    for d in found.type.tensor_type.shape.dim:
+        d.ClearField("dim_param")
+    return found
+
+
+def _column(name: str, dtype: int, of: str) -> onnx.ValueInfoProto:
+    """The keys or the values of a map, as many of both."""
+    return onnx.helper.make_tensor_value_info(name, dtype, [f"{of}.entries"])
+
+
+def _entries(part: Part) -> dict[str, Any]:
+    keys, values = part.tensors
+    return {"keys": keys.name, "values": values.name, "types": [DTYPES[t.type.tensor_type.elem_type].value for t in part.tensors]}
+
+
+def _count(name: str, shapes: Mapping[str, Sizes]) -> int | None:
+    """How many tensors of a sequence sizes are given of."""
+    if name in shapes:
+        if shapes[name]:
+            raise InputError(f"input {name!r} is a sequence: its tensors have shapes, '{name}[0]', '{name}[1]', …, and () stands for none of them")
+        return 0
+    places = sorted(int(found[1]) for key in shapes if (found := re.fullmatch(re.escape(name) + r"\[(\d{1,6})\]", key)))
+    if places != list(range(len(places))) or len(places) > LONGEST:
+        raise InputError(f"the tensors of sequence {name!r} are counted from 0, at most {LONGEST}; shapes are given for {places[:SHOWN]}")
+    return len(places) or None
+
+
+def _items(name: str, given: Any) -> Sequence[Any]:
+    if not isinstance(given, (list, tuple)) or len(given) > LONGEST:
+        raise InputError(f"input {name!r} is a sequence, its value a list of at most {LONGEST} arrays; got {type(given).__name__}")
+    return given
+
+
+def _array(name: str, given: Any, declared: onnx.TypeProto.Tensor) -> np.ndarray:
+    """A value as an array of the declared element type; InputError where it has another or would lose something."""
+    where, dtype = f"the value of input {name!r}", DTYPES.get(declared.elem_type)
+    if dtype is None:
+        raise InputError(f"{where} is of no use: the model declares no element type that is supported")
+    typed = isinstance(given, (np.ndarray, np.generic))
+    if typed and dtype is not STRING and given.dtype != dtype.numpy:
+        raise InputError(f"{where} has to be {dtype.value}, got {given.dtype.name}; convert it with .astype")
+    try:
+        array = np.asarray(_parsed(given, len(declared.shape.dim)) if isinstance(given, str) and dtype is not STRING else given)
+        if dtype is STRING:
+            if array.dtype.kind not in "OUT" or not all(isinstance(s, str) for s in array.flat):
+                raise TypeError
+            return array.astype(object)
+        found = array if typed else array.astype(dtype.numpy)
+        if not typed and not dtype.is_float and not np.array_equal(found, array):
+            raise TypeError
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(f"{where} has to be an array of {dtype.value}, or numbers that make one, got {given!r:.80}") from None
+    return np.array(found, order="C")
+
+
+def _parsed(text: str, rank: int) -> Any:
+    """`3`, `1,2` or `[[1, 2], [3, 4]]`; ValueError for anything else."""
+    text = re.sub(r"\b(True|False)\b", lambda found: found[0].lower(), text)
+    found = json.loads(text if text.lstrip().startswith("[") else f"[{text}]")
+    return found[0] if rank == 0 and len(found) == 1 else found
+
+
+def spelled(array: np.ndarray) -> str:
+    """A value for people: its type and its first elements."""
+    return f"{TensorType.of(array)} = {np.array2string(array, separator=', ', threshold=SHOWN, edgeitems=4, max_line_width=10**6)}".replace("\n", "")
+
+
+def decides(dtype: DType, rank: int) -> bool:
+    """Whether an input of this type may be one that says what to do (axes, a shape, a count, a condition), not one of data."""
+    return rank <= 1 and (dtype is BOOL or dtype.is_integer or dtype.is_float)

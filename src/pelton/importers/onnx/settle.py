@@ -1,0 +1,206 @@
+"""What becomes of sizes that nobody gave, where a model cannot be read for all of them: bounds, multiples, numbers."""
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pelton.ir import dims
+from pelton.ir.dims import Atom, Call, Dim, Size, Symbol, Undecided
+from pelton.ir.dims_text import parse as parse_size
+
+from pelton.importers.imported import Range
+from .scope import Stuck
+
+FAR = 1024                      # what no such size has to be larger than for a model to be read
+COARSEST = 1024                 # what a size may have to be a multiple of
+
+
+@dataclass(frozen=True)
+class Settled:
+    """What a size that nobody gave had to become: narrower bounds, a number, or an expression of others; and the node that wanted it. With a `step`, it is
+    that many times another size, which goes by `multiple`."""
+
+    size: Range | int | str
+    why: str
+    given_up: bool = False                                 # whether any other size might have done, had it been known
+    step: int = 1
+
+
+def multiple(name: str, step: int) -> str:
+    """The name of the size of which a size has to be so many."""
+    return f"{name}_by_{step}"
+
+
+def settle(stuck: Sequence[Stuck], open: Mapping[str, Symbol | None], met: Collection[str] = (), numbers: bool = False) -> dict[str, Settled]:
+    """What is to become of open sizes, so that an import gets further than where it was stuck: bounds that decide the question, what makes two sizes equal,
+    a multiple, else the usual number. Nothing where it would not help. `met`: those whose usual size is the one that a run has: it has to remain possible.
+    `numbers`: nothing but numbers."""
+    for s in stuck:
+        q, asked = s.question, list[Symbol]()
+        found: Mapping[str, Settled] = {}
+        if q is not None:
+            asked = sorted((x for x in dims.symbols(q.difference) if x.name in open), key=lambda x: [*open].index(x.name))
+            found = {} if numbers else _answered(q, asked, met, s.where)
+        if found:
+            return dict(found)
+        fixed = _fewest(q, asked) if q is not None and asked else [x for x in s.met if x.name in open]
+        if fixed:
+            return {x.name: Settled(x.usual, s.where, given_up=True) for x in fixed}
+    return {name: Settled(x.usual, stuck[0].where, given_up=True) for name, x in open.items() if x is not None} if stuck else {}
+
+
+def _answered(q: Undecided, asked: Sequence[Symbol], met: Collection[str], where: str) -> dict[str, Settled]:
+    """What of the sizes that the question asks for would decide it, without making numbers of them that others could be, too."""
+    known = any(x.name in met for x in asked)
+    if q.wanted == "=" and (not known or dims.usual(q.difference) == 0):
+        difference = _primitive(q.difference)
+        asked = [x for x in asked if x in dims.symbols(difference)]
+        found: Mapping[str, Range | int | str] = _solved(difference, asked)
+        return ({name: Settled(size, where) for name, size in found.items()} or _multiples(difference, asked, met, where)
+                or {name: Settled(size, where) for name, size in _pinned(difference, asked, met).items()})
+    holds = _unequal if q.wanted == "=" else _not_below if q.wanted and not (known and dims.usual(q.difference) < 0) else _signed
+    return {name: Settled(size, where) for name, size in _narrowed(q.difference, asked, holds, met).items()}
+
+
+def _unequal(low: int, high: int) -> bool:
+    return low > 0 or high < 0
+
+
+def _not_below(low: int, high: int) -> bool:
+    return low >= 0
+
+
+def _signed(low: int, high: int) -> bool:
+    return low > 0 or high <= 0
+
+
+def _replaced(difference: Size, by: Mapping[str, Size]) -> Size:
+    """A size with other sizes in place of some symbols."""
+    known = {x.name: dims.symbol(x.name, x.least, x.usual, x.most) for x in dims.symbols(difference)}
+    return parse_size(str(difference), {**known, **by})
+
+
+def _fewest(q: Undecided, asked: Sequence[Symbol]) -> list[Symbol]:
+    """One of the sizes, if the question is decided once it is a number, else all of them."""
+    for x in reversed(asked):
+        low, high = dims.bounds(_replaced(q.difference, {x.name: x.usual}))
+        if low == high or (_unequal if q.wanted == "=" else _signed)(low, high):
+            return [x]
+    return list(asked)
+
+
+def _primitive(difference: Size) -> Size:
+    """A difference without the factors that are never nothing: it is nothing where all of it is."""
+    terms = difference.terms if isinstance(difference, Dim) else ()
+    common = Counter(terms[0][0]) if terms else Counter[Atom]()
+    for m, _ in terms:
+        common &= Counter(m)
+    factor: Size = math.prod(Dim([((atom,), 1)]) for atom in common.elements() if dims.bounds(Dim([((atom,), 1)]))[0] >= 1)
+    primitive = dims.exact(difference, factor) if isinstance(factor, Dim) else None
+    return difference if primitive is None else primitive
+
+
+def _solved(difference: Size, asked: Sequence[Symbol]) -> dict[str, int | str]:
+    """A symbol, and what it has to be for the difference to be nothing: a number before other sizes, later symbols before earlier ones."""
+    found: dict[str, int | str] = {}
+    terms = difference.terms if isinstance(difference, Dim) else ()
+    for x in reversed(asked):                              # a · x + b = 0
+        a = sum(Dim([(tuple(y for y in m if y != x), c)]) if len(m) > 1 else c for m, c in terms if m.count(x) == 1)
+        b = difference - a * dims.symbol(x.name, x.least, x.usual, x.most)
+        size = None if x in dims.symbols((a, b)) or not a else dims.exact(-b, a)
+        if isinstance(size, int) and x.least <= size <= x.most:
+            return {x.name: size}
+        if isinstance(size, Dim) and dims.bounds(size)[0] >= 0:
+            found = found or {x.name: str(size)}
+    return found
+
+
+def _multiples(difference: Size, asked: Sequence[Symbol], met: Collection[str], where: str) -> dict[str, Settled]:
+    """A symbol, and the least number of which it has to be a multiple for the difference to be nothing: halved five times and doubled five times, a size is
+    the same again where 32 divides it."""
+    for x in asked:
+        for step in _steps(_divisors(difference, x)):
+            if x.name in met and x.usual % step:
+                continue
+            bounds = Range(-(-max(x.least, 1) // step), max(round(x.usual / step), 1), x.most // step)
+            if not bounds.least <= bounds.usual <= bounds.most:
+                continue
+            if dims.bounds(_replaced(difference, {x.name: step * dims.symbol(x.name, *bounds)})) == (0, 0):
+                return {x.name: Settled(bounds, where, step=step)}
+    return {}
+
+
+def _pinned(difference: Size, asked: Sequence[Symbol], met: Collection[str]) -> dict[str, Range]:
+    """The bounds of a symbol within which the difference is nothing, where there are such: a pool of six has one window in what is 6 to 11 long."""
+    for x in asked:
+        if len(dims.symbols(difference)) > 1:
+            continue
+        near = [x.usual] if x.name in met else [x.usual, *range(x.least, min(x.least + FAR, x.most) + 1)]
+        at = next((n for n in near if dims.at(difference, {x.name: n}) == 0), None)
+        if at is None:
+            continue
+
+        def decided(low: int, high: int, x: Symbol = x) -> bool:
+            return dims.bounds(_replaced(difference, {x.name: dims.symbol(x.name, low, low, high) if low < high else low})) == (0, 0)
+        low = _first(lambda n, at=at: decided(n, at), x.least - 1, at)                                    # type: ignore[misc]
+        high = -_first(lambda n, low=low: decided(low, -n), -x.most - 1, -at)                             # type: ignore[misc]
+        if low < high:
+            return {x.name: Range(low, min(max(x.usual, low), high), high)}
+    return {}
+
+
+def _divisors(size: Size, x: Symbol) -> set[int]:
+    """The numbers by which quotients divide something with a symbol in it."""
+    found = set[int]()
+    for m, _ in size.terms if isinstance(size, Dim) else ():
+        for atom in m:
+            if isinstance(atom, Call) and x in dims.symbols(atom.args):
+                found.update(*(_divisors(a, x) for a in atom.args))
+                if atom.fn == "floordiv" and isinstance(atom.args[1], int):
+                    found.add(atom.args[1])
+    return found
+
+
+def _steps(divisors: Iterable[int]) -> list[int]:
+    """The products of some numbers, the smaller ones first."""
+    found = {1}
+    for d in sorted(x for x in divisors if x > 1):
+        for n in sorted(found):
+            while n * d <= COARSEST:
+                n *= d
+                found.add(n)
+    return sorted(found - {1})
+
+
+def _narrowed(difference: Size, asked: Sequence[Symbol], holds: Callable[[int, int], bool], met: Collection[str]) -> dict[str, Range]:
+    """Bounds of a symbol, else of all together, within which the bounds of the difference are as wanted; around the usual sizes where that can be."""
+    def decided(bounds: Mapping[str, Range]) -> bool:
+        return holds(*dims.bounds(_replaced(difference, {name: dims.symbol(name, *r) for name, r in bounds.items()})))
+
+    def raised(xs: Sequence[Symbol], n: int) -> dict[str, Range]:
+        return {x.name: Range(max(n, x.least), max(n, x.usual), max(n, x.most)) for x in xs}
+
+    def lowered(xs: Sequence[Symbol], n: int) -> dict[str, Range]:
+        return {x.name: Range(min(n, x.least), min(n, x.usual), min(n, x.most)) for x in xs}
+
+    def possible(xs: Sequence[Symbol], bounds: Mapping[str, Range]) -> bool:
+        return all(bounds[x.name].usual == x.usual for x in xs if x.name in met)
+
+    each = [[x] for x in asked] + ([list(asked)] if len(asked) > 1 else [])
+    for xs, far in [*((xs, max(x.usual for x in xs)) for xs in each), *((xs, FAR) for xs in each)]:
+        if possible(xs, raised(xs, far)) and decided(raised(xs, far)):
+            return raised(xs, _first(lambda n, xs=xs: decided(raised(xs, n)), 0, far))                    # type: ignore[misc]
+    for xs, far in [*((xs, max(x.usual for x in xs)) for xs in each), *((xs, max(x.least for x in xs)) for xs in each)]:
+        if possible(xs, lowered(xs, far)) and decided(lowered(xs, far)):
+            return lowered(xs, -_first(lambda n, xs=xs: decided(lowered(xs, -n)), -dims.UNBOUNDED, -far))  # type: ignore[misc]
+    return {}
+
+
+def _first(holds: Callable[[int], bool], low: int, high: int) -> int:
+    """The first number for which something holds that does not for `low`, but does for `high` and all between."""
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
