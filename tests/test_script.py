@@ -23,7 +23,7 @@ from pelton.cli.run import described
 from pelton.engine import file
 from pelton.engine.program import DEEPEST, Block, Constant, Feed, Host, If, Loop, Run, check
 from pelton.errors import BuildError, EngineError, InputError, ModelError
-from pelton.importers.onnx_segment import Symbols
+from pelton.partition.segment import Symbols
 from pelton.ir import dims
 from pelton.ops import data
 from pelton.runtime.script import ScriptEngine

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from pelton.importers.onnx import load as importer
-from pelton.importers import onnx_script
+from .partition import partition
 from pelton.importers.imported import Imported, OnData
 from . import preprocessing
 from pelton.check import check
@@ -77,7 +77,7 @@ def _read(model: Any, options: Options) -> Imported:
 
 def scripted(model: Any, options: Options, reason: OnData) -> Engine:
     """A script over engines, for a model that cannot be one engine, for that reason."""
-    found = onnx_script.load(model, shapes=options.shapes, outputs=options.outputs, values=options.values, usual=options.usual)
+    found = partition.load(model, shapes=options.shapes, outputs=options.outputs, values=options.values, usual=options.usual)
     log.info("%s; it is built as a script over %d engines", reason, len(found.programs))
     engines: list[plain_engine.Engine | Undecided] = []
     decided: list[replay.Decisions | None] = []

@@ -9,7 +9,7 @@ from typing import Any
 from pelton.build import optimized, plan, undecided
 from pelton.errors import Error, ModelError
 from pelton.importers.onnx import load as importer
-from pelton.importers import onnx_script
+from .partition import partition
 from pelton.importers.imported import Imported, Info, OnData, Shape
 from pelton.importers.onnx.file import Source, read
 from pelton.importers.onnx.inputs import USUAL
@@ -80,7 +80,7 @@ def check(model: Any, shapes: Mapping[str, Shape] | None = None, outputs: Sequen
     program, found = importer.examine(source, shapes, outputs)
     if isinstance(found, OnData):
         try:
-            script = onnx_script.load(source, shapes, outputs)
+            script = partition.load(source, shapes, outputs)
             return _planned(source, script.met, script.programs, script.info, options, scripted=True)
         except ModelError as e:
             found = e

@@ -13,7 +13,7 @@ from pelton.check import Seen, Written, difference, sized, watch
 from pelton.engine.model import Step
 from pelton.errors import Cancelled, InputError
 from pelton.importers.onnx import load as importer
-from pelton.importers import onnx_script
+from .partition import partition
 from pelton.importers.imported import Imported, OnData
 from pelton.ir.evaluate import evaluate
 from pelton.ir.graph import Graph
@@ -113,7 +113,7 @@ class ScriptExplanation:
     """A model that becomes a script over several engines, and why: its steps, and what becomes of each engine's program."""
 
     reason: str
-    scripted: onnx_script.Scripted
+    scripted: partition.Scripted
     parts: tuple[Explanation, ...]
 
 
@@ -124,7 +124,7 @@ def explain(model, *, options: Options | None = None, **given) -> Explanation | 
     try:
         return explained(importer.load(model, **asked), options)
     except OnData as e:
-        scripted = onnx_script.load(model, **asked)
+        scripted = partition.load(model, **asked)
         return ScriptExplanation(str(e), scripted, tuple(explained(program, options) for program in scripted.programs))
 
 

@@ -11,7 +11,7 @@ import onnx
 
 from pelton.build import spelled
 from pelton.importers.onnx import load as importer
-from pelton.importers.onnx_hosted import OWN
+from pelton.partition.host_steps import OWN
 from pelton.importers.onnx.node import READERS
 from pelton.ir.dims import Undecided
 from pelton.ir.graph import Graph, Node, Value

@@ -19,7 +19,7 @@ from pelton.engine.model import Engine
 from pelton.engine.program import check as check_script
 from pelton.errors import Error
 from pelton.importers.onnx import load as importer
-from pelton.importers import onnx_script
+from pelton.partition import partition
 from pelton.importers.imported import Imported, OnData
 from pelton.ir.evaluate import evaluate
 from pelton.ir.graph import Graph, sized, symbols, usual_sizes
@@ -91,7 +91,7 @@ def assert_check_agrees(data: bytes) -> None:
 
 def plan_script(data: bytes) -> str:
     """All of a build but the compiler, of a model of which the data decides what runs."""
-    found = onnx_script.load(data)
+    found = partition.load(data)
     check_script(assemble(found, [planned(program) for program in found.programs], OPTIONS, {}))
     return "script"
 

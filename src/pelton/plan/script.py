@@ -22,7 +22,7 @@ from pelton.ir.types import DType
 from .lower import Blob, strings
 
 if TYPE_CHECKING:
-    from pelton.importers.onnx_script import Scripted
+    from pelton.partition.partition import Scripted
     from pelton.options import Options
 
 log = logging.getLogger("pelton.build")

@@ -21,9 +21,9 @@ from pelton.ir.graph import Graph, Value
 from pelton.ir.types import TensorType
 from pelton.ops.foreign import DTYPES
 
-from . import onnx_hosted, onnx_nested
-from .onnx import names as onnx_names
-from .imported import Imported, Info, Shape, parse_shape
+from . import host_steps, control_flow
+from pelton.importers.onnx import names as onnx_names
+from pelton.importers.imported import Imported, Info, Shape, parse_shape
 from pelton.importers.onnx.load import PATIENCE, check_outputs, converted, finished, given_inputs, opsets_of
 from pelton.importers.onnx.file import Source, read
 from pelton.importers.onnx.inputs import Inputs
@@ -31,7 +31,7 @@ from pelton.importers.onnx.ports import Given
 from pelton.importers.onnx.translate import Program
 from pelton.importers.onnx.node import Items, Rows, schema_of
 from pelton.importers.onnx.scope import Met, Scope, domain_of
-from .onnx_segment import Known, Segment, Symbols, Unsettled
+from .segment import Known, Segment, Symbols, Unsettled
 from pelton.importers.onnx.settle import Settled
 
 SPARE = 1 << 20                 # bytes of constants that are kept a second time, so that what sizes an engine does not take can run by reference
@@ -234,22 +234,22 @@ class Cut:
 
     def _alone(self, node: onnx.NodeProto, known: Known, reason: str) -> list[Action]:
         """A node that no program can hold."""
-        nested = onnx_nested.READERS.get((node.domain, node.op_type))
+        nested = control_flow.READERS.get((node.domain, node.op_type))
         found = nested(self, node, known) if nested is not None else None
         if not self._depth:
             self.met.append(Met(node, (), (), (), "decomposed" if found else "host"))
         if found is None:
             found = self.hosted(node, known, reason)
-            for name, t in zip(node.output, onnx_hosted.types(self, node, known)):
+            for name, t in zip(node.output, host_steps.types(self, node, known)):
                 if name:
                     self.know(known, name, t)
             self.host.append(f"{node.domain or 'onnx'}::{node.op_type} (node {node.name or next(filter(None, node.output), node.op_type)!r})")
         return [found]
 
     def hosted(self, node: onnx.NodeProto, known: Known, reason: str = "") -> Host:
-        call, text, inputs = onnx_hosted.call(self.source, self.opsets, node, reason)
+        call, text, inputs = host_steps.call(self.source, self.opsets, node, reason)
         return Host(node.name or f"{node.op_type} → {next(filter(None, node.output), '')}", call, text,
-                    tuple(self.name(known, name) for name in inputs), onnx_hosted.outputs(call, node))
+                    tuple(self.name(known, name) for name in inputs), host_steps.outputs(call, node))
 
     def know(self, known: Known, name: str, t: TensorType | None) -> None:
         known.constants.pop(name, None)

@@ -13,14 +13,14 @@ from pelton.ir.dims import Dim, Size
 from pelton.ir.types import I64, TensorType
 from pelton.ops import foreign
 
-from .onnx import foreign as onnx_foreign, names as onnx_names
+from pelton.importers.onnx import foreign as onnx_foreign, names as onnx_names
 from pelton.importers.onnx.file import Source
 from pelton.importers.onnx.node import MICROSOFT, READERS, attribute
 from pelton.importers.onnx.scope import domain_of
 
 if TYPE_CHECKING:
-    from .onnx_script import Cut
-    from .onnx_segment import Known
+    from .partition import Cut
+    from .segment import Known
 
 _BAKED = 64                     # elements of constants that shape inference may look at
 

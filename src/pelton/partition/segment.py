@@ -16,8 +16,8 @@ from pelton.ir.dims_text import parse as parse_size
 from pelton.ir.graph import Graph, Value, resized
 from pelton.ir.types import DType, TensorType
 
-from .onnx import names as onnx_names, sizes as onnx_sizes
-from .imported import Range
+from pelton.importers.onnx import names as onnx_names, sizes as onnx_sizes
+from pelton.importers.imported import Range
 from pelton.importers.onnx.file import Source
 from pelton.importers.onnx.inputs import identifier
 from pelton.importers.onnx.translate import Program

@@ -16,8 +16,8 @@ from pelton.ir.types import BOOL, I64, TensorType
 from pelton.importers.onnx.node import attribute
 
 if TYPE_CHECKING:
-    from .onnx_script import Cut
-    from .onnx_segment import Known
+    from .partition import Cut
+    from .segment import Known
 
 MOST = 16                      # readings of a body until the types of what it carries stay as they are
 Types = list["TensorType | None"]
