@@ -4,7 +4,7 @@ import pytest
 
 import pelton
 from pelton.backends.cpu.boxes import non_max_suppression
-from pelton.ops import data
+from pelton.reference import functions
 
 
 def drawn(rng, batch: int, classes: int, n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -28,7 +28,7 @@ def test_it_is_what_the_reference_is(seed):
                                                                                               (least, np.float32)))]
             for center in (False, True):
                 with np.errstate(all="ignore"):
-                    (want,), (got,) = data.non_max_suppression(*given, center=center), non_max_suppression(*given, center=center)
+                    (want,), (got,) = functions.non_max_suppression(*given, center=center), non_max_suppression(*given, center=center)
                 np.testing.assert_array_equal(got, want)
                 assert got.dtype == np.int64
 

@@ -12,7 +12,7 @@ from compare import assert_close
 from onnx_models import draw, one_node, value_info
 
 from pelton.errors import EngineError, InputError
-from pelton.host import run_node, run_text
+from pelton.reference import run_node, run_text
 from pelton.importers.onnx.load import load
 from pelton.ir.evaluate import evaluate
 from pelton.ir.text import node_text
@@ -96,7 +96,7 @@ import sys
 sys.modules["onnx"] = None                                            # as if it were not installed
 import numpy as np
 from pelton.errors import EngineError
-from pelton.host import run_text
+from pelton.reference import run_text
 plain, foreign = sys.stdin.read().split("\\n---\\n")
 print(run_text(plain)(np.zeros((3, 5), np.float32))[0].sum())
 try:

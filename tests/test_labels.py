@@ -8,7 +8,7 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 import pelton
-from pelton.ops import texts
+from pelton.reference import texts
 from pelton.session.signature import well_formed
 
 ML, MICROSOFT = "ai.onnx.ml", "com.microsoft"

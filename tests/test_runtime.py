@@ -284,10 +284,10 @@ void copy(const args *a, long begin, long end, void *scratch) { for (volatile lo
 @pytest.fixture
 def host(monkeypatch):
     """Stands in for the package that runs nodes on the host: the text names a numpy expression."""
-    module = types.ModuleType("pelton.host")
+    module = types.ModuleType("pelton.reference")
     module.run_text = lambda text, sizes: lambda *a: eval(text, {"a": a, "np": np})
-    monkeypatch.setitem(sys.modules, "pelton.host", module)
-    monkeypatch.setattr(pelton, "host", module, raising=False)
+    monkeypatch.setitem(sys.modules, "pelton.reference", module)
+    monkeypatch.setattr(pelton, "reference", module, raising=False)
 
 
 def mixed(text: str) -> Engine:
@@ -433,7 +433,7 @@ def test_import_is_light():
         import pelton
         assert "numpy" not in sys.modules and pelton.EngineError
         pelton.load, pelton.Engine
-        heavy = {"onnx", "ml_dtypes", "ziglang", "rich", "pelton.ir", "pelton.ops", "pelton.build", "pelton.kernels", "pelton.host"} & set(sys.modules)
+        heavy = {"onnx", "ml_dtypes", "ziglang", "rich", "pelton.ir", "pelton.ops", "pelton.build", "pelton.kernels", "pelton.reference"} & set(sys.modules)
         assert not heavy, heavy
         try:
             pelton.nothing

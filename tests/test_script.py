@@ -25,7 +25,7 @@ from pelton.engine.program import DEEPEST, Block, Constant, Feed, Host, If, Loop
 from pelton.errors import BuildError, EngineError, InputError, ModelError
 from pelton.partition.segment import Symbols
 from pelton.ir import dims
-from pelton.ops import data
+from pelton.reference import functions as data
 from pelton.runtime.script import ScriptEngine
 
 

@@ -14,8 +14,8 @@ class HostStep:
 
     def __init__(self, step: Step, sizes: Mapping[str, int]):
         with Needs(f"step {step.name!r} runs on the host, which", EngineError):
-            from pelton import host  # only engines with host steps need what it imports
-            self._function: Callable[..., Sequence[np.ndarray]] = host.run_text(step.host, sizes)
+            from pelton import reference  # only engines with host steps need what it imports
+            self._function: Callable[..., Sequence[np.ndarray]] = reference.run_text(step.host, sizes)
         self.step = step
 
     def run(self, memory: Callable[[int], np.ndarray]) -> None:

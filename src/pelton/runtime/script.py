@@ -134,8 +134,8 @@ def step_of(action: Action) -> Step:
 
 def _function(action: Host) -> Call:
     with Needs(f"step {action.name!r} runs on the host, which", EngineError):
-        from pelton import host  # only scripts with such steps need what it imports
-        return host.function(action.name, action.call, action.text, NATIVE)
+        from pelton import reference  # only scripts with such steps need what it imports
+        return reference.function(action.name, action.call, action.text, NATIVE)
 
 
 class Names(dict[str, Any]):

@@ -1,7 +1,7 @@
 """Readers of what takes texts apart: the data decides how many parts there are, so that scripts do it."""
 from __future__ import annotations
 
-from pelton.ops import texts
+from pelton.reference import texts
 
 from pelton.importers.onnx.node import MICROSOFT, Reading, Thing, reads
 

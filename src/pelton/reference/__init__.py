@@ -1,4 +1,4 @@
 """Host steps: single nodes that no kernel covers, run by their reference. Loaded only for engines that have such steps."""
-from .run import function, run_node, run_text
+from .host import function, run_node, run_text
 
 __all__ = ["function", "run_node", "run_text"]

@@ -16,7 +16,7 @@ from pelton.ir.evaluate import evaluate, evaluate_node
 from pelton.ir.graph import Node
 from pelton.ir.text import parse_node
 from pelton.ir.types import DType, TensorType
-from pelton.ops import data
+from . import functions
 from pelton.ops.foreign import CODES, evaluator, unpacked
 
 
@@ -67,7 +67,7 @@ def function(name: str, call: str, text: str, native: Mapping[str, Callable[...,
     if call in _MODELS:
         return lambda *given: _MODELS[call](name, text, given)
     try:
-        found = data.prepared(call, json.loads(text), native)
+        found = functions.prepared(call, json.loads(text), native)
     except (ValueError, RecursionError) as e:
         raise EngineError(f"step {name!r} of this engine cannot be read: {e}; it is damaged or made by another version, build it again") from None
 
