@@ -243,7 +243,7 @@ def test_explain_error(capsys, cnn, cache, tmp_path, refused):
 
 
 def _rules():
-    from pelton.passes.rewrite import RULES
+    from pelton.passes.rewriting.rule import RULES
     return RULES
 
 

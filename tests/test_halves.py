@@ -11,7 +11,7 @@ from pelton.importers.onnx.load import load
 from pelton.ir.evaluate import evaluate
 from pelton.ir.types import F16, F32
 from pelton.passes import pipeline
-from pelton.passes.halves import in_f32
+from pelton.passes.precision.halves import in_f32
 
 RNG = np.random.default_rng(0)
 

@@ -15,10 +15,10 @@ from pelton.ir.types import F64, TensorType
 from pelton.ir.verify import verify
 from pelton.ops import get
 from pelton.passes import pipeline  # noqa: F401  (declares all rules)
-from pelton.passes.example import draw, program
-from pelton.passes.pattern import ANY, Applied
-from pelton.passes.report import PassReport
-from pelton.passes.rewrite import RULES, Rule, constant, require, rewrite, rule, scalar, when
+from pelton.passes.rewriting.example import draw, program
+from pelton.passes.rewriting.pattern import ANY, Applied
+from pelton.passes.rewriting.report import PassReport
+from pelton.passes.rewriting.rule import RULES, Rule, constant, require, rewrite, rule, scalar, when
 from pelton.passes.words import add, batch_norm, clip, concat, convolution, copy, mul, neg, relu, softmax, sub, tanh, top_k, transpose
 
 SPELLINGS = [(r, k) for r in RULES.values() for k in range(len(r.patterns))]

@@ -14,7 +14,7 @@ from pelton.ir.evaluate import evaluate
 from pelton.ir.graph import Builder
 from pelton.ir.types import F16, F32, DType, TensorType
 from pelton.ops import get
-from pelton.passes.widen import widen
+from pelton.passes.precision.widen import widen
 
 RNG = np.random.default_rng(0)
 

@@ -18,7 +18,7 @@ from pelton.backends.cuda.null import NullDevice
 from pelton.build import Built
 from pelton.engine import file
 from pelton.kernels.triton.compile import fetched, load, phased
-from pelton.passes import tf32
+from pelton.passes.precision import tf32
 from pelton.runtime.cuda import CudaEngine
 
 LIBRARY = {"pow": np.power, "tanh": np.tanh, "tan": np.tan, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh,

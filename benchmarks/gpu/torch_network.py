@@ -15,7 +15,7 @@ from pelton.errors import BuildError
 from pelton.ir.graph import Graph, Node, Value
 from pelton.ir.types import DType
 from pelton.passes.pipeline import PIPELINE
-from pelton.passes.report import PassReport
+from pelton.passes.rewriting.report import PassReport
 
 POINTWISE: dict[str, Callable[..., Any]] = {
     "add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.div, "pow": torch.pow, "relu": F.relu, "sigmoid": torch.sigmoid, "tanh": torch.tanh,

@@ -22,8 +22,8 @@ from pelton.kernels.template import Target
 from pelton.options import Options
 from pelton.passes import pipeline
 from pelton.passes.decompose import decompose, expansion
-from pelton.passes.report import Report
-from pelton.passes.widen import narrow, widen
+from pelton.passes.rewriting.report import Report
+from pelton.passes.precision.widen import narrow, widen
 from pelton.plan import demand, fuse, lower, place, region, ways
 from pelton.plan.script import assemble
 from pelton.runtime import Engine

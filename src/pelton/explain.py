@@ -19,8 +19,8 @@ from pelton.ir.evaluate import evaluate
 from pelton.ir.graph import Graph
 from pelton.kernels.template import Tactic, templates
 from pelton.options import Options
-from pelton.passes.report import Report
-from pelton.passes.rewrite import RULES
+from pelton.passes.rewriting.report import Report
+from pelton.passes.rewriting.rule import RULES
 from pelton.plan.fuse import Fused
 from pelton.plan.place import Placed, Task
 from pelton.plan.region import Region

@@ -25,8 +25,8 @@ from pelton.kernels.isa import ISAS, best
 from pelton.kernels.template import Kernel, Packed, Target
 from pelton.options import Options
 from pelton.passes.decompose import decompose
-from pelton.passes.keep import keep
-from pelton.passes.tf32 import round_weights
+from pelton.passes.precision.lower_precision import keep
+from pelton.passes.precision.tf32 import round_weights
 from pelton.plan.place import Placed, Task
 from pelton.plan.workspace import Workspace
 from pelton.runtime.machine import check_runs_here, lacks

@@ -7,9 +7,9 @@ from typing import Any
 from pelton.ir.dims import Undecided
 from pelton.ir.graph import Graph, Node
 
-from .draft import Draft
+from pelton.passes.rewriting.draft import Draft
 from .fold import fold_constants
-from .report import PassReport
+from pelton.passes.rewriting.report import PassReport
 
 
 def expansion(node: Node) -> Any:

@@ -12,9 +12,9 @@ from pelton.ir import dims
 from pelton.ir.evaluate import evaluate_node
 from pelton.ir.graph import Graph, Node, Value, live
 
-from .draft import joined
-from .report import PassReport
-from .rewrite import called
+from pelton.passes.rewriting.draft import joined
+from pelton.passes.rewriting.report import PassReport
+from pelton.passes.rewriting.rule import called
 
 WORK = 1 << 28           # operations by reference that folding may take for one node
 SMALL = 1 << 20          # bytes: a constant may become this large, or as large as what it is made of, but not larger

@@ -6,11 +6,11 @@ from typing import Protocol
 
 from pelton.ir.graph import Graph
 
-from . import merge, recognize, rotary, simplify, views  # noqa: F401  (they declare their rules)
+from .rules import merge, recognize, rotary, simplify, views  # noqa: F401  (they declare their rules)
 from .fold import drop_dead, fold_constants, merge_equal
-from .halves import in_f32
-from .report import PassReport, Report
-from .rewrite import rewrite, rules
+from pelton.passes.precision.halves import in_f32
+from pelton.passes.rewriting.report import PassReport, Report
+from pelton.passes.rewriting.rule import rewrite, rules
 from .siblings import sibling_convolutions, sibling_matmuls
 
 Pass = Callable[[Graph, PassReport, bool], Graph]                 # the bool is Options.strict

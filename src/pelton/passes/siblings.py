@@ -9,9 +9,9 @@ import numpy as np
 from pelton.ir.graph import Graph, Node, Value
 from pelton.ops.op import Term
 
-from .draft import Draft, joined
-from .report import PassReport
-from .rewrite import called
+from pelton.passes.rewriting.draft import Draft, joined
+from pelton.passes.rewriting.report import PassReport
+from pelton.passes.rewriting.rule import called
 from .words import clip, convolution, matmul, slice_
 
 

@@ -8,10 +8,14 @@ import numpy as np
 from pelton.ir.graph import Node, Value
 from pelton.ir.types import BOOL, F16, F32, F64, I32, U8, DType, broadcast_shapes
 
-from .pattern import ANY, Family
-from .rewrite import array, constant, elements, everywhere, made_by, require, rule, scalar, skip, when
-from .words import (abs_, add, cast, clip, div, exp, logical_not, matmul, maximum, minimum, mul, neg, pow_, reciprocal, relu, reshape, sigmoid, softplus,
-                    sqrt, sub, transpose, where)
+from pelton.passes.rewriting.pattern import ANY, Family
+from pelton.passes.rewriting.rule import (
+    array, constant, elements, everywhere, made_by, require, rule, scalar, skip, when
+)
+from pelton.passes.words import (
+    abs_, add, cast, clip, div, exp, logical_not, matmul, maximum, minimum, mul, neg, pow_, reciprocal, relu, reshape,
+    sigmoid, softplus, sqrt, sub, transpose, where
+)
 
 POINTWISE = Family("pointwise", add)
 X, C = "f32[2, 3]", "=f32[3]"

@@ -8,10 +8,12 @@ import numpy as np
 from pelton.ir.graph import Value
 from pelton.ir.types import broadcast_shapes
 
-from .pattern import ANY
-from .rewrite import array, constant, require, rule, when
-from .words import (add, batch_norm, conv_transpose, convolution, matmul, mul, neg, reduce_max, reduce_mean, reduce_min, reduce_prod, reduce_sum,
-                    reshape, sub)
+from pelton.passes.rewriting.pattern import ANY
+from pelton.passes.rewriting.rule import array, constant, require, rule, when
+from pelton.passes.words import (
+    add, batch_norm, conv_transpose, convolution, matmul, mul, neg, reduce_max, reduce_mean, reduce_min, reduce_prod,
+    reduce_sum, reshape, sub
+)
 
 WINDOW = dict(strides=(1, 2), pads=(1, 0, 0, 1), dilations=(1, 1))
 DENSE = dict(WINDOW, x="f32[2, 4, 5, 6]", w="=f32[3, 4, 3, 2]", b="=f32[3]")

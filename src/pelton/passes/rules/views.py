@@ -11,11 +11,13 @@ from pelton.ir.graph import Value
 from pelton.ir.types import I32, I64, broadcast_shapes
 from pelton.ops.shape import length
 
-from .pattern import ANY
-from .rewrite import constant, elements, everywhere, made_by, require, rule, skip, uses, when
+from pelton.passes.rewriting.pattern import ANY
+from pelton.passes.rewriting.rule import constant, elements, everywhere, made_by, require, rule, skip, uses, when
 from .simplify import POINTWISE
-from .words import (average_pool, concat, conv_transpose, convolution, expand, gather, iota, max_pool, pad, reduce_max, reduce_mean, reduce_min, reduce_prod,
-                    reduce_sum, reshape, slice_, tile, transpose)
+from pelton.passes.words import (
+    average_pool, concat, conv_transpose, convolution, expand, gather, iota, max_pool, pad, reduce_max, reduce_mean,
+    reduce_min, reduce_prod, reduce_sum, reshape, slice_, tile, transpose
+)
 
 Ints = tuple[Size, ...]
 FUSED = 16                                        # ops behind a convolution that are looked at

@@ -33,7 +33,7 @@ class Rule:
     """Before (patterns: spellings of one program) and after (a function of what was bound, to a term).
 
     `inexact` marks what rounds differently beyond folding constants; `shared` allows inner values to have other readers (they then stay).
-    `examples` and `refusals` are what the rule is tested on: what to put for each name (see `pelton.passes.example`).
+    `examples` and `refusals` are what the rule is tested on: what to put for each name (see `pelton.passes.rewriting.example`).
     """
 
     name: str

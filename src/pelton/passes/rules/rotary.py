@@ -11,10 +11,12 @@ from pelton.ir.graph import Value
 from pelton.ir.types import broadcast_shapes
 from pelton.ops.op import Term
 
-from .pattern import ANY
-from .rewrite import constant, elements, made_by, refuse, require, rule, when
+from pelton.passes.rewriting.pattern import ANY
+from pelton.passes.rewriting.rule import constant, elements, made_by, refuse, require, rule, when
 from .views import Cut, full, sliced
-from .words import add, concat, cos, expand, gather, gather_nd, mul, neg, reshape, rotary, sin, slice_, sub, transpose
+from pelton.passes.words import (
+    add, concat, cos, expand, gather, gather_nd, mul, neg, reshape, rotary, sin, slice_, sub, transpose
+)
 
 
 # --- which elements are pairs

@@ -11,11 +11,14 @@ from pelton.ir.graph import Value
 from pelton.ir.types import broadcast_shapes
 from pelton.ops.op import Term
 
-from .pattern import ANY
-from .rewrite import array, constant, elements, everywhere, made_by, require, rule, scalar, when
-from .words import (add, attention, clip, div, erf, exp, expand, gelu, gelu_tanh, greater, greater_equal, group_norm, hard_sigmoid, hard_swish, instance_norm,
-                    iota, layer_norm, leaky_relu, less, less_equal, log, log_softmax, matmul, maximum, mish, mul, neg, pow_, prelu, reciprocal, reduce_max,
-                    reduce_mean, reduce_sum, reshape, rms_norm, sigmoid, softmax, softplus, sqrt, sub, swish, tanh, transpose, trilu, where)
+from pelton.passes.rewriting.pattern import ANY
+from pelton.passes.rewriting.rule import array, constant, elements, everywhere, made_by, require, rule, scalar, when
+from pelton.passes.words import (
+    add, attention, clip, div, erf, exp, expand, gelu, gelu_tanh, greater, greater_equal, group_norm, hard_sigmoid,
+    hard_swish, instance_norm, iota, layer_norm, leaky_relu, less, less_equal, log, log_softmax, matmul, maximum, mish,
+    mul, neg, pow_, prelu, reciprocal, reduce_max, reduce_mean, reduce_sum, reshape, rms_norm, sigmoid, softmax,
+    softplus, sqrt, sub, swish, tanh, transpose, trilu, where
+)
 
 X, ROW, IMAGE = "f32[2, 3, 8]", "=f32[8]", "f32[2, 4, 3, 5]"
 LITTLE = -1e4            # e to the power of this is 0, even where scores differ by thousands

@@ -1,0 +1,1 @@
+"""In which element types a program is computed and kept."""

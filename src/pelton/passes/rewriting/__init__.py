@@ -1,0 +1,1 @@
+"""The rewriting engine: patterns, rules as data, and reports of what they did and refused."""
