@@ -9,7 +9,7 @@ from pelton.ir.graph import Builder
 from pelton.ir.types import F32, TensorType
 from pelton.kernels import library  # noqa: F401  (declares the templates)
 from pelton.ops import get
-from pelton.plan import fuse, layout, place, ways
+from pelton.plan import fuse, layout, place, layout_search
 from pelton.plan.region import Region
 from pelton.tune import candidates
 
@@ -98,7 +98,7 @@ def regions(fused):
 @pytest.mark.parametrize("graph, seed", [(chain(6), s) for s in range(5)] + [(tangle(s), s) for s in range(16)])
 def test_the_cheapest_way_is_as_cheap_as_the_best_of_all(graph, seed):
     fused, cost = cut(graph), priced(seed)
-    found = ways.explore(fused, lambda r: (LAST, PLANES))
+    found = layout_search.explore(fused, lambda r: (LAST, PLANES))
     chosen, decisions = found.cheapest(cost)
     every = [dict(zip(regions(fused), p)) for p in itertools.product((LAST, PLANES), repeat=len(regions(fused)))]
     assert total(fused, chosen.__getitem__, cost) == min(total(fused, p.__getitem__, cost) for p in every)
@@ -114,23 +114,23 @@ def test_what_no_single_change_would_find():
 
     def cost(task):
         return 5 if is_copy(task) else 8 if layout.order_of(task.writes[0].type.shape, task.layouts[task.writes[0]]) == (0, 1, 2, 3) else 9
-    chosen, decisions = ways.explore(fused, lambda r: (LAST, PLANES)).cheapest(cost)
+    chosen, decisions = layout_search.explore(fused, lambda r: (LAST, PLANES)).cheapest(cost)
     assert {c.name for c in chosen.values()} == {"planes"} and not place.place(fused, chosen.__getitem__).copies
     assert [d.instead for d in decisions] == [{"last": 11}] * 3              # a copy to it and one from it, and one more for the layer
 
 
 def test_templates_that_agree_are_one_way_and_equals_go_to_the_first():
     fused = cut(chain(4))
-    found = ways.explore(fused, lambda r: (LAST, Ordered("another", layout.channels_last)))
+    found = layout_search.explore(fused, lambda r: (LAST, Ordered("another", layout.channels_last)))
     assert all(len(w) == 1 for w in found.past) and not found.open()
-    chosen, decisions = ways.explore(fused, lambda r: (PLANES, LAST)).cheapest(lambda task: 0)
+    chosen, decisions = layout_search.explore(fused, lambda r: (PLANES, LAST)).cheapest(lambda task: 0)
     assert {c.name for c in chosen.values()} == {"planes"} and len(decisions) == 4
 
 
 def test_states_are_bounded_and_the_first_templates_are_among_them(monkeypatch):
-    monkeypatch.setattr(ways, "MOST", 1)
+    monkeypatch.setattr(layout_search, "MOST", 1)
     fused = cut(tangle(3))
-    found = ways.explore(fused, lambda r: (LAST, PLANES))
+    found = layout_search.explore(fused, lambda r: (LAST, PLANES))
     assert all(w.before == w.after == 0 for past in found.past for w in past)
     chosen, _ = found.cheapest(lambda task: 1 if is_copy(task) else 0)
     assert set(chosen) == set(regions(fused))
@@ -138,6 +138,6 @@ def test_states_are_bounded_and_the_first_templates_are_among_them(monkeypatch):
 
 def test_a_way_that_no_kernel_goes_is_not_taken():
     fused = cut(chain(2))
-    chosen, decisions = ways.explore(fused, lambda r: (LAST, PLANES)).cheapest(
-        lambda task: ways.NEVER if task.layouts[task.writes[0]][1] == 1 and not is_copy(task) else 1)
+    chosen, decisions = layout_search.explore(fused, lambda r: (LAST, PLANES)).cheapest(
+        lambda task: layout_search.NEVER if task.layouts[task.writes[0]][1] == 1 and not is_copy(task) else 1)
     assert {c.name for c in chosen.values()} == {"planes"} and decisions == ()

@@ -24,7 +24,7 @@ from pelton.passes import pipeline
 from pelton.passes.decompose import decompose, expansion
 from pelton.passes.rewriting.report import Report
 from pelton.passes.precision.widen import narrow, widen
-from pelton.plan import demand, fuse, lower, place, region, ways
+from .plan import memory_limits, fuse, lower, place, region, layout_search
 from pelton.plan.script import assemble
 from pelton.runtime import Engine
 from pelton.runtime.script import ScriptEngine
@@ -180,7 +180,7 @@ def compiled(imported: Imported, options: Options, before: replay.Decisions | No
             "forms": imported.forms, "checked": checked, "image": options.image, "labels": list(options.labels) if options.labels else None}
     plain = lower.lower(placed, chosen, code, name=imported.graph.name, target=back.runs_on, meta=meta,
                         output_names=[v.name for v in imported.graph.outputs], file=imported.info.called)
-    demand.check_engine(plain, options.memory)
+    memory_limits.check_engine(plain, options.memory)
     engine = Engine(back.agreed(plain))
     if options.check:
         checked += check(engine, placed, chosen)
@@ -190,7 +190,7 @@ def compiled(imported: Imported, options: Options, before: replay.Decisions | No
 
 def optimized(imported: Imported, options: Options, see: Callable[[str, Graph], None] | None = None) -> tuple[Graph, Report]:
     """A program after all rules, and what they did; `see` gets it after each pass. BuildError for what could not lie in memory."""
-    demand.check_tensors(imported.graph, options.memory)
+    memory_limits.check_tensors(imported.graph, options.memory)
     if options.image is not None:
         for v in imported.graph.inputs[:1]:
             preprocessing.parse(options.image).axis(v.type.shape)
@@ -216,7 +216,7 @@ def plan(graph: Graph, options: Options, target: Target, clock: search.Timing | 
     else:
         fused, takers = before.joined(fused, target, options.strict)
     amid = partial(candidates.amid, fused.graph, target, options.strict)
-    found = ways.explore(fused, takers, amid)
+    found = layout_search.explore(fused, takers, amid)
     cost, unit = layouts.costs(found.open(), clock, target, options.strict, search.MOST[options.level])
     chosen, decisions = found.cheapest(cost)
     decided = [{"region": d.region.title(), "layers": list(d.region.layers), "template": d.by, "more": dict(d.instead), "unit": unit} for d in decisions]

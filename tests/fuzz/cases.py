@@ -26,7 +26,7 @@ from pelton.ir.graph import Graph, sized, symbols, usual_sizes
 from pelton.ir.types import STRING
 from pelton.options import Options
 from pelton.passes import pipeline
-from pelton.plan import demand, lower
+from pelton.plan import memory_limits, lower
 from pelton.plan.script import assemble
 from pelton.runtime.arrays import drawn
 from pelton.targets import describe_target
@@ -107,7 +107,7 @@ def run_script(data: bytes, seed: int, cache: Path) -> str:
 
 def planned(imported: Imported) -> Engine:
     """All of a build but the compiler: the engine without its machine code."""
-    demand.check_tensors(imported.graph, OPTIONS.memory)
+    memory_limits.check_tensors(imported.graph, OPTIONS.memory)
     graph, _ = pipeline.run(imported.graph, OPTIONS)
     target, _ = describe_target(OPTIONS)
     placed, _, _ = plan(graph, OPTIONS, target)

@@ -7,7 +7,7 @@ from pelton.ir.dims import at
 from pelton.kernels.template import Target
 from pelton.plan.place import Task
 from pelton.plan.region import Region
-from pelton.plan.ways import NEVER
+from pelton.plan.layout_search import NEVER
 
 from .candidates import candidates
 from .search import Found, Timing, best_of, digest
