@@ -27,10 +27,10 @@ from pelton.ir.evaluate import evaluate
 from pelton.ir.graph import Builder, Graph, Value, symbols, usual_sizes
 from pelton.ir.text import parse
 from pelton.ir.types import DType, TensorType
-from pelton.kernels import library  # noqa: F401  (declares the templates)
-from pelton.kernels.compile import Compiler
-from pelton.kernels.isa import ISAS, best
-from pelton.kernels.template import TEMPLATES, Kernel, Packed, Tactic, Target, Template
+from pelton.codegen.c.templates import library  # noqa: F401  (declares the templates)
+from pelton.codegen.c.toolchain import Compiler
+from pelton.codegen.c.isa import ISAS, best
+from pelton.codegen.template import TEMPLATES, Kernel, Packed, Tactic, Target, Template
 from pelton.ops import get
 from pelton.plan.layout import Order, Strides, dense, row_major, span
 from pelton.plan.fuse import is_view

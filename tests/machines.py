@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pelton.backends.cpu import BUILT, LEVELS, fits, machine
-from pelton.kernels.compile import Compiler
-from pelton.kernels.isa import ISAS, best
+from pelton.codegen.c.toolchain import Compiler
+from pelton.codegen.c.isa import ISAS, best
 
 TAKEN_FOR = os.environ.get("PELTON_TEST_CPU")            # a level, if any
 real = machine.identity                                  # of the CPU that there is

@@ -39,7 +39,7 @@ def checked(kind: str, at: int, seed: int) -> dict[str, Any]:
 
     from pelton.backends.cuda.bundle import Cubin
     from pelton.backends.cuda.null import NullDevice
-    from pelton.kernels.template import GPU_TEMPLATES
+    from pelton.codegen.template import GPU_TEMPLATES
 
     checks = object.__new__(Templates)
     checks.harness, checks.templates, checks.seed, checks.target = triton_harness, GPU_TEMPLATES, seed, triton_harness.TARGET

@@ -17,9 +17,9 @@ from pelton.cli.build import summary
 from pelton.system import files
 from pelton.importers.onnx import load as importer
 from pelton.ir.evaluate import evaluate
-from pelton.kernels import library
-from pelton.kernels.isa import best
-from pelton.kernels.template import Tactic
+from pelton.codegen.c.templates import library
+from pelton.codegen.c.isa import best
+from pelton.codegen.template import Tactic
 from pelton.tune import size
 from pelton.tune.cache import TimingCache
 

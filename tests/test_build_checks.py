@@ -8,7 +8,7 @@ import pytest
 import pelton
 from pelton.system import files
 from pelton.importers.onnx import load as importer
-from pelton.kernels import compile as compiler
+from pelton.codegen.c import toolchain as compiler
 from pelton.passes import pipeline
 
 HERE = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}

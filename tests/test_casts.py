@@ -11,9 +11,9 @@ from test_vec import Library, clang, run, samples
 from pelton.ir.evaluate import evaluate_node
 from pelton.ir.graph import Node, Value
 from pelton.ir.types import BOOL, STRING, DType, TensorType
-from pelton.kernels.compile import zig
-from pelton.kernels.emit import computable, expression, memory
-from pelton.kernels.template import SOURCES
+from pelton.codegen.c.toolchain import zig
+from pelton.codegen.c.emit import computable, expression, memory
+from pelton.codegen.template import SOURCES
 from pelton.ops import get
 from pelton.ops.scalar import Scalar
 

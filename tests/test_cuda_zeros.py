@@ -140,7 +140,7 @@ def test_products_with_long_sums_run_in_one_launch_again_and_again(apart, tmp_pa
 def test_kernels_are_timed_alone_with_memory_of_their_own():
     """Counters are zero whenever a kernel begins, as it leaves them so; sums are nobody else's."""
     pytest.importorskip("triton", reason="Triton is not installed (make test-gpu)")
-    from pelton.kernels.template import GPU_TEMPLATES, Target
+    from pelton.codegen.template import GPU_TEMPLATES, Target
     from pelton.kernels.triton import library  # noqa: F401  (declares the templates)
     from pelton.kernels.triton.compile import Compiler
     from pelton.plan.place import Task

@@ -9,8 +9,8 @@ from kernel_harness import CASES, TARGET, TARGETS, Case, check, check_dynamic, c
 from pelton.ir.dims import is_known
 from pelton.ir.graph import Node, Value
 from pelton.ir.types import DType
-from pelton.kernels.compile import Compiler
-from pelton.kernels.template import SOURCES, TEMPLATES, Kernel, Template
+from pelton.codegen.c.toolchain import Compiler
+from pelton.codegen.template import SOURCES, TEMPLATES, Kernel, Template
 from pelton.ops import get
 
 LAST = dict(x=(0, 2, 3, 1), z=(0, 2, 3, 1))
@@ -241,7 +241,7 @@ def test_tactics_have_names_that_parse():
     from kernel_harness import laid
 
     from pelton.ir.graph import symbols
-    from pelton.kernels.template import Tactic
+    from pelton.codegen.template import Tactic
     for name, cases in CASES.items():
         case = next(c for c in cases if not symbols(c.graph))
         region = region_of(case.graph)

@@ -3,7 +3,7 @@ from kernel_harness import Case, check, check_dynamic, declare, program, region_
 import numpy as np
 import pytest
 
-from pelton.kernels.template import TEMPLATES
+from pelton.codegen.template import TEMPLATES
 from pelton.plan.layout import dense
 
 HEADS = dict(q=(0, 2, 1, 3), k=(0, 2, 1, 3), v=(0, 2, 1, 3), z=(0, 2, 1, 3))      # heads as slices of rows, as a projection leaves them

@@ -10,7 +10,7 @@ from test_kernels import fed
 from pelton.ir.graph import usual_sizes
 from pelton.ir.text import parse
 from pelton.ir.types import TensorType
-from pelton.kernels.template import TEMPLATES
+from pelton.codegen.template import TEMPLATES
 from pelton.tune.candidates import refusal
 
 LAST = dict(x=(0, 2, 3, 1), z=(0, 2, 3, 1))

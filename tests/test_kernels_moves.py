@@ -7,7 +7,7 @@ import pytest
 from kernel_harness import Case, check, declare, drawn, evaluate, named, program, varying, walk
 
 from pelton.ir.types import TensorType
-from pelton.kernels.template import TEMPLATES
+from pelton.codegen.template import TEMPLATES
 
 LAST = (0, 2, 3, 1)
 

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from kernel_harness import Case, check, declare, named, program, region_of, varying, walk
 
-from pelton.kernels.template import TEMPLATES
+from pelton.codegen.template import TEMPLATES
 
 LAST = (0, 2, 3, 1)
 

@@ -6,8 +6,8 @@ from kernel_harness import TARGET, Case, check, declare, laid, named, program, r
 
 from pelton.system.cache import Cache
 from pelton.ir.types import TensorType
-from pelton.kernels.compile import Compiler
-from pelton.kernels.template import TEMPLATES
+from pelton.codegen.c.toolchain import Compiler
+from pelton.codegen.template import TEMPLATES
 from pelton.ops import get
 from pelton.plan.place import Task
 from pelton.tune.measure import CpuBench

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from kernel_harness import Case, check, check_dynamic, declare, named, program, walk
 
-from pelton.kernels.template import TEMPLATES
+from pelton.codegen.template import TEMPLATES
 
 LAST = dict(x=(0, 2, 3, 1), z=(0, 2, 3, 1))
 

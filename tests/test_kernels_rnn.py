@@ -12,7 +12,7 @@ from onnx.reference import ReferenceEvaluator
 from onnx_models import model
 
 import pelton
-from pelton.kernels.template import TEMPLATES
+from pelton.codegen.template import TEMPLATES
 
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
 

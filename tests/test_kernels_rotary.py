@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from kernel_harness import Case, check, declare, named, program, region_of, walk
 
-from pelton.kernels.template import TEMPLATES
+from pelton.codegen.template import TEMPLATES
 from pelton.plan.layout import dense
 
 

@@ -4,7 +4,7 @@ import pytest
 from kernel_harness import CASES, TARGET, Case, check, declare, named, program, region_of, walk
 
 from pelton.ir.evaluate import evaluate
-from pelton.kernels.template import TEMPLATES, Target
+from pelton.codegen.template import TEMPLATES, Target
 from pelton.plan.layout import channels_last, dense
 
 ORDER = channels_last(4)

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from kernel_harness import Case, check, program
 
-from pelton.kernels.template import TEMPLATES
+from pelton.codegen.template import TEMPLATES
 
 LAST = (0, 2, 3, 1)
 POOL = dict(strides=(1, 1), pads=(0, 0, 0, 0), dilations=(1, 1))

@@ -10,7 +10,7 @@ from pelton.check import check
 from pelton.ir.dims import Undecided, bounds, is_known, maximum, symbol, usual
 from pelton.ir.graph import Builder, Graph, Value, live
 from pelton.ir.types import F32, TensorType
-from pelton.kernels.template import Target
+from pelton.codegen.template import Target
 from pelton.ops import get
 from pelton.options import Options
 from pelton.plan import lower, place

@@ -6,7 +6,7 @@ from kernel_harness import Case, check, declare, named, program, varying, walk
 from test_kernels import RowMajor
 
 from pelton.ir.types import DType
-from pelton.kernels.template import TEMPLATES
+from pelton.codegen.template import TEMPLATES
 
 
 def product(a, b, tail=(), order=None, **more):

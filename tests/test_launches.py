@@ -23,7 +23,7 @@ from pelton.system.cache import Cache  # noqa: E402
 from pelton.engine import file  # noqa: E402
 from pelton.importers.onnx import load as importer  # noqa: E402
 from pelton.ir.evaluate import evaluate, evaluate_node  # noqa: E402
-from pelton.kernels.template import GPU_TEMPLATES, Target  # noqa: E402
+from pelton.codegen.template import GPU_TEMPLATES, Target  # noqa: E402
 from pelton.kernels.triton.chain import chained, takes  # noqa: E402
 from pelton.kernels.triton.compile import Compiler, compiled  # noqa: E402
 from pelton.options import Options  # noqa: E402

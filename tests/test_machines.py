@@ -15,7 +15,7 @@ from pelton.cli import main
 from pelton.fitted import Fitted
 from pelton.ir.evaluate import evaluate
 from pelton.importers.onnx import load as importer
-from pelton.kernels.isa import best
+from pelton.codegen.c.isa import best
 from pelton.options import Options
 from pelton.runtime.arrays import drawn
 from pelton.session.shelf import key_of

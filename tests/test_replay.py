@@ -16,8 +16,8 @@ from pelton.engine import file
 from pelton.importers.onnx import load as importer
 from pelton.ir.dims import Undecided
 from pelton.ir.text import key
-from pelton.kernels import library  # noqa: F401  (declares the templates)
-from pelton.kernels.template import Target
+from pelton.codegen.c.templates import library  # noqa: F401  (declares the templates)
+from pelton.codegen.template import Target
 from pelton.options import Options
 from pelton.passes import pipeline
 from pelton.plan import fuse

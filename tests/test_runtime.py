@@ -433,7 +433,7 @@ def test_import_is_light():
         import pelton
         assert "numpy" not in sys.modules and pelton.EngineError
         pelton.load, pelton.Engine
-        heavy = {"onnx", "ml_dtypes", "ziglang", "rich", "pelton.ir", "pelton.ops", "pelton.build", "pelton.kernels", "pelton.reference"} & set(sys.modules)
+        heavy = {"onnx", "ml_dtypes", "ziglang", "rich", "pelton.ir", "pelton.ops", "pelton.build", "pelton.codegen", "pelton.reference"} & set(sys.modules)
         assert not heavy, heavy
         try:
             pelton.nothing

@@ -15,7 +15,7 @@ from test_triton_kernels import CASES, HALF, SCALARS, attention, constant, conv,
 from pelton.backends.cuda.bundle import pack, unpack  # noqa: E402
 from pelton.system.cache import Cache  # noqa: E402
 from pelton.errors import BuildError  # noqa: E402
-from pelton.kernels.template import GPU_TEMPLATES, Kernel, Target  # noqa: E402
+from pelton.codegen.template import GPU_TEMPLATES, Kernel, Target  # noqa: E402
 from pelton.kernels.triton.compile import Compiler, compiled, made_of  # noqa: E402
 from pelton.kernels.triton.emit import lying  # noqa: E402
 

@@ -39,7 +39,7 @@ from pelton.errors import EngineError  # noqa: E402
 from pelton.importers.onnx import load as importer  # noqa: E402
 from pelton.ir.evaluate import evaluate  # noqa: E402
 from pelton.ir.types import F16  # noqa: E402
-from pelton.kernels.template import GPU_TEMPLATES  # noqa: E402
+from pelton.codegen.template import GPU_TEMPLATES  # noqa: E402
 from pelton.options import Options  # noqa: E402
 from pelton.runtime import cuda_tune  # noqa: E402
 from pelton.tune import launches  # noqa: E402

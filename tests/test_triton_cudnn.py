@@ -31,7 +31,7 @@ from pelton.engine.model import Buffer, Engine, Port, Slice, Step, Tensor  # noq
 from pelton.engine.library import ALIGNED, Convolution  # noqa: E402
 from pelton.errors import EngineError  # noqa: E402
 from pelton.ir.types import F32  # noqa: E402
-from pelton.kernels.template import GPU_TEMPLATES  # noqa: E402
+from pelton.codegen.template import GPU_TEMPLATES  # noqa: E402
 from pelton.tune import launches  # noqa: E402
 from pelton.tune.candidates import refusal  # noqa: E402
 

@@ -18,7 +18,7 @@ from pelton.build import built  # noqa: E402
 from pelton.engine import file  # noqa: E402
 from pelton.importers.onnx import load as importer  # noqa: E402
 from pelton.ir.evaluate import evaluate  # noqa: E402
-from pelton.kernels.template import Tactic, Target  # noqa: E402
+from pelton.codegen.template import Tactic, Target  # noqa: E402
 from pelton.kernels.triton import roofline  # noqa: E402
 from pelton.kernels.triton.compile import compiled  # noqa: E402
 from pelton.kernels.triton.library import GPU_TEMPLATES  # noqa: E402

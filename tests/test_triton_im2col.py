@@ -24,7 +24,7 @@ from pelton.engine import file  # noqa: E402
 from pelton.errors import BuildError  # noqa: E402
 from pelton.importers.onnx import load as importer  # noqa: E402
 from pelton.ir.evaluate import evaluate  # noqa: E402
-from pelton.kernels.template import Tactic  # noqa: E402
+from pelton.codegen.template import Tactic  # noqa: E402
 from pelton.kernels.triton.compile import GLUON, Compiler, compiled, fetched, made_of, release  # noqa: E402
 from pelton.kernels.triton.emit import TYPES, lying  # noqa: E402
 from pelton.kernels.triton.library import GPU_TEMPLATES  # noqa: E402

@@ -11,7 +11,7 @@ from test_triton_kernels import attention, blend, conv, one, picks, pool, scatte
 from triton_harness import check  # noqa: E402
 
 from pelton.system.cache import Cache  # noqa: E402
-from pelton.kernels.template import GPU_TEMPLATES  # noqa: E402
+from pelton.codegen.template import GPU_TEMPLATES  # noqa: E402
 from pelton.kernels.triton.compile import Compiler  # noqa: E402
 
 CASES: dict[str, list[Case]] = {

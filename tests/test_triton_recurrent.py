@@ -22,7 +22,7 @@ from pelton.build import built  # noqa: E402
 from pelton.system.cache import Cache  # noqa: E402
 from pelton.ir.graph import Value, usual_sizes  # noqa: E402
 from pelton.ir.types import F32, I32, I64  # noqa: E402
-from pelton.kernels.template import Tactic, Target  # noqa: E402
+from pelton.codegen.template import Tactic, Target  # noqa: E402
 from pelton.kernels.triton import recurrent  # noqa: E402
 from pelton.kernels.triton.compile import Compiler, compiled  # noqa: E402
 from pelton.kernels.triton.library import GPU_TEMPLATES  # noqa: E402

@@ -5,8 +5,8 @@ from onnx import helper
 from onnx_models import model
 
 import pelton
-from pelton.kernels import library  # noqa: F401  (declares the templates)
-from pelton.kernels.template import TEMPLATES, Tactic
+from pelton.codegen.c.templates import library  # noqa: F401  (declares the templates)
+from pelton.codegen.template import TEMPLATES, Tactic
 from pelton.tune.cache import TimingCache
 from pelton.tune.measure import Stopwatch, passing
 from pelton.tune.search import best_of, worth

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from pelton.ir.types import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, DType
-from pelton.kernels.compile import FLAGS, zig
-from pelton.kernels.template import SOURCES
+from pelton.codegen.c.toolchain import FLAGS, zig
+from pelton.codegen.template import SOURCES
 from pelton.ops.scalar import PRIMITIVES, cast
 
 NATIVE, PLAIN = "x86-64-v3", "x86-64-v2"                 # with and without FMA, F16C and masked loads

@@ -7,7 +7,7 @@ import pytest
 
 from pelton.ir.graph import Builder
 from pelton.ir.types import F32, TensorType
-from pelton.kernels import library  # noqa: F401  (declares the templates)
+from pelton.codegen.c.templates import library  # noqa: F401  (declares the templates)
 from pelton.ops import get
 from pelton.plan import fuse, layout, place, layout_search
 from pelton.plan.region import Region

@@ -13,7 +13,7 @@ from pelton.ir import dims
 from pelton.ir.evaluate import evaluate
 from pelton.ir.graph import Value, symbols, usual_sizes
 from pelton.ir.types import DType
-from pelton.kernels.template import Kernel, Packed, Tactic, Target, Template
+from pelton.codegen.template import Kernel, Packed, Tactic, Target, Template
 from pelton.kernels.triton.emit import computable
 from pelton.kernels.triton.library import GPU_TEMPLATES  # noqa: F401  (declares)
 from pelton.plan.layout import Strides, dense, row_major, span

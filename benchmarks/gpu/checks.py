@@ -37,7 +37,7 @@ class Templates:
         if str(ROOT / "tests") not in sys.path:
             sys.path.insert(0, str(ROOT / "tests"))
         self.harness = importlib.import_module("triton_harness")
-        self.templates = importlib.import_module("pelton.kernels.template").GPU_TEMPLATES
+        self.templates = importlib.import_module("pelton.codegen.template").GPU_TEMPLATES
         self.seed = seed
         self.device = gpu(0)
         self.target = gpu_target([self.device.arch], self.device, level=5)

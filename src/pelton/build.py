@@ -17,8 +17,8 @@ from pelton.errors import BuildError, InputError, ModelError
 from pelton.ir.dims import Undecided
 from pelton.ir.graph import Graph, Node
 from pelton.ir.types import STRING
-from pelton.kernels import library  # noqa: F401  (declares the templates)
-from pelton.kernels.template import Target
+from pelton.codegen.c.templates import library  # noqa: F401  (declares the templates)
+from pelton.codegen.template import Target
 from pelton.options import Options
 from pelton.passes import pipeline
 from pelton.passes.decompose import decompose, expansion

@@ -13,7 +13,7 @@ from pelton.errors import BuildError
 from pelton.ir.evaluate import evaluate, evaluate_node
 from pelton.ir.graph import Graph, Node, Value
 from pelton.ir.types import DType
-from pelton.kernels.template import Kernel
+from pelton.codegen.template import Kernel
 from pelton.plan import lower
 from pelton.plan.lower import Chosen
 from pelton.plan.place import Placed, Task

@@ -17,7 +17,7 @@ from .partition import partition
 from pelton.importers.imported import Imported, OnData
 from pelton.ir.evaluate import evaluate
 from pelton.ir.graph import Graph
-from pelton.kernels.template import Tactic, templates
+from pelton.codegen.template import Tactic, templates
 from pelton.options import Options
 from pelton.passes.rewriting.report import Report
 from pelton.passes.rewriting.rule import RULES

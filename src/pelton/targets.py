@@ -20,9 +20,9 @@ from pelton.engine.library import LIBRARIES
 from pelton.errors import BuildError, Cancelled, EngineError, InputError
 from pelton.ir.graph import Graph, Value
 from pelton.ir.types import DType
-from pelton.kernels.compile import Compiler, compiler_id
-from pelton.kernels.isa import ISAS, best
-from pelton.kernels.template import Kernel, Packed, Target
+from pelton.codegen.c.toolchain import Compiler, compiler_id
+from pelton.codegen.c.isa import ISAS, best
+from pelton.codegen.template import Kernel, Packed, Target
 from pelton.options import Options
 from pelton.passes.decompose import decompose
 from pelton.passes.precision.lower_precision import keep

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from pelton.ir.dims import Undecided, at
 from pelton.ir.graph import Graph, Value, symbols
-from pelton.kernels.template import Kernel, Layouts, Tactic, Target, Template, templates
+from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, templates
 from pelton.plan.layout import Strides
 from pelton.plan.region import Region, cut
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pelton.ir.dims import usual
 from pelton.ir.graph import Graph, Node, Value
 from pelton.ir.text import key
-from pelton.kernels.template import Target
+from pelton.codegen.template import Target
 from pelton.plan.fuse import Fused
 from pelton.plan.layout import Strides, channels_last, dense
 from pelton.plan.place import Task

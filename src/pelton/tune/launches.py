@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from pelton.ir.graph import Graph, Value
-from pelton.kernels.template import Kernel, Tactic, Target, Template
+from pelton.codegen.template import Kernel, Tactic, Target, Template
 from pelton.kernels.triton.chain import Chain, chained, takes
 from pelton.kernels.triton.roofline import AWAY, BEGIN, BYTES
 from pelton.plan import lower

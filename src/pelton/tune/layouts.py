@@ -4,7 +4,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from pelton.ir.dims import at
-from pelton.kernels.template import Target
+from pelton.codegen.template import Target
 from pelton.plan.place import Task
 from pelton.plan.region import Region
 from pelton.plan.layout_search import NEVER

@@ -11,8 +11,8 @@ import numpy as np
 from pelton.backends.cpu import Code, Program, load_code
 from pelton.backends.cpu.program import Row
 from pelton.ir.graph import Value
-from pelton.kernels.compile import Compiler
-from pelton.kernels.template import Kernel, Packed, source
+from pelton.codegen.c.toolchain import Compiler
+from pelton.codegen.template import Kernel, Packed, source
 from pelton.plan.layout import Strides, span
 from pelton.plan.place import Task
 from pelton.plan.workspace import Workspace

@@ -15,7 +15,7 @@ from pelton.backends.cuda.machine import fitting
 from pelton.engine.library import ALIGNED, LIBRARIES, work
 from pelton.errors import BuildError, EngineError
 from pelton.ir.graph import Value
-from pelton.kernels.template import Kernel, Packed
+from pelton.codegen.template import Kernel, Packed
 from pelton.kernels.triton.compile import Compiler
 from pelton.plan.layout import Strides, span
 from pelton.plan.place import Task

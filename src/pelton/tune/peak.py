@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from pelton.backends.cpu import Program, describe, load_code
-from pelton.kernels.compile import Compiler
-from pelton.kernels.isa import ISAS
-from pelton.kernels.template import source
+from pelton.codegen.c.toolchain import Compiler
+from pelton.codegen.c.isa import ISAS
+from pelton.codegen.template import source
 
 ROUNDS = 30                                       # of some 8 ms; the best counts, for others may use the machine
 TOGETHER = 5                                      # rounds between two looks at the CPU time, which systems count in steps of up to 10 ms

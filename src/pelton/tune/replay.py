@@ -15,7 +15,7 @@ from typing import Any
 from pelton.system import files
 from pelton.errors import BuildError
 from pelton.ir.text import key
-from pelton.kernels.template import Target, Template
+from pelton.codegen.template import Target, Template
 from pelton.plan.fuse import Fused
 from pelton.plan.place import Placed, Task
 from pelton.plan.region import Region

@@ -12,11 +12,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
-from pelton import kernels
+from pelton import codegen
 from pelton.engine.library import LIBRARIES
 from pelton.errors import BuildError
 from pelton.ir.graph import Value
-from pelton.kernels.template import Kernel, Packed, Tactic, Target, Template, templates
+from pelton.codegen.template import Kernel, Packed, Tactic, Target, Template, templates
 from pelton.plan.place import Placed, Task
 from pelton.plan.region import Region
 
@@ -276,8 +276,8 @@ class Timing:
 
 def template_hash(isa: str) -> str:
     """Stands for the templates of a kind of target, their kernel files and all they are made with, in cache keys."""
-    folders = {Path(kernels.__path__[0]), *(Path(sys.modules[type(t).__module__].__file__ or "").parent for t in templates(isa).values())}
+    folders = {Path(codegen.__path__[0]), *(Path(sys.modules[type(t).__module__].__file__ or "").parent for t in templates(isa).values())}
     digest = hashlib.sha256()
-    for path in sorted(path for folder in folders for kind in ("*.py", "c/*.*", "files/*.*") for path in folder.glob(kind)):
+    for path in sorted({path for folder in folders for path in folder.rglob("*.*") if path.suffix in (".py", ".c", ".h")}):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pelton.ir.graph import Value
-from pelton.kernels.template import Kernel, Packed, Tactic, Template
+from pelton.codegen.template import Kernel, Packed, Tactic, Template
 
 LARGEST = 2.0                                  # packed weights, of the model's own
 

@@ -3,11 +3,11 @@ from __future__ import annotations
 
 from pelton.ir.graph import Value
 from pelton.ir.types import BF16, F16, F32
-from pelton.kernels import attention
-from pelton.kernels.attention import Heads
-from pelton.kernels.emit import Grid
-from pelton.kernels.grid import divide
-from pelton.kernels.template import Kernel, Layouts, Tactic, Target, gpu_template
+from pelton.codegen.c.templates import attention
+from pelton.codegen.c.templates.attention import Heads
+from pelton.codegen.c.emit import Grid
+from pelton.codegen.grid import divide
+from pelton.codegen.template import Kernel, Layouts, Tactic, Target, gpu_template
 from pelton.plan.layout import broadcast
 from pelton.plan.region import Region
 

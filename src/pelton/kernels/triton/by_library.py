@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from pelton.engine.library import CHOICES, KINDS, WORK, name
 from pelton.ir.graph import Value
-from pelton.kernels.template import Kernel, Layouts, Packed, Tactic, Target, Template
+from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, Template
 from pelton.plan.region import Region
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pelton.ir.dims import is_known
 from pelton.ir.graph import Value
 from pelton.ir.types import DType
-from pelton.kernels.template import Kernel, Packed, Tactic, Template
+from pelton.codegen.template import Kernel, Packed, Tactic, Template
 from pelton.plan.workspace import Workspace
 
 from .emit import named

@@ -11,9 +11,9 @@ import numpy as np
 from pelton.ir.dims import Size, bounds, is_known, minimum
 from pelton.ir.graph import Value
 from pelton.ir.types import F32
-from pelton.kernels.conv import Window, window
-from pelton.kernels.grid import constant, divide
-from pelton.kernels.template import Kernel, Layouts, Packed, Tactic, Target, gpu_template
+from pelton.codegen.c.templates.conv import Window, window
+from pelton.codegen.grid import constant, divide
+from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, gpu_template
 from pelton.plan.layout import Order, Strides, channels_last, dense
 from pelton.plan.region import Region
 from pelton.plan.workspace import Workspace

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pelton.engine.library import ENDS, KINDS, Product
 from pelton.ir.dims import Size, is_known
 from pelton.ir.graph import Value
-from pelton.kernels.emit import Grid, scalar_constant
-from pelton.kernels.product import Product as Read
-from pelton.kernels.template import Layouts, Packed, gpu_template
+from pelton.codegen.c.emit import Grid, scalar_constant
+from pelton.codegen.product import Product as Read
+from pelton.codegen.template import Layouts, Packed, gpu_template
 from pelton.plan.layout import Strides, broadcast, dense
 from pelton.plan.region import Region
 

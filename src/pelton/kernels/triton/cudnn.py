@@ -8,9 +8,9 @@ from pelton.engine.library import Convolution as Told
 from pelton.ir.dims import is_known
 from pelton.ir.graph import Value
 from pelton.ir.types import F32
-from pelton.kernels.conv import window
-from pelton.kernels.grid import constant
-from pelton.kernels.template import Layouts, Packed, Tactic, Target, gpu_template
+from pelton.codegen.c.templates.conv import window
+from pelton.codegen.grid import constant
+from pelton.codegen.template import Layouts, Packed, Tactic, Target, gpu_template
 from pelton.plan.region import Region
 
 from .by_library import ByLibrary

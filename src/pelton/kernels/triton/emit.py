@@ -21,9 +21,9 @@ from pelton.engine.library import LIBRARIES
 from pelton.ir.dims import Dim, Size, bounds
 from pelton.ir.graph import Node, Value
 from pelton.ir.types import BOOL, STRING, DType
-from pelton.kernels import emit as c_emit
-from pelton.kernels.emit import Grid, Tail, scalar_constant
-from pelton.kernels.template import Kernel, Layouts, Packed, Tactic
+from pelton.codegen.c import emit as c_emit
+from pelton.codegen.c.emit import Grid, Tail, scalar_constant
+from pelton.codegen.template import Kernel, Layouts, Packed, Tactic
 from pelton.ops.scalar import Scalar
 from pelton.plan.layout import Strides, broadcast, span
 from pelton.plan.region import Region

@@ -5,9 +5,9 @@ from pelton.backends.cuda.bundle import MOST_STEP, SWIZZLES, Map
 from pelton.ir.dims import minimum
 from pelton.ir.graph import Value
 from pelton.ir.types import BF16, F16
-from pelton.kernels.conv import Window, window
-from pelton.kernels.grid import constant, divide
-from pelton.kernels.template import Kernel, Layouts, Packed, Tactic, Target, gpu_template
+from pelton.codegen.c.templates.conv import Window, window
+from pelton.codegen.grid import constant, divide
+from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, gpu_template
 from pelton.plan.layout import Strides
 from pelton.plan.region import Region
 from pelton.plan.workspace import Workspace

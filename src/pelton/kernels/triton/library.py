@@ -1,8 +1,8 @@
 """All templates for GPUs, in the order in which ties are broken: importing this declares them."""
-from pelton.kernels import library  # noqa: F401  (those for CPUs first, in their own order: some of what they know is shared)
+from pelton.codegen.c.templates import library  # noqa: F401  (those for CPUs first, in their own order: some of what they know is shared)
 
 from . import attention, order, matmul, moves, picks, product, cublaslt, conv, cudnn, im2col, recurrent, roi, rows, window  # noqa: F401  (declares)
 from . import pointwise  # noqa: F401  (takes what nobody else did)
-from pelton.kernels.template import GPU_TEMPLATES
+from pelton.codegen.template import GPU_TEMPLATES
 
 __all__ = ["GPU_TEMPLATES"]

@@ -3,10 +3,10 @@ from __future__ import annotations
 
 from pelton.ir.graph import Value
 from pelton.ir.types import BF16, BOOL, F16, F32
-from pelton.kernels.emit import Grid
-from pelton.kernels.grid import divide, tail_refusal
-from pelton.kernels.product import Product
-from pelton.kernels.template import Kernel, Layouts, Tactic, Target, Template, gpu_template
+from pelton.codegen.c.emit import Grid
+from pelton.codegen.grid import divide, tail_refusal
+from pelton.codegen.product import Product
+from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, gpu_template
 from pelton.plan.layout import broadcast
 from pelton.plan.region import Region
 

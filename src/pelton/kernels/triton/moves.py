@@ -5,10 +5,10 @@ import math
 
 from pelton.ir.dims import Size, maximum
 from pelton.ir.types import F64
-from pelton.kernels import blend, moves, scatter
-from pelton.kernels.emit import Grid
-from pelton.kernels.grid import divide
-from pelton.kernels.template import Kernel, Layouts, Tactic, Target, gpu_template
+from pelton.codegen.c.templates import blend, moves, scatter
+from pelton.codegen.c.emit import Grid
+from pelton.codegen.grid import divide
+from pelton.codegen.template import Kernel, Layouts, Tactic, Target, gpu_template
 from pelton.plan.layout import Strides
 from pelton.plan.region import Region
 

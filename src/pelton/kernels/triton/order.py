@@ -6,10 +6,10 @@ import math
 from pelton.ir.dims import bounds, is_known
 from pelton.ir.graph import Value
 from pelton.ir.types import BOOL
-from pelton.kernels.emit import Grid
-from pelton.kernels.grid import divide, tail_refusal
-from pelton.kernels.sweep import lying
-from pelton.kernels.template import Kernel, Layouts, Tactic, Target, Template, gpu_template
+from pelton.codegen.c.emit import Grid
+from pelton.codegen.grid import divide, tail_refusal
+from pelton.codegen.sweep import lying
+from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, gpu_template
 from pelton.plan.layout import Order, dense
 from pelton.plan.region import Region
 

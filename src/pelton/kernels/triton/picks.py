@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from pelton.ir.dims import Size
 from pelton.ir.graph import Value
 from pelton.ir.types import DType
-from pelton.kernels import gather
-from pelton.kernels.emit import Grid
-from pelton.kernels.gather import Picks
-from pelton.kernels.grid import divide, tail_refusal
-from pelton.kernels.sweep import extent, lying
-from pelton.kernels.template import Kernel, Layouts, Tactic, Target, Template, gpu_template
+from pelton.codegen.c.templates import gather
+from pelton.codegen.c.emit import Grid
+from pelton.codegen.c.templates.gather import Picks
+from pelton.codegen.grid import divide, tail_refusal
+from pelton.codegen.sweep import extent, lying
+from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, gpu_template
 from pelton.plan.region import Region
 
 from .emit import computable, in_registers, movable, kernel, place, spelled, tail, unreadable

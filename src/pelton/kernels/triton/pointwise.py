@@ -4,9 +4,9 @@ from __future__ import annotations
 import math
 
 from pelton.ir.graph import Value
-from pelton.kernels import pointwise
-from pelton.kernels.grid import divide
-from pelton.kernels.template import Kernel, Layouts, Tactic, Target, gpu_template
+from pelton.codegen.c.templates import pointwise
+from pelton.codegen.grid import divide
+from pelton.codegen.template import Kernel, Layouts, Tactic, Target, gpu_template
 from pelton.plan.region import Region
 
 from .emit import computable, kernel, tail, unreadable

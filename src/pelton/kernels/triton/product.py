@@ -8,11 +8,11 @@ import numpy as np
 from pelton.ir.dims import Size, bounds, is_known, minimum
 from pelton.ir.graph import Node, Value
 from pelton.ir.types import BF16, F16, F32, I32
-from pelton.kernels.emit import Grid
-from pelton.kernels.gemm import is_product
-from pelton.kernels.grid import constant, divide, tail_refusal
-from pelton.kernels.product import Product
-from pelton.kernels.template import Kernel, Layouts, Packed, Tactic, Target, Template, gpu_template
+from pelton.codegen.c.emit import Grid
+from pelton.codegen.c.templates.gemm import is_product
+from pelton.codegen.grid import constant, divide, tail_refusal
+from pelton.codegen.product import Product
+from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, Template, gpu_template
 from pelton.plan.layout import Order, broadcast, channels_last, last_of, row_major
 from pelton.plan.region import Region
 from pelton.plan.workspace import Workspace

@@ -10,8 +10,8 @@ import numpy as np
 from pelton.ir.dims import bounds, is_known, maximum
 from pelton.ir.graph import Node, Value
 from pelton.ir.types import BF16, F16, F32, F64, I32, I64, DType
-from pelton.kernels.grid import constant, divide
-from pelton.kernels.template import Kernel, Layouts, Tactic, Target, Template, gpu_template
+from pelton.codegen.grid import constant, divide
+from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, gpu_template
 from pelton.plan.layout import Order, row_major
 from pelton.plan.region import Region
 from pelton.plan.workspace import Workspace

@@ -2,9 +2,9 @@
 from __future__ import annotations
 
 from pelton.ir.graph import Value
-from pelton.kernels import roi
-from pelton.kernels.grid import divide
-from pelton.kernels.template import Kernel, Layouts, Tactic, Target, gpu_template
+from pelton.codegen.c.templates import roi
+from pelton.codegen.grid import divide
+from pelton.codegen.template import Kernel, Layouts, Tactic, Target, gpu_template
 from pelton.plan.region import Region
 
 from .emit import kernel, tail, unreadable

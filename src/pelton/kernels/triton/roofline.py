@@ -1,8 +1,8 @@
 """How long kernels take whose programs load and multiply step by step, by a simple model of a GPU: what orders tactics where nothing is timed."""
 from __future__ import annotations
 
-from pelton.kernels.grid import divide
-from pelton.kernels.template import Tactic, Target
+from pelton.codegen.grid import divide
+from pelton.codegen.template import Tactic, Target
 
 SHARED = 227 << 10                             # bytes of a multiprocessor that programs share out
 REGISTERS = 1 << 16

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from pelton.ir.dims import Size, bounds, is_known, usual
 from pelton.ir.graph import Value
 from pelton.ir.types import BF16, BOOL, F16, F32, I32, U8, DType
-from pelton.kernels.emit import Grid
-from pelton.kernels.grid import divide, tail_refusal
-from pelton.kernels.norm import scaled
-from pelton.kernels.reduce import KINDS
-from pelton.kernels.sweep import lying
-from pelton.kernels.template import Kernel, Layouts, Tactic, Target, Template, gpu_template
+from pelton.codegen.c.emit import Grid
+from pelton.codegen.grid import divide, tail_refusal
+from pelton.codegen.c.templates.norm import scaled
+from pelton.codegen.c.templates.reduce import KINDS
+from pelton.codegen.sweep import lying
+from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, gpu_template
 from pelton.plan.layout import Order
 from pelton.plan.region import Region
 from pelton.plan.workspace import Workspace

@@ -8,9 +8,9 @@ import numpy as np
 from pelton.ir.dims import is_known
 from pelton.ir.graph import Value
 from pelton.ir.types import BF16, BOOL, F16, F32, F64
-from pelton.kernels.conv import window
-from pelton.kernels.grid import constant, divide, tail_refusal
-from pelton.kernels.template import Kernel, Layouts, Packed, Tactic, Target, Template, gpu_template
+from pelton.codegen.c.templates.conv import window
+from pelton.codegen.grid import constant, divide, tail_refusal
+from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, Template, gpu_template
 from pelton.plan.layout import Order, channels_last, last_of
 from pelton.plan.region import Region
 

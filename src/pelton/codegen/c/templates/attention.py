@@ -1,0 +1,139 @@
+"""Attention: softmax(scale · Q·Kᵀ + mask) · V as one kernel, with heads read and written where they lie."""
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from pelton.ir.dims import Size, bounds, is_known, usual
+from pelton.ir.graph import Value
+from pelton.ir.types import F32, DType
+from pelton.plan.layout import Order, Strides, broadcast, order_of, row_major
+from pelton.plan.region import Region
+
+from pelton.codegen.c.emit import Grid, constants, grid_of, kernel, tail
+from pelton.codegen.grid import constant, divide, fits_grid, tail_refusal
+from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, template
+
+
+def unit(shape: tuple[Size, ...], strides: Strides) -> bool:
+    """Whether the last axis lies element by element."""
+    return shape[-1] == 1 or strides[-1] == 1
+
+
+class Heads:
+    """The sizes of an attention, and where its operands lie."""
+
+    def __init__(self, region: Region):
+        self.node = region.anchor
+        self.q, self.k, self.v, self.mask = self.node.inputs
+        self.out = self.node.output.type.shape
+        self.lead = self.out[:-2]
+        self.batch = math.prod(self.lead)
+        self.sq, self.d = self.q.type.shape[-2:]
+        self.sk, self.dv = self.v.type.shape[-2:]
+        self.grid = grid_of(self.out, "rows")
+        self.scores = grid_of((*self.lead, self.sq, self.sk), "rows")
+        self.masked = not (constant(region, self.mask) and not region.body.constants[self.mask].any())
+
+    def block(self, layouts: Layouts, **more: Size) -> str:
+        """The region block up to the tail: sizes, row strides, and where a head begins."""
+        rows = {name: layouts[v][-2] for name, v in (("QR", self.q), ("KR", self.k), ("VR", self.v))}
+        text = constants(SQ=self.sq, SK=self.sk, D=self.d, DV=self.dv, **rows, CAUSAL=self.node.attrs["causal"], MASKED=self.masked, **more)
+        text += f"#define SCALE {float(np.float32(self.node.attrs['scale']))!r}f\n"
+        for name, v in (("Q_AT", self.q), ("K_AT", self.k), ("V_AT", self.v)):
+            shape = (*self.lead, *v.type.shape[-2:])
+            text += f"#define {name}(b) ({Grid(shape, self.grid.b, (), ()).address(broadcast(v.type.shape, layouts[v], shape))})\n"
+        strides = broadcast(self.mask.type.shape, layouts[self.mask], self.scores.shape)
+        at = f"mask + {self.scores.address(strides)}"
+        load = f"ldn_f32({at}, n)" if self.scores.step(strides) else f"bc_f32(*({at}))"
+        return text + f"AI vf32 mask_at(const args *a, const float *mask, long b, long r, long c, int n) {{ return {load}; }}\n"
+
+
+class Attention(Template):
+    """What both forms share: a composite taken whole, operands of any outer strides, a pointwise tail."""
+
+    anchors = ("attention",)
+    dynamic = True
+    types: tuple[DType, ...] = (F32,)
+
+    def refuses_node(self, region: Region) -> str | None:
+        node = region.anchor
+        if node.output.type.dtype not in self.types:
+            return f"not {' or '.join(t.value for t in self.types)}"
+        if not is_known(node.inputs[0].type.shape[-1], node.output.type.shape[-1]):
+            return "the width of a head varies"
+        if not abs(node.attrs["scale"]) <= float(np.finfo(np.float32).max):
+            return "its scale is no finite f32"
+        return tail_refusal(region, node.output.type.shape)
+
+    def order(self, region: Region, value: Value, layouts: Layouts) -> Order:
+        """The queries' order of axes, so that heads which were split by a transpose are joined by a free one."""
+        q, rank = region.anchor.inputs[0], value.type.rank
+        if q.type.shape[:-1] == value.type.shape[:-1] and unit(q.type.shape, layouts[q]):
+            order = order_of(q.type.shape, layouts[q])
+            if order[-1] == rank - 1:
+                return order
+        return row_major(rank)
+
+    def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
+        h, shape, strides = Heads(region), value.type.shape, layouts[value]
+        if value in (h.q, h.k, h.v) and not unit(shape, strides):
+            return False
+        if value is h.mask and h.masked and h.scores.step(broadcast(shape, strides, h.scores.shape)) not in (0, 1):
+            return False
+        return fits_grid(region, h.grid, value, strides)
+
+    def operands(self, h: Heads) -> tuple[Value, ...]:
+        return (h.q, h.k, h.v, *([h.mask] if h.masked else []))
+
+
+@template
+class Few(Attention):
+    name = "attention_few"
+
+    def refuses_node(self, region: Region) -> str | None:
+        reason = super().refuses_node(region)
+        return reason or ("more queries than pay without packed keys" if usual(region.anchor.output.type.shape[-2]) > 4 else None)
+
+    def tactics(self, region: Region, layouts: Layouts, target: Target):
+        vectors = divide(region.anchor.output.type.shape[-1], target.lanes)
+        nv = divide(vectors, divide(vectors, 8))
+        yield Tactic(self.name, target.isa, (("NV", nv), ("PARTS", max(1, 8 // nv))))
+
+    def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
+        h = Heads(region)
+        operands = self.operands(h)
+        end = tail(region, layouts, h.grid, (region.anchor.output,), first=len(operands))
+        return kernel("attention_few.c", region, tactic, h.block(layouts) + end.text,
+                      (*operands, *end.operands), h.batch * h.sq, scratch=4 * divide(h.sk, target.lanes) * target.lanes)
+
+
+@template
+class Blocked(Attention):
+    name = "attention"
+
+    def tactics(self, region: Region, layouts: Layouts, target: Target):
+        h = Heads(region)
+        seen = set()
+        long = h.sk > 512
+        for mr, nv in ((6, 2), (4, 3)):
+            nr = nv * target.lanes
+            for mb, kb in ((96, 256), (48, 256), (96, 512)) if long else ((48, 512), (24, 512), (96, 512)):
+                mr = min(mr, h.sq)
+                mb = min(divide(mb, mr) * mr, divide(h.sq, mr) * mr)
+                choice = (mr, nv, mb, divide(min(kb, h.sk), nr) * nr)
+                if choice not in seen:
+                    seen.add(choice)
+                    yield Tactic(self.name, target.isa, tuple(zip(("MR", "NV", "MB", "KB"), choice)))
+
+    def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
+        h = Heads(region)
+        operands = self.operands(h)
+        end = tail(region, layouts, h.grid, (region.anchor.output,), first=len(operands))
+        nr, mb = tactic["NV"] * target.lanes, tactic["MB"]
+        keys, cols = divide(h.sk, nr) * nr, divide(h.dv, nr) * nr
+        running, row = bounds(h.sk)[1] > tactic["KB"], tactic["KB"] + (0 if tactic["KB"] % 256 else target.lanes)
+        scratch = 4 * (keys * h.d + h.sk * cols + mb * (h.d + row + (cols if running else 0) + 3))
+        return kernel("attention.c", region, tactic, h.block(layouts, RUNNING=running) + end.text,
+                      (*operands, *end.operands), h.batch * divide(h.sq, mb), scratch=scratch)

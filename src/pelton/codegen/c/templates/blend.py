@@ -1,0 +1,74 @@
+"""Blends: weighted sums of elements that are picked along an axis, out of tensors that lie in any order."""
+from __future__ import annotations
+
+from pelton.ir import dims
+from pelton.ir.graph import Value
+from pelton.ir.types import I32, I64
+from pelton.plan.layout import Order, Strides
+from pelton.plan.region import Region
+
+from pelton.codegen.c.emit import Grid, computable, constants, kernel, memory, tail
+from pelton.codegen.c.fold import held, register
+from pelton.codegen.grid import divide
+from .moves import Moving
+from pelton.codegen.sweep import extent, lying, shares, swept
+from pelton.codegen.template import Kernel, Layouts, Tactic, Target, template
+
+
+@template
+class Blend(Moving):
+    name = "blend"
+    dynamic = True
+    anchors = ("blend",)
+
+    def holds(self, region: Region, value: Value) -> bool:
+        return computable(value.type.dtype)
+
+    def refuses_node(self, region: Region) -> str | None:
+        x, indices, _ = region.anchor.inputs
+        if dims.bounds(x.type.shape[region.anchor.attrs["axis"]])[0] < 1:
+            return "there may be no element to pick"
+        return None if indices.type.dtype in (I64, I32) else f"indices in {indices.type.dtype.value}"
+
+    def order(self, region: Region, value: Value, layouts: Layouts) -> Order:
+        """The input's order, the axes of the places where the picked axis was."""
+        x, axis = region.anchor.inputs[0], region.anchor.attrs["axis"]
+        places = value.type.rank - x.type.rank + 1
+        out: list[int] = []
+        for a in lying(x.type.shape, layouts[x]):
+            out += range(axis, axis + places) if a == axis else [a if a < axis else a + places - 1]
+        return tuple(out)
+
+    def walked(self, region: Region, layouts: Layouts) -> tuple[Strides, Strides, Strides]:
+        """Strides of input, indices and weights over the axes of the output."""
+        node = region.anchor
+        x, *tables = node.inputs
+        axis, batch = node.attrs["axis"], node.attrs["batch_dims"]
+        places = tables[0].type.rank - batch - 1
+        found = [(*layouts[v][:batch], *[0] * (axis - batch), *layouts[v][batch:-1], *[0] * (x.type.rank - axis - 1)) for v in tables]
+        return (*layouts[x][:axis], *[0] * places, *layouts[x][axis + 1:]), found[0], found[1]
+
+    def grid(self, region: Region, layouts: Layouts) -> Grid:
+        return swept(region, layouts, self.walked(region, layouts))
+
+    def tactics(self, region: Region, layouts: Layouts, target: Target):
+        grid, taps = self.grid(region, layouts), region.anchor.inputs[1].type.shape[-1]
+        rb, cb = shares(extent(grid, grid.r), extent(grid, grid.c), max(1, taps), target, 4 * target.lanes)
+        yield Tactic(self.name, target.isa, (("RB", rb), ("CB", cb)))
+
+    def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
+        node, grid = region.anchor, self.grid(region, layouts)
+        x, indices, weights = node.inputs
+        axis, walked = node.attrs["axis"], self.walked(region, layouts)
+        rows, cols = extent(grid, grid.r), extent(grid, grid.c)
+        xc, ic, wc = map(grid.step, walked)
+        lane = register(x.type.dtype).value
+        row = Grid(grid.shape, (), grid.r, ())
+        block = constants(ROWS=rows, COLS=cols, TAPS=indices.type.shape[-1], SIZE=x.type.shape[axis], STEP=layouts[x][axis], IK=layouts[indices][-1],
+                          WK=layouts[weights][-1], PICK=cols != 1 and not (xc == 1 and ic == 0 and wc == 0), XC=xc, IC=ic, WC=wc)
+        block += "".join(f"#define {name}_AT(r) ({row.address(strides)})\n" for name, strides in zip("XIW", walked))
+        block += f"#define ZERO(w) {lane}_eq(w, (vec)0)\n#define WEIGHTS(p, stride, n) ldg_{lane}(p, stride, n)\n"
+        block += f"typedef {memory(indices.type.dtype)} index;\n" + held(x.type.dtype)
+        end = tail(region, layouts, grid, (node.output,), first=3)
+        return kernel("blend.c", region, tactic, block + end.text, (x, indices, weights, *end.operands),
+                      divide(rows, tactic["RB"]) * divide(cols, tactic["CB"]))

@@ -1,0 +1,33 @@
+"""Determinants, a matrix to a tile."""
+from __future__ import annotations
+
+import math
+
+from pelton.ir.graph import Value
+from pelton.ir.types import F32, F64
+from pelton.plan.region import Region
+
+from pelton.codegen.c.emit import Grid, constants, kernel, memory
+from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, template
+
+
+@template
+class Det(Template):
+    name = "det"
+    anchors = ("det",)
+    alone = True
+    dynamic = True
+
+    def refuses_node(self, region: Region) -> str | None:
+        return None if region.anchor.inputs[0].type.dtype in (F32, F64) else "not f32 or f64"
+
+    def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
+        return True
+
+    def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
+        x, y = region.anchor.inputs[0], region.output
+        shape, strides, rank = x.type.shape, layouts[x], y.type.rank
+        lead = Grid(y.type.shape, tuple(range(rank)), (), ())
+        block = constants(N=shape[-1], ROW=strides[-2], COLUMN=strides[-1])
+        block += f"#define X_AT(b) ({lead.address(strides[:rank])})\n#define Y_AT(b) ({lead.address(layouts[y])})\ntypedef {memory(x.type.dtype)} element;\n"
+        return kernel("det.c", region, tactic, block, (x, y), math.prod(y.type.shape), scratch=8 * shape[-1] * shape[-1])

@@ -1,0 +1,101 @@
+"""Gathers: rows, elements and index tuples, out of tensors of any element size."""
+from __future__ import annotations
+
+from pelton.ir import dims
+from pelton.ir.graph import Node, Value
+from pelton.ir.types import I32, I64
+from pelton.plan.layout import Order, Strides
+from pelton.plan.region import Region
+
+from pelton.codegen.c.emit import Grid, constants, kernel, memory, spelled, tail
+from pelton.codegen.c.fold import held
+from pelton.codegen.grid import divide
+from .moves import Moving, plain
+from pelton.codegen.sweep import extent, lying, shares, swept
+from pelton.codegen.template import Kernel, Layouts, Tactic, Target, template
+
+
+def gathered(node: Node) -> range:
+    """The axes of the input along which indices are looked up."""
+    if node.op.name == "gather_nd":
+        return range(node.attrs["batch_dims"], node.attrs["batch_dims"] + node.inputs[1].type.shape[-1])
+    return range(node.attrs["axis"], node.attrs["axis"] + 1)
+
+
+class Picks:
+    """A gather over the axes of its output: how input and indices are walked, and what one number of an index tuple is worth."""
+
+    def __init__(self, region: Region, layouts: Layouts):
+        node = region.anchor
+        x, indices = node.inputs
+        xs, ids, shape = layouts[x], layouts[indices], x.type.shape
+        rank = indices.type.rank
+        self.between = 0                                                   # between the numbers of an index tuple
+        if node.op.name == "gather_nd":
+            batch, depth = node.attrs["batch_dims"], indices.type.shape[-1]
+            self.x: Strides = (*xs[:batch], *[0] * (rank - 1 - batch), *xs[batch + depth:])
+            self.indices: Strides = (*ids[:-1], *[0] * (x.type.rank - batch - depth))
+            self.between = ids[-1]
+        else:
+            axis = node.attrs["axis"]
+            if node.op.name == "gather":
+                self.x = (*xs[:axis], *[0] * rank, *xs[axis + 1:])
+                self.indices = (*[0] * axis, *ids, *[0] * (x.type.rank - axis - 1))
+            else:
+                self.x = (*xs[:axis], 0, *xs[axis + 1:])
+                self.indices = ids
+        axes = gathered(node)
+        self.sizes, self.steps = [shape[a] for a in axes], [xs[a] for a in axes]
+
+
+@template
+class Gather(Moving):
+    name = "gather"
+    dynamic = True
+    anchors = ("gather", "gather_elements", "gather_nd")
+
+    def refuses_node(self, region: Region) -> str | None:
+        dtype = region.anchor.inputs[1].type.dtype
+        if region.anchor.op.name == "gather_nd" and region.anchor.inputs[1].type.shape[-1] == 0:
+            return "empty index tuples"
+        if any(dims.bounds(region.anchor.inputs[0].type.shape[a])[0] < 1 for a in gathered(region.anchor)):
+            return "there may be no element to gather"
+        return None if dtype in (I64, I32) else f"indices in {dtype.value}"
+
+    def order(self, region: Region, value: Value, layouts: Layouts) -> Order:
+        """The input's order, the axes of the indices where the gathered axis was."""
+        node = region.anchor
+        x, rank = node.inputs[0], node.inputs[1].type.rank
+        if node.op.name == "gather_nd":
+            return tuple(range(value.type.rank))
+        order = lying(x.type.shape, layouts[x])
+        if node.op.name == "gather_elements":
+            return order
+        axis = node.attrs["axis"]
+        out: list[int] = []
+        for a in order:
+            out += range(axis, axis + rank) if a == axis else [a if a < axis else a + rank - 1]
+        return tuple(out)
+
+    def grid(self, region: Region, layouts: Layouts) -> Grid:
+        p = Picks(region, layouts)
+        return swept(region, layouts, [p.x, p.indices])
+
+    def tactics(self, region: Region, layouts: Layouts, target: Target):
+        grid = self.grid(region, layouts)
+        rb, cb = shares(extent(grid, grid.r), extent(grid, grid.c), 2, target, 8 * target.lanes)
+        yield Tactic(self.name, target.isa, (("RB", rb), ("CB", cb)))
+
+    def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
+        node, p, grid = region.anchor, Picks(region, layouts), self.grid(region, layouts)
+        x, indices = node.inputs
+        rows, cols = extent(grid, grid.r), extent(grid, grid.c)
+        xc, ic = grid.step(p.x), grid.step(p.indices)
+        moved = plain(region, layouts)
+        row = Grid(grid.shape, (), grid.r, ())
+        block = constants(ROWS=rows, COLS=cols, DEPTH=len(p.sizes), IK=p.between, PICK=bool(ic) or (xc != 1 and cols != 1), XC=xc, IC=ic)
+        block += f"#define X_AT(r) ({row.address(p.x)})\n#define I_AT(r) ({row.address(p.indices)})\n"
+        block += "".join(f"#define {name} {{{', '.join(map(spelled, numbers))}}}\n" for name, numbers in (("SIZES", p.sizes), ("STEPS", p.steps)))
+        block += f"typedef {memory(indices.type.dtype)} index;\n" + held(moved.dtype)
+        end = tail(moved.region, moved.layouts, grid, (moved.region.anchor.output,), first=2)
+        return kernel("gather.c", region, tactic, block + end.text, (x, indices, *moved.operands(end)), divide(rows, tactic["RB"]) * divide(cols, tactic["CB"]))

@@ -1,0 +1,189 @@
+"""Elements moved without computing on them: padding, repetition, triangles, nearest neighbours. And what all templates that move share."""
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from pelton.ir.dims import Size, is_known, maximum
+from pelton.ir.graph import Node, Value
+from pelton.ir.types import BOOL, STRING, DType
+from pelton.ops.resize import axis_taps
+from pelton.plan.region import Region
+
+from pelton.codegen.c.emit import TABLED, Grid, Tail, computable, computed, constants, kernel, spelled, tail
+from pelton.codegen.c.fold import held
+from pelton.codegen.grid import divide, fits_grid
+from pelton.codegen.sweep import Sweep, extent, lying, shares, swept
+from pelton.codegen.template import Kernel, Layouts, Tactic, Target, template
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A region whose elements are of a type that kernels hold, and its operands."""
+
+    region: Region
+    layouts: Layouts
+    dtype: DType
+    stands: dict[Value, Value]                                             # stand-in → what it stands for
+
+    def operands(self, end: Tail) -> tuple[Value, ...]:
+        return tuple(self.stands.get(v, v) for v in end.operands)
+
+
+def plain(region: Region, layouts: Layouts) -> Moved:
+    """The region with elements that are only moved as unsigned integers of their size, whatever they mean."""
+    node = region.anchor
+    dtype = node.output.type.dtype
+    if region.tail or (computable(dtype) and computed(dtype) == dtype.value and dtype is not BOOL):
+        return Moved(region, layouts, dtype, {})
+    bits = DType(f"u{8 * dtype.size}")
+    y = Value(node.output.type.with_dtype(bits), node.output.name)
+    anchor = Node(node.op, node.inputs, node.attrs, (y,), node.name)
+    moved = Region(region.body.replace(nodes=(anchor,), outputs=(y,)), (anchor,))
+    return Moved(moved, {**layouts, y: layouts[node.output]}, bits, {y: node.output})
+
+
+class Moving(Sweep):
+    """Templates that move elements: of any type where no tail computes on them, and read from wherever they lie."""
+
+    def holds(self, region: Region, value: Value) -> bool:
+        dtype = value.type.dtype
+        return computable(dtype) if region.tail else dtype is not STRING and dtype.size <= 8
+
+    def reads(self, region: Region, grid: Grid, value: Value, layouts: Layouts) -> bool:
+        return fits_grid(region, grid, value, layouts[value])
+
+
+@dataclass(frozen=True)
+class Map:
+    """How one axis of the output finds its elements on the input's axis: C for index `{}`, None where that is the index itself."""
+
+    place: str | None
+    first: Size = 0                                                        # elements of the input that are left out at the start
+    holes: bool = False                                                    # whether some indices have no element
+    table: tuple[int, ...] = ()
+
+    @property
+    def steady(self) -> bool:
+        return not self.table
+
+
+NAMES = {"constant": "within", "reflect": "mirrored", "edge": "clamped", "wrap": "wrapped"}
+
+
+def maps(node: Node) -> list[Map]:
+    """The maps of all axes; the triangle's own axes are not among what they say."""
+    x, a, name = node.inputs[0].type, node.attrs, node.op.name
+    if name == "tile":
+        return [Map(None if r == 1 else f"wrapped({{}}, {spelled(d)})") for d, r in zip(x.shape, a["repeats"])]
+    if name == "pad":
+        out = []
+        for d, before, after in zip(x.shape, a["pads"][:x.rank], a["pads"][x.rank:]):
+            first, moved = maximum(0, -before), maximum(0, before, after) != 0
+            n = d - first - maximum(0, -after)
+            place = f"{NAMES[a['mode']]}({{}} - {spelled(maximum(0, before))}, {spelled(n)})"
+            out.append(Map(place if moved else None, first, moved and a["mode"] == "constant"))
+        return out
+    if name == "resize":
+        out = []
+        for axis, (size, new, scale) in enumerate(zip(x.shape, a["shape"], a["scales"])):
+            if size == new and scale == 1:
+                out.append(Map(None))
+                continue
+            (places, _), = axis_taps(size, new, scale, mode="nearest", coordinates=a["coordinates"], nearest=a["nearest"], cubic_a=0., exclude_outside=False)
+            out.append(Map(f"table{axis}[{{}}]", table=tuple(map(int, places))))
+        return out
+    return [Map(None)] * x.rank
+
+
+@template
+class Move(Moving):
+    name = "move"
+    dynamic = True
+    anchors = ("pad", "tile", "trilu", "resize", "bit_cast")
+
+    def refuses_node(self, region: Region) -> str | None:
+        node = region.anchor
+        if node.op.name == "resize":
+            if node.attrs["mode"] != "nearest":
+                return "not the nearest neighbour"
+            if node.attrs["roi"]:
+                return "a part of the input"
+            x, y = node.inputs[0].type.shape, node.output.type.shape
+            if not all(is_known(old, new) or (old == new and scale == 1) for old, new, scale in zip(x, y, node.attrs["scales"])):
+                return "the size of a resized axis varies"
+            if sum(new for old, new, scale in zip(x, y, node.attrs["scales"]) if is_known(old, new) and (old != new or scale != 1)) > TABLED:
+                return "the tables of where elements come from are too long for a kernel's source"
+        return None
+
+    def turned(self, region: Region) -> tuple[int, ...]:
+        """The axes that do not keep their index."""
+        node = region.anchor
+        rank = node.inputs[0].type.rank
+        return (rank - 2, rank - 1) if node.op.name == "trilu" else tuple(a for a, m in enumerate(maps(node)) if m.place)
+
+    def grid(self, region: Region, layouts: Layouts) -> Grid:
+        """Columns are axes that keep their index, or the one innermost axis that does not."""
+        turned = self.turned(region)
+        grid = swept(region, layouts, [layouts[region.anchor.inputs[0]]], without=turned)
+        if extent(grid, grid.c) != 1:
+            return grid
+        order = lying(grid.shape, layouts[region.output])
+        inner = next((a for a in reversed(order) if grid.shape[a] != 1), order[-1] if order else None)
+        return grid if inner is None else Grid(grid.shape, (), tuple(a for a in order if a != inner), (inner,))
+
+    def tactics(self, region: Region, layouts: Layouts, target: Target):
+        grid = self.grid(region, layouts)
+        rb, cb = shares(extent(grid, grid.r), extent(grid, grid.c), 2, target, 8 * target.lanes)
+        yield Tactic(self.name, target.isa, (("RB", rb), ("CB", cb)))
+
+    def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
+        node, grid = region.anchor, self.grid(region, layouts)
+        x = node.inputs[0]
+        rows, cols, axes = extent(grid, grid.r), extent(grid, grid.c), maps(node)
+        filled = node.op.name == "pad" and any(m.holes for m in axes)
+        moved = plain(region, layouts)
+        strides = layouts[x]
+        inner = next((axes[a] for a in grid.c if axes[a].place), None)
+        step = grid.step(strides)
+        block = constants(ROWS=rows, COLS=cols, XC=step, STEADY=(inner is None or inner.steady) and (step == 1 or cols == 1), FILLED=filled)
+        block += "".join(f"static const int table{a}[] = {{{', '.join(map(str, m.table))}}};\n" for a, m in enumerate(axes) if m.table)
+        block += self._row(node, grid, axes, strides)
+        block += f"#define COLUMN(l, o) {inner.place.format('(o)') if inner else '((o) >= l.lo && (o) < l.hi ? (o) : -1)'}\n" + held(moved.dtype)
+        operands = (x, node.inputs[1]) if filled else (x,)
+        end = tail(moved.region, moved.layouts, grid, (moved.region.anchor.output,), first=len(operands))
+        return kernel("move.c", region, tactic, block + end.text, (*operands, *moved.operands(end)), divide(rows, tactic["RB"]) * divide(cols, tactic["CB"]))
+
+    def _row(self, node: Node, grid: Grid, axes: list[Map], strides) -> str:
+        """C: the row of the input that belongs to row r of the output."""
+        kept = Grid(grid.shape, (), grid.r, ()).address(tuple(0 if m.place else s for m, s in zip(axes, strides)))
+        start = sum(m.first * s for m, s in zip(axes, strides))
+        lines = [f"long at = {kept}{f' + {spelled(start)}' if start != 0 else ''};"]
+        lo, hi = "0", "COLS"
+        for a in grid.r:
+            if axes[a].place:
+                place = axes[a].place.format(index(grid, a))
+                lines.append(f"const long i{a} = {place};")
+                if axes[a].holes:
+                    lines.append(f"if (i{a} < 0) return (line){{ NOWHERE, 0, 0 }};")
+                lines.append(f"at += i{a} * {spelled(strides[a])};")
+        if node.op.name == "trilu":
+            i, j = len(grid.shape) - 2, len(grid.shape) - 1
+            k, upper = node.attrs["k"], node.attrs["upper"]
+            if j in grid.c:
+                lo, hi = (f"{index(grid, i)} + {spelled(k)}", "COLS") if upper else ("0", f"{index(grid, i)} + {spelled(k + 1)}")
+            elif i in grid.c:
+                lo, hi = ("0", f"{index(grid, j)} - {spelled(k - 1)}") if upper else (f"{index(grid, j)} - {spelled(k)}", "COLS")
+            else:
+                lines.append(f"if ({index(grid, j)} {'<' if upper else '>'} {index(grid, i)} + {spelled(k)}) return (line){{ NOWHERE, 0, 0 }};")
+        return "AI line row(const args *a, long r) {\n    " + "\n    ".join(lines) + f"\n    return (line){{ at, {lo}, {hi} }};\n}}\n"
+
+
+def index(grid: Grid, axis: int) -> str:
+    """C: the index along an axis in row r; 0 where the axis is none of the rows'."""
+    if axis not in grid.r:
+        return "0"
+    at = grid.r.index(axis)
+    below = math.prod(grid.shape[a] for a in grid.r[at + 1:])
+    part = f"r / {spelled(below)}" if below != 1 else "r"
+    return f"({part})" if at == 0 else f"({part} % {spelled(grid.shape[axis])})"

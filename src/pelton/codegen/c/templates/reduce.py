@@ -1,0 +1,126 @@
+"""Reductions over any axes in any layout: sums, means, products and extremes."""
+from __future__ import annotations
+
+import math
+
+from pelton.ir.types import BOOL, F16, BF16, F32, F64, I64, DType
+from pelton.plan.layout import Order, Strides
+from pelton.plan.region import Region
+
+from pelton.codegen.c.emit import Grid, constants, kernel, tail
+from pelton.codegen.c.fold import joined
+from pelton.codegen.grid import divide, fits_grid
+from pelton.codegen.sweep import Sweep, extent, lying, shares, swept
+from pelton.codegen.template import Kernel, Layouts, Tactic, Target, template
+
+KINDS = {"reduce_sum": "sum", "reduce_mean": "sum", "reduce_prod": "prod", "reduce_max": "max", "reduce_min": "min"}
+
+
+class Reduced:
+    """The axes of a reduction: which the output keeps, and how the reduced ones lie in the input."""
+
+    def __init__(self, region: Region, layouts: Layouts, axes: tuple[int, ...]):
+        node = region.anchor
+        self.x = node.inputs[0]
+        shape, strides = self.x.type.shape, layouts[self.x]
+        out = node.outputs[0].type.rank
+        kept = [a for a in range(len(shape)) if a not in axes]
+        self.place = {a: a for a in kept} if out == len(shape) else {a: i for i, a in enumerate(kept)}       # kept axis → output axis
+        self.kept: Strides = tuple(next((strides[a] for a, i in self.place.items() if i == o), 0) for o in range(out))
+        order = [a for a in lying(shape, strides) if a in axes]
+        self.runs = Grid(shape, (), tuple(order), ()).runs(tuple(order), strides) or [(1, 1)]              # outermost first
+
+    @property
+    def outer(self) -> int:
+        """Runs of the reduced elements, counted."""
+        return math.prod(d for d, _ in self.runs[:-1])
+
+    def outer_at(self) -> str:
+        """C: where run r begins."""
+        sizes = tuple(d for d, _ in self.runs[:-1])
+        return Grid(sizes, (), tuple(range(len(sizes))), ()).address(tuple(s for _, s in self.runs[:-1]))
+
+
+class Reducing(Sweep):
+    """What reductions share: rows and columns are those of the output, and the unit stride of the input is either kept or reduced."""
+
+    def axes(self, region: Region) -> tuple[int, ...]:
+        return region.anchor.attrs["axes"]
+
+    def order(self, region: Region, value, layouts: Layouts) -> Order:
+        """The kept axes as they lie in the input; reduced ones, of size one now, outermost."""
+        x = region.anchor.inputs[0]
+        r = Reduced(region, layouts, self.axes(region))
+        kept = [r.place[a] for a in lying(x.type.shape, layouts[x]) if a in r.place]
+        return (*(a for a in range(value.type.rank) if a not in kept), *kept)
+
+    def wanted(self, region: Region, value, layouts: Layouts) -> Order:
+        x = region.anchor.inputs[0]
+        if value is not x:
+            return super().wanted(region, value, layouts)
+        return lying(x.type.shape, layouts[x])
+
+    def grid(self, region: Region, layouts: Layouts) -> Grid:
+        return swept(region, layouts, [Reduced(region, layouts, self.axes(region)).kept])
+
+    def reads(self, region: Region, grid: Grid, value, layouts: Layouts) -> bool:
+        if value is region.anchor.inputs[0] and self.runs_along(region, grid, layouts) is None:
+            return False
+        return fits_grid(region, grid, value, layouts[value])
+
+    def runs_along(self, region: Region, grid: Grid, layouts: Layouts) -> bool | None:
+        """Whether vectors run along what is reduced (or along the columns); None where neither has unit stride."""
+        r = Reduced(region, layouts, self.axes(region))
+        if grid.step(r.kept) == 1:
+            return False
+        return True if r.runs[-1][1] == 1 or math.prod(d for d, _ in r.runs) == 1 else None
+
+    def tactics(self, region: Region, layouts: Layouts, target: Target):
+        grid = self.grid(region, layouts)
+        r = Reduced(region, layouts, self.axes(region))
+        rows, cols, cost = extent(grid, grid.r), extent(grid, grid.c), math.prod(d for d, _ in r.runs)
+        along = self.runs_along(region, grid, layouts)
+        widths = [1] if along else [nv for nv in (8, 4, 2, 1) if nv == 1 or nv * target.lanes <= cols]
+        for nv in widths[:2]:
+            rb, cb = shares(rows, cols, cost, target, nv * target.lanes)
+            yield Tactic(self.name, target.isa, (("NV", nv), ("RB", rb), ("CB", cb)))
+
+    def sizes(self, region: Region, layouts: Layouts) -> tuple[str, int, int]:
+        """The region block up to the types and the tail, and the counts of rows and columns."""
+        grid = self.grid(region, layouts)
+        r = Reduced(region, layouts, self.axes(region))
+        rows, cols = extent(grid, grid.r), extent(grid, grid.c)
+        n, step = r.runs[-1]
+        text = constants(ROWS=rows, COLS=cols, OUTER=r.outer, N=n, XN=step, XC=grid.step(r.kept) or 0, COUNT=r.outer * n,
+                         ALONG=bool(self.runs_along(region, grid, layouts)))
+        text += f"#define X_AT(r) ({Grid(grid.shape, (), grid.r, ()).address(r.kept)})\n#define OUTER_AT(r) ({r.outer_at()})\n"
+        return text, rows, cols
+
+
+@template
+class Reduce(Reducing):
+    name = "reduce"
+    dynamic = True
+    anchors = tuple(KINDS)
+
+    def refuses_node(self, region: Region) -> str | None:
+        name, dtype = region.anchor.op.name, region.anchor.inputs[0].type.dtype
+        if dtype is BOOL and name not in ("reduce_max", "reduce_min"):
+            return f"{name} of bool"
+        if name == "reduce_mean" and dtype.is_integer and dtype not in (I64, DType.I32):
+            return f"a mean of {dtype.value}, whose sum does not fit"
+        return None
+
+    def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
+        node = region.anchor
+        x, dtype = node.inputs[0], node.inputs[0].type.dtype
+        mean = node.op.name == "reduce_mean"
+        block, rows, cols = self.sizes(region, layouts)
+        block += joined(KINDS[node.op.name], dtype, I64 if mean and dtype.is_integer else None)
+        result = "v"
+        if mean:
+            within = F32 if dtype in (F16, BF16) else dtype
+            result = f"((v) / {'COUNT' if dtype is F64 else '(float)COUNT'})" if dtype.is_float else f"cast_i64_{within.value}(i64_div(v, bc_i64(COUNT)))"
+        end = tail(region, layouts, self.grid(region, layouts), (node.output,), first=1)
+        return kernel("reduce.c", region, tactic, block + f"#define RESULT(v) {result}\n" + end.text,
+                      (x, *end.operands), divide(rows, tactic["RB"]) * divide(cols, tactic["CB"]))

@@ -1,0 +1,60 @@
+"""Regions of pictures brought to one size, channels-last: bins of points between the elements, or the largest elements."""
+from __future__ import annotations
+
+from pelton.ir.graph import Value
+from pelton.ir.types import BF16, F16, F32, I32, I64
+from pelton.plan.layout import Order, channels_last, row_major
+from pelton.plan.region import Region
+
+from pelton.codegen.c.emit import constants, grid_of, kernel, memory, tail
+from pelton.codegen.c.fold import held
+from pelton.codegen.grid import fits_grid, tail_refusal
+from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, template
+
+
+@template
+class Rois(Template):
+    name = "roi"
+    anchors = ("roi_align", "max_roi_pool")
+    dynamic = True
+
+    def refuses_node(self, region: Region) -> str | None:
+        node = region.anchor
+        x, _, batch = (v.type for v in node.inputs)
+        if x.dtype not in (F32, F16, BF16) or node.inputs[1].type.dtype is not F32:
+            return f"not in {x.dtype.value} with rois in {node.inputs[1].type.dtype.value}"
+        if batch.dtype not in (I32, I64):
+            return f"indices in {batch.dtype.value}"
+        return tail_refusal(region, node.output.type.shape, 1)
+
+    def order(self, region: Region, value: Value, layouts: Layouts) -> Order:
+        return channels_last(value.type.rank)
+
+    def wanted(self, region: Region, value: Value, layouts: Layouts) -> Order:
+        return channels_last(value.type.rank) if value is region.anchor.inputs[0] else row_major(value.type.rank)
+
+    def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
+        node, strides = region.anchor, layouts[value]
+        if value is node.inputs[0] and value.type.shape[1] != 1 and strides[1] != 1:
+            return False
+        return fits_grid(region, grid_of(node.output.type.shape, "pixels"), value, strides)
+
+    def tactics(self, region: Region, layouts: Layouts, target: Target):
+        for nv in (4, 2, 1):
+            if nv == 1 or nv * target.lanes <= region.anchor.output.type.shape[1]:
+                yield Tactic(self.name, target.isa, (("NV", nv),))
+
+    def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
+        node = region.anchor
+        x, rois, batch = node.inputs
+        a, touched = node.attrs, node.op.name == "max_roi_pool"
+        half = not touched and a["half_pixel"]
+        n, c, h, w = x.type.shape
+        xn, _, xh, xw = layouts[x]
+        block = constants(C=c, H=h, W=w, N=n, PH=a["height"], PW=a["width"], SAMPLES=0 if touched else a["samples"], XN=xn, XH=xh, XW=xw,
+                          RN=layouts[rois][0], RC=layouts[rois][1], BN=layouts[batch][0])
+        block += f"#define SCALE {float(a['scale'])!r}\n#define OFFSET {0.5 * half}\n#define LEAST {'(-1e300)' if half else '1.0'}\n"
+        block += f"#define TOUCHED {int(touched)}\n#define LARGEST {int(touched or a['mode'] == 'max')}\ntypedef {memory(batch.type.dtype)} index;\n"
+        block += "#define MAXIMUM(a, b) f32_maximum(a, b)\n" + held(x.type.dtype)
+        end = tail(region, layouts, grid_of(node.output.type.shape, "pixels"), (node.output,), first=3, unit=target.lanes)
+        return kernel("roi.c", region, tactic, block + end.text, (x, rois, batch, *end.operands), batch.type.shape[0] * a["height"])

@@ -1,0 +1,60 @@
+"""Rotary embedding as one pass over the rows: heads are read and written where they lie."""
+from __future__ import annotations
+
+from pelton.ir.dims import is_known
+from pelton.ir.graph import Value
+from pelton.plan.layout import Order, broadcast
+from pelton.plan.region import Region
+
+from pelton.codegen.c.emit import Grid, constants, kernel, tail
+from pelton.codegen.c.fold import held
+from pelton.codegen.grid import divide
+from pelton.codegen.sweep import Sweep, extent, lying, shares
+from pelton.codegen.template import Kernel, Layouts, Tactic, Target, template
+
+
+@template
+class Rotary(Sweep):
+    name = "rotary"
+    anchors = ("rotary",)
+    dynamic = True
+
+    def refuses_node(self, region: Region) -> str | None:
+        x, cos, _ = region.anchor.inputs
+        return None if is_known(x.type.shape[-1], cos.type.shape[-1]) else "the length of a row is not known"
+
+    def order(self, region: Region, value: Value, layouts: Layouts) -> Order:
+        """The input's order of rows, so that heads which were split by a transpose are joined by a free one."""
+        x = region.anchor.inputs[0]
+        last = x.type.rank - 1
+        return (*(a for a in lying(x.type.shape, layouts[x]) if a != last), last)
+
+    def grid(self, region: Region, layouts: Layouts) -> Grid:
+        """Columns are the last axis; the innermost axis of the others is walked by steps, the rest is found by division."""
+        shape = region.output.type.shape
+        last = len(shape) - 1
+        lead = [a for a in lying(shape, layouts[region.output]) if a != last]
+        inner = next((a for a in reversed(lead) if shape[a] != 1), None)
+        return Grid(shape, tuple(a for a in lead if a != inner), () if inner is None else (inner,), (last,))
+
+    def reads(self, region: Region, grid: Grid, value: Value, layouts: Layouts) -> bool:
+        if value in region.anchor.inputs and value.type.shape[-1] > 1 and layouts[value][-1] != 1:
+            return False
+        return super().reads(region, grid, value, layouts)
+
+    def tactics(self, region: Region, layouts: Layouts, target: Target):
+        grid = self.grid(region, layouts)
+        rows = extent(grid, (*grid.b, *grid.r))
+        yield Tactic(self.name, target.isa, (("RB", shares(rows, 1, 2 * extent(grid, grid.c), target, 1)[0]),))
+
+    def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
+        node, grid = region.anchor, self.grid(region, layouts)
+        x, cos, _ = node.inputs
+        rows = extent(grid, (*grid.b, *grid.r))
+        block = constants(ROWS=rows, INNER=extent(grid, grid.r), D=extent(grid, grid.c), PAIRS=cos.type.shape[-1], INTERLEAVED=node.attrs["interleaved"])
+        row = Grid(grid.shape, grid.b, grid.r, ())
+        for name, v in zip(("X", "COS", "SIN"), node.inputs):
+            strides = broadcast(v.type.shape, layouts[v], (*grid.shape[:-1], v.type.shape[-1]))
+            block += f"#define {name}_AT(b, r) ({row.address(strides)})\n"
+        end = tail(region, layouts, grid, (node.output,), first=3)
+        return kernel("rotary.c", region, tactic, block + held(x.type.dtype) + end.text, (*node.inputs, *end.operands), divide(rows, tactic["RB"]))

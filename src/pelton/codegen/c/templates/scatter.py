@@ -1,0 +1,92 @@
+"""Scatters: elements, and slices by index tuples, written or joined into a copy of a tensor."""
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pelton.ir.dims import Size, bounds
+from pelton.ir.graph import Value
+from pelton.ir.types import BOOL, I32, I64, STRING, DType
+from pelton.plan.layout import Strides, row_major, dense
+from pelton.plan.region import Region
+
+from pelton.codegen.c.emit import Grid, computable, constants, kernel, memory, spelled
+from pelton.codegen.c.fold import held, joined
+from pelton.codegen.sweep import TASK, extent
+from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, template
+
+JOINS = {"add": "sum", "mul": "prod", "max": "max", "min": "min"}
+
+
+class Places:
+    """The updates of a scatter as rows × columns: how updates, indices and output are walked, and what one number of an index tuple is worth."""
+
+    def __init__(self, region: Region, layouts: Layouts):
+        node = region.anchor
+        x, indices, updates = node.inputs
+        ys, ids, self.updates = layouts[node.output], layouts[indices], layouts[updates]
+        rank = indices.type.rank
+        self.between: Size = 0                                             # between the numbers of an index tuple
+        if node.op.name == "scatter_nd":
+            depth = indices.type.shape[-1]
+            self.y: Strides = (*[0] * (rank - 1), *ys[depth:])
+            self.indices: Strides = (*ids[:-1], *[0] * (x.type.rank - depth))
+            self.between, axes = ids[-1], range(depth)
+        else:
+            axis = node.attrs["axis"]
+            self.y, self.indices, axes = (*ys[:axis], 0, *ys[axis + 1:]), ids, range(axis, axis + 1)
+        self.sizes, self.steps = [x.type.shape[a] for a in axes], [ys[a] for a in axes]
+        self.grid = self._grid(updates.type.shape)
+
+    def _grid(self, shape: tuple[Size, ...]) -> Grid:
+        """Columns are the last axes, as many as everything passes in equal steps."""
+        first = len(shape)
+        while first > 0 and all(Grid(shape, (), (), tuple(range(first - 1, len(shape)))).step(s) is not None for s in (self.y, self.indices, self.updates)):
+            first -= 1
+        return Grid(shape, (), tuple(range(first)), tuple(range(first, len(shape))))
+
+
+@template
+class Scatter(Template):
+    name = "scatter"
+    anchors = ("scatter_elements", "scatter_nd")
+    alone = True
+    dynamic = True
+
+    def refuses_node(self, region: Region) -> str | None:
+        node = region.anchor
+        x, indices, _ = node.inputs
+        if indices.type.dtype not in (I64, I32):
+            return f"indices in {indices.type.dtype.value}"
+        dtype = x.type.dtype
+        if node.attrs["reduction"] == "none":
+            return f"{dtype.value} is not held by kernels" if dtype is STRING or dtype.size > 8 else None
+        return f"{dtype.value} is not joined by kernels" if dtype is BOOL or not computable(dtype) else None
+
+    def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
+        whole = value is region.anchor.inputs[0] or value is region.output
+        return not whole or layouts[value] == dense(value.type.shape, row_major(value.type.rank))
+
+    def tactics(self, region: Region, layouts: Layouts, target: Target) -> Iterable[Tactic]:
+        """Every part goes over all indices: more than one to each thread would only repeat that."""
+        parts = target.threads if bounds(region.output.type.size)[1] >= TASK else 1
+        yield Tactic(self.name, target.isa, (("PARTS", parts),))
+
+    def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
+        node, p = region.anchor, Places(region, layouts)
+        x, indices, updates = node.inputs
+        grid, reduction = p.grid, node.attrs["reduction"]
+        ic, uc, yc = (grid.step(s) for s in (p.indices, p.updates, p.y))
+        cols, row = extent(grid, grid.c), Grid(grid.shape, (), grid.r, ())
+        block = constants(SIZE=x.type.size, ROWS=extent(grid, grid.r), COLS=cols, DEPTH=len(p.sizes), IK=p.between, IC=ic, UC=uc, YC=yc,
+                          PICK=cols != 1 and (bool(ic) or uc != 1 or yc != 1), REPLACES=reduction == "none")
+        block += "".join(f"#define {name}(r) ({row.address(s)})\n" for name, s in (("Y_AT", p.y), ("I_AT", p.indices), ("U_AT", p.updates)))
+        block += "".join(f"#define {name} {{{', '.join(map(spelled, numbers))}}}\n" for name, numbers in (("SIZES", p.sizes), ("STEPS", p.steps)))
+        block += f"typedef {memory(indices.type.dtype)} index;\n"
+        dtype = x.type.dtype
+        if reduction == "none":
+            dtype = DType(f"u{8 * dtype.size}")
+            block += held(dtype) + "#define JOIN(a, b) (b)\n"
+        else:
+            block += joined(JOINS[reduction], dtype)
+        block += f"#define STORE(p, v, n) stn_{dtype.value}(p, v, n)\n"
+        return kernel("scatter.c", region, tactic, block, (x, indices, updates, node.output), tactic["PARTS"])

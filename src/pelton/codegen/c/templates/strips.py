@@ -1,0 +1,155 @@
+"""Chains of a 1×1 convolution, a depthwise one and another 1×1, computed depth first: strips of rows whose intermediate values never leave the caches."""
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from pelton.ir.dims import Size
+from pelton.ir.graph import Node, Value
+from pelton.plan.layout import Order, channels_last
+from pelton.plan.region import Region, cut
+
+from .conv import Window, pack_taps, window
+from pelton.codegen.c.emit import constants, grid_of, kernel, tail
+from .gemm import is_product, pack_panels
+from pelton.codegen.grid import all_f32, constant, divide, fits_grid, tail_refusal
+from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, Template, template
+
+
+@dataclass(frozen=True)
+class Chain:
+    """A region taken apart: each anchor with the pointwise nodes after it is a region of its own. `expand` or `project` may be missing."""
+
+    expand: Region | None
+    filter: Region
+    project: Region | None
+
+    @property
+    def parts(self) -> tuple[Region, ...]:
+        return tuple(p for p in (self.expand, self.filter, self.project) if p is not None)
+
+
+def parts(region: Region) -> tuple[Region, ...]:
+    """A region for each anchor, with the nodes that need it and no later one."""
+    after: dict[Value, int] = {}
+    nodes: list[list[Node]] = [[] for _ in region.anchors]
+    for n in region.body.nodes:
+        k = region.anchors.index(n) if n in region.anchors else max((after[v] for v in n.inputs if v in after), default=0)
+        nodes[k].append(n)
+        after.update(dict.fromkeys(n.outputs, k))
+    return tuple(cut(region.body, tuple(own), (a,)) for own, a in zip(nodes, region.anchors))
+
+
+def is_depthwise(node: Node) -> bool:
+    return node.attrs["group"] == node.inputs[1].type.shape[0] == node.inputs[0].type.shape[1]
+
+
+def chain(region: Region) -> Chain:
+    """The parts by their role."""
+    found = parts(region)
+    k = 0 if is_depthwise(found[0].anchors[0]) and not is_product(found[0].anchors[0]) else 1
+    return Chain(found[0] if k else None, found[k], found[k + 1] if len(found) > k + 1 else None)
+
+
+
+
+@template
+class Strips(Template):
+    """Which chains are worth it is decided by the clock (`tune/chains.py`). Against the kernels of the parts, which write what lies between to L3 and read
+    it back (MobileNetV2, 2 threads, interleaved): expand, filter and project 1.1 to 1.5 times as fast down to pictures of 28 × 28, 0.9 to 1.0 times at 14 × 14
+    and 7 × 7, where all of it fits L2; filter and project at 112 × 112 × 32 1.3 times; expand and filter with SiLU (EfficientNet) 0.8 to 1.05 times: rows that
+    two strips need are computed twice, and there it is arithmetic that takes the time.
+    """
+
+    name = "strips"
+    dynamic = True
+
+    def refuses(self, region: Region) -> str | None:
+        if len(region.anchors) not in (2, 3) or any(a.op.name != "convolution" for a in region.anchors):
+            return "no chain of two or three convolutions"
+        kinds = ["product" if is_product(a) else "depthwise" if is_depthwise(a) else "" for a in region.anchors]
+        if kinds not in (["product", "depthwise", "product"], ["product", "depthwise"], ["depthwise", "product"]):
+            return "not 1×1, depthwise and 1×1 convolutions, or two neighbours of these"
+        for a in region.anchors:
+            if a.inputs[0].type.rank != 4 or not all_f32(*a.inputs, a.output):
+                return "not f32 with two spatial axes"
+            if not all(constant(region, v) for v in a.inputs[1:]):
+                return "the filters are not constant"
+            if 0 in a.inputs[0].type.shape or 0 in a.output.type.shape:
+                return "nothing to compute"
+        found = parts(region)
+        for part, then in zip(found, found[1:]):
+            between = then.anchors[0].inputs[0]
+            if part.body.outputs != (between,) or region.body.uses(between) != 1 or not all_f32(between):
+                return "what lies between is more than one value with one reader"
+        s = window(chain(region).filter)
+        if (s.dh, s.dw) != (1, 1) or s.sh > s.kh or s.sw > s.kw or s.pt >= s.kh or s.pl >= s.kw:
+            return "filters with gaps between their elements or their places, or filters all outside of the picture"
+        return next((reason for part in found if (reason := tail_refusal(part, part.anchors[0].output.type.shape, 1))), None)
+
+    def order(self, region: Region, value: Value, layouts: Layouts) -> Order:
+        return channels_last(value.type.rank)
+
+    wanted = order
+
+    def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
+        shape, strides = value.type.shape, layouts[value]
+        if value is region.anchors[0].inputs[0] and shape[1] != 1 and strides[1] != 1:
+            return False
+        return all(fits_grid(part, grid_of(part.anchors[0].output.type.shape, "pixels"), value, strides) for part in parts(region))
+
+    def tactics(self, region: Region, layouts: Layouts, target: Target):
+        it = chain(region)
+        s, lanes = window(it.filter), target.lanes
+        out = region.anchors[-1].output.type.shape[1]
+        tiles = ((4, 3), (6, 2)) if target.registers < 32 else ((8, 3), (6, 2))
+        mr, nv = min(tiles, key=lambda t: divide(s.w, t[0]) * t[0] * divide(s.c, t[1] * lanes) * t[1])
+        pm, pv = min(tiles, key=lambda t: divide(out, t[1] * lanes) * t[1]) if it.project else tiles[0]
+        seen = set()
+        for rows, strips in ((2, 2), (2, 1), (1, 2)):                      # rows of the first product at a time, strips per thread
+            rb = divide(s.oh, divide(strips * target.threads, s.n))
+            choice = (mr, nv, min(6, s.ow), pm, pv, rb, min(rb, max(1, rows // s.sh)))
+            tactic = Tactic(self.name, target.isa, tuple(zip(("MR", "NV", "TW", "PM", "PV", "RB", "G"), choice)))
+            if choice not in seen and scratch(s, tactic, lanes, it.project is not None) <= target.l2 * 3 // 4:
+                seen.add(choice)
+                yield tactic
+
+    def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
+        it = chain(region)
+        s, lanes = window(it.filter), target.lanes
+        x, taps = region.anchors[0].inputs[0], it.filter.anchors[0].inputs[1]
+        operands: list[Value | Packed] = [x]
+        if it.expand:
+            operands.append(panels(region, it.expand.anchors[0], tactic["NV"] * lanes))
+        operands.append(pack_taps(taps, region.body.constants[taps], lanes))
+        if it.project:
+            operands.append(panels(region, it.project.anchors[0], tactic["PV"] * lanes))
+        text = ""
+        for part, name in ((it.expand, "expanded"), (it.filter if it.project else None, "filtered"), (it.project or it.filter, "")):
+            if part is None:
+                text += (f"typedef struct {{}} {name}_tail;\nAI {name}_tail {name}_tail_open(const args *a) {{ return ({name}_tail){{}}; }}\n"
+                         f"AI vf32 {name}(const {name}_tail *t, vf32 x, long b, long r, long c, int n) {{ return x; }}\n")
+                continue
+            made = part.anchors[0].output
+            own = tail(part, layouts, grid_of(made.type.shape, "pixels"), (made,), first=len(operands), add=part.anchors[0].inputs[2], unit=lanes, inner=name)
+            text, operands = text + own.text, [*operands, *own.operands]
+        sizes = s.sizes(layouts[x])
+        block = constants(EXPAND=it.expand is not None, PROJECT=it.project is not None, C=s.c, IN=x.type.shape[1], OUT=region.anchors[-1].output.type.shape[1],
+                          **{k: v for k, v in sizes.items() if k not in ("DH", "DW")}) + text
+        common = replace(tactic, params=tuple(p for p in tactic.params if p[0] != "RB"))                 # of all heights, which are compiled once
+        return kernel("strips.c", region, common, block, operands, s.n * divide(s.oh, tactic["RB"]),
+                      scratch=scratch(s, tactic, lanes, it.project is not None), told={"RB": tactic["RB"]})
+
+
+def panels(region: Region, node: Node, nr: int) -> Packed:
+    """The filters of a 1×1 convolution as gemm packs them."""
+    w = node.inputs[1]
+    array = region.body.constants[w]
+    oc, c = array.shape[:2]
+    return Packed((w,), f"panels{nr}t", (divide(oc, nr), c, nr), lambda out: pack_panels(array.reshape(oc, c).T, out))
+
+
+def scratch(s: Window, tactic: Tactic, lanes: int, project: bool) -> Size:
+    """Bytes that a worker holds: the rings, and the rows for the last product."""
+    nr, g = tactic["NV"] * lanes, tactic["G"]
+    ring = ((g - 1) * s.sh + s.kh) * ((s.ow - 1) * s.sw + s.kw) * nr
+    return 4 * (divide(s.c, nr) * ring + (g * s.ow * divide(s.c, lanes) * lanes if project else 0))

@@ -1,0 +1,164 @@
+"""From C text to machine code: clang out of the ziglang wheel, a content-addressed cache of objects, one ELF per engine."""
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from functools import lru_cache, cache
+from pathlib import Path
+
+from pelton.system.cache import Cache
+from pelton.system.temporary import room
+from pelton.errors import BuildError
+
+from .isa import ISAS
+from pelton.codegen.template import SOURCES
+
+FLAGS = ("-std=c23", "-O3", "-fPIC", "-ffreestanding", "-fno-math-errno", "-ffp-contract=off", "-fno-stack-protector", "-fvisibility=default", "-g0", "-w")
+
+
+@lru_cache(maxsize=1)
+def zig() -> str:
+    """The path of the ziglang wheel's binary; BuildError where the wheel is missing."""
+    try:
+        import ziglang
+    except ImportError:
+        raise BuildError('building engines needs the compiler of the ziglang wheel: pip install "pelton[build]"') from None
+    return os.path.join(os.path.dirname(ziglang.__file__), "zig")
+
+
+@cache
+def compiler_id(cc: str | None = None) -> str:
+    """What stands for the compiler in cache keys: its version line."""
+    command = [cc, "--version"] if cc else [zig(), "clang", "--version"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[0]
+    except (OSError, subprocess.CalledProcessError, IndexError) as e:
+        raise BuildError(f"the C compiler {command[0]!r} does not answer to --version ({e}); give another one with Options.cc") from None
+
+
+@lru_cache(maxsize=1)
+def headers() -> str:
+    """A hash of every file that kernels include."""
+    return hashlib.sha256(b"".join(p.read_bytes() for p in sorted(SOURCES.glob("*.h")))).hexdigest()
+
+
+class Compiler:
+    """Compiles kernel sources into objects, remembering them on disk by content. `cache` None keeps them for this process only."""
+
+    def __init__(self, isa: str, cache: Cache | None = None, cc: str | None = None, jobs: int = 2):
+        self.isa, self.cc, self.jobs = isa, cc, jobs
+        self.compiled = self.reused = 0
+        self._cache = cache
+        self._memory: dict[str, bytes] = {}
+        self._open = ExitStack()
+        with _temporary():
+            self._work = self._open.enter_context(room())
+        self._env = dict(os.environ, ZIG_GLOBAL_CACHE_DIR=self._work, ZIG_LOCAL_CACHE_DIR=self._work)
+        self._prepared: str | None = None
+        self._salt = "\n".join((compiler_id(cc), isa, *FLAGS, headers()))
+
+    def __enter__(self) -> "Compiler":
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._open.close()
+
+    def objects(self, sources: Mapping[str, str], told: Callable[[int], None] = lambda done: None) -> dict[str, bytes]:
+        """symbol → source to symbol → object code, compiled side by side; `told` hears how many are done."""
+        out = {s: o for s, text in sources.items() if (o := self._known(text)) is not None}
+        missing = [s for s in sources if s not in out]
+        if missing:
+            self._prepare()
+        with ThreadPoolExecutor(self.jobs) as pool:
+            running = [pool.submit(self._compile, s, sources[s]) for s in missing]
+            try:
+                for s, job in zip(missing, running):
+                    told(len(out))
+                    out[s] = job.result()
+            except BaseException:
+                for job in running:
+                    job.cancel()
+                raise
+        return {s: out[s] for s in sources}
+
+    def link(self, objects: Mapping[str, bytes]) -> bytes:
+        """One shared object without any outside need, the kernels in the order given."""
+        objects = {**objects, **self.objects({"freestanding": (SOURCES / "freestanding.c").read_text("utf-8")})}
+        with _temporary(), tempfile.TemporaryDirectory(dir=self._work) as d:
+            for name, code in objects.items():
+                Path(d, name + ".o").write_bytes(code)
+            linker = [zig(), "ld.lld"]
+            self._run([*linker, "-shared", "-nostdlib", "--no-undefined", "--build-id=none", "-z", "noexecstack", "--strip-all", "--gc-sections",
+                       "-o", os.path.join(d, "out.so"), *(n + ".o" for n in objects)], "linking the engine's kernels", cwd=d)
+            return Path(d, "out.so").read_bytes()
+
+    def assembly(self, text: str) -> str:
+        """What the compiler makes of a source, as assembly text (tests count spills in it)."""
+        with tempfile.TemporaryDirectory(dir=self._work) as d:
+            Path(d, "k.c").write_text(text, "utf-8")
+            self._run([*self._command(), "-S", "-o", os.path.join(d, "k.s"), os.path.join(d, "k.c")], "compiling")
+            return Path(d, "k.s").read_text("utf-8")
+
+    def _key(self, text: str) -> str:
+        return hashlib.sha256((self._salt + "\n" + text).encode()).hexdigest()
+
+    def _known(self, text: str) -> bytes | None:
+        key = self._key(text)
+        if key not in self._memory and self._cache is not None:
+            data = self._cache.read("objects", f"{key[:2]}/{key}.o")
+            if data is None:
+                return None
+            self.reused += 1
+            self._memory[key] = data
+        return self._memory.get(key)
+
+    def _compile(self, symbol: str, text: str) -> bytes:
+        with _temporary(), tempfile.TemporaryDirectory(dir=self._work) as d:
+            src, obj = os.path.join(d, symbol + ".c"), os.path.join(d, symbol + ".o")
+            Path(src).write_text(text, "utf-8")
+            self._run([*self._command(), "-c", "-o", obj, src], f"compiling kernel {symbol} ({text.splitlines()[0].lstrip('/ ')})")
+            code = Path(obj).read_bytes()
+        self.compiled += 1
+        key = self._key(text)
+        self._memory[key] = code
+        if self._cache is not None:
+            self._cache.store("objects", f"{key[:2]}/{key}.o", code)
+        return code
+
+    def _prepare(self) -> None:
+        """Parses vec.h once for all kernels (a precompiled header saves two thirds of a small kernel's compile time)."""
+        if self._prepared is None:
+            made = os.path.join(self._work, "vec.pch")
+            self._run([*self._command(), "-x", "c-header", "-o", made, str(SOURCES / "vec.h")], "compiling vec.h")
+            self._prepared = made
+
+    def _command(self) -> list[str]:
+        driver = [self.cc] if self.cc else [zig(), "clang"]
+        ready = ["-include-pch", self._prepared] if self._prepared else []
+        return [*driver, "-target", "x86_64-linux-gnu", f"-march={ISAS[self.isa].march}", *FLAGS, *ready, "-I", str(SOURCES)]
+
+    def _run(self, command: Sequence[str], what: str, cwd: str | None = None) -> None:
+        try:
+            done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", env=self._env, cwd=cwd)
+        except OSError as e:
+            raise BuildError(f"{what} failed: {command[0]} does not start: {e.strerror or e}") from e
+        if done.returncode < 0:
+            raise BuildError(f"{what} failed: {command[0]} ended by signal {-done.returncode} ({signal.strsignal(-done.returncode)})")
+        if done.returncode:
+            raise BuildError(f"{what} failed: {done.stderr.strip()[:2000] or f'{command[0]} ended with status {done.returncode} and said nothing'}")
+
+
+@contextmanager
+def _temporary() -> Iterator[None]:
+    """BuildError where temporary files cannot be written."""
+    try:
+        yield
+    except OSError as e:
+        raise BuildError(f"compiling kernels takes temporary files, which cannot be written ({e.strerror or e}); "
+                         "name a folder with room for them with TMPDIR") from e
