@@ -20,7 +20,7 @@ from pelton.backends.cuda.machine import USUAL, usual
 from pelton.backends.cuda.null import NullDevice
 from pelton.engine.model import Engine, Step
 from pelton.errors import BuildError, Cancelled, EngineError, InputError
-from pelton.kernels.triton import compile as triton_compile
+from pelton.codegen.triton import toolchain as triton_compile
 from pelton.options import Options
 from pelton.runtime import cuda_context
 from pelton.tune import measure_cuda
@@ -127,7 +127,7 @@ def test_strict_takes_products_of_f32_alone():
     pytest.importorskip("triton", reason="Triton is not installed (make test-gpu)")
     from kernel_harness import program, region_of
 
-    from pelton.kernels.triton import library  # noqa: F401  (declares the templates)
+    from pelton.codegen.triton.templates import library  # noqa: F401  (declares the templates)
     from pelton.plan.layout import dense
     from pelton.tune.candidates import candidates
 

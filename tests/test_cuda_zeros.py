@@ -141,8 +141,8 @@ def test_kernels_are_timed_alone_with_memory_of_their_own():
     """Counters are zero whenever a kernel begins, as it leaves them so; sums are nobody else's."""
     pytest.importorskip("triton", reason="Triton is not installed (make test-gpu)")
     from pelton.codegen.template import GPU_TEMPLATES, Target
-    from pelton.kernels.triton import library  # noqa: F401  (declares the templates)
-    from pelton.kernels.triton.compile import Compiler
+    from pelton.codegen.triton.templates import library  # noqa: F401  (declares the templates)
+    from pelton.codegen.triton.toolchain import Compiler
     from pelton.plan.place import Task
     from pelton.tune.measure_cuda import GpuBench
 

@@ -24,8 +24,8 @@ from pelton.engine import file  # noqa: E402
 from pelton.importers.onnx import load as importer  # noqa: E402
 from pelton.ir.evaluate import evaluate, evaluate_node  # noqa: E402
 from pelton.codegen.template import GPU_TEMPLATES, Target  # noqa: E402
-from pelton.kernels.triton.chain import chained, takes  # noqa: E402
-from pelton.kernels.triton.compile import Compiler, compiled  # noqa: E402
+from pelton.codegen.triton.chain import chained, takes  # noqa: E402
+from pelton.codegen.triton.toolchain import Compiler, compiled  # noqa: E402
 from pelton.options import Options  # noqa: E402
 from pelton.passes import pipeline  # noqa: E402
 from pelton.plan.workspace import Workspace  # noqa: E402

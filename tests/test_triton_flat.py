@@ -19,9 +19,9 @@ from pelton.engine import file  # noqa: E402
 from pelton.importers.onnx import load as importer  # noqa: E402
 from pelton.ir.evaluate import evaluate  # noqa: E402
 from pelton.codegen.template import Tactic, Target  # noqa: E402
-from pelton.kernels.triton import roofline  # noqa: E402
-from pelton.kernels.triton.compile import compiled  # noqa: E402
-from pelton.kernels.triton.library import GPU_TEMPLATES  # noqa: E402
+from pelton.codegen.triton import cost  # noqa: E402
+from pelton.codegen.triton.toolchain import compiled  # noqa: E402
+from pelton.codegen.triton.templates.library import GPU_TEMPLATES  # noqa: E402
 from pelton.options import Options  # noqa: E402
 from pelton.plan import place  # noqa: E402
 from pelton.runtime.cuda import CudaEngine  # noqa: E402
@@ -59,7 +59,7 @@ def run(data: bytes, sources: Mapping[str, str], feeds: list[Mapping[str, np.nda
 @pytest.fixture
 def preferred(monkeypatch):
     """By a model for which addresses that threads compute take long."""
-    monkeypatch.setattr(roofline, "ADDRESSED", 1e3)
+    monkeypatch.setattr(cost, "ADDRESSED", 1e3)
 
 
 def flat_steps(engine) -> list:

@@ -25,9 +25,9 @@ from pelton.errors import BuildError  # noqa: E402
 from pelton.importers.onnx import load as importer  # noqa: E402
 from pelton.ir.evaluate import evaluate  # noqa: E402
 from pelton.codegen.template import Tactic  # noqa: E402
-from pelton.kernels.triton.compile import GLUON, Compiler, compiled, fetched, made_of, release  # noqa: E402
-from pelton.kernels.triton.emit import TYPES, lying  # noqa: E402
-from pelton.kernels.triton.library import GPU_TEMPLATES  # noqa: E402
+from pelton.codegen.triton.toolchain import GLUON, Compiler, compiled, fetched, made_of, release  # noqa: E402
+from pelton.codegen.triton.emit import TYPES, lying  # noqa: E402
+from pelton.codegen.triton.templates.library import GPU_TEMPLATES  # noqa: E402
 from pelton.options import Options  # noqa: E402
 from pelton.runtime.cuda import CudaEngine  # noqa: E402
 from pelton.runtime.cuda_tune import agreed  # noqa: E402

@@ -18,7 +18,7 @@ from pelton.ir.evaluate import evaluate  # noqa: E402
 from pelton.ir.graph import Builder  # noqa: E402
 from pelton.ir.types import DType, TensorType  # noqa: E402
 from pelton.codegen.template import GPU_TEMPLATES, Tactic  # noqa: E402
-from pelton.kernels.triton.emit import TYPES, lying  # noqa: E402
+from pelton.codegen.triton.emit import TYPES, lying  # noqa: E402
 from pelton.ops import get  # noqa: E402
 
 RNG = np.random.default_rng(5)

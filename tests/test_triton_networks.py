@@ -22,7 +22,7 @@ from pelton.engine.library import LIBRARIES  # noqa: E402
 from pelton.errors import BuildError, InputError  # noqa: E402
 from pelton.importers.onnx import load as importer  # noqa: E402
 from pelton.ir.evaluate import evaluate  # noqa: E402
-from pelton.kernels.triton import compile as triton_compile  # noqa: E402
+from pelton.codegen.triton import toolchain as triton_compile  # noqa: E402
 from pelton.options import Options  # noqa: E402
 from pelton.runtime import cuda_tune  # noqa: E402
 

@@ -20,8 +20,8 @@ from pelton.ir.evaluate import evaluate  # noqa: E402
 from pelton.ir.graph import Builder  # noqa: E402
 from pelton.ir.types import DType, TensorType  # noqa: E402
 from pelton.codegen.template import GPU_TEMPLATES, Kernel, Tactic, Target  # noqa: E402
-from pelton.kernels.triton.compile import Compiler, compiled  # noqa: E402
-from pelton.kernels.triton.emit import lying  # noqa: E402
+from pelton.codegen.triton.toolchain import Compiler, compiled  # noqa: E402
+from pelton.codegen.triton.emit import lying  # noqa: E402
 from pelton.ops import get  # noqa: E402
 from pelton.plan.workspace import Workspace  # noqa: E402
 

@@ -14,8 +14,8 @@ from pelton.ir.evaluate import evaluate
 from pelton.ir.graph import Value, symbols, usual_sizes
 from pelton.ir.types import DType
 from pelton.codegen.template import Kernel, Packed, Tactic, Target, Template
-from pelton.kernels.triton.emit import computable
-from pelton.kernels.triton.library import GPU_TEMPLATES  # noqa: F401  (declares)
+from pelton.codegen.triton.emit import computable
+from pelton.codegen.triton.templates.library import GPU_TEMPLATES  # noqa: F401  (declares)
 from pelton.plan.layout import Strides, dense, row_major, span
 from pelton.plan.region import Region
 from pelton.plan.workspace import Workspace

@@ -17,7 +17,7 @@ from ml_dtypes import bfloat16
 from pelton.backends.cuda.null import NullDevice
 from pelton.build import Built
 from pelton.engine import file
-from pelton.kernels.triton.compile import fetched, load, phased
+from pelton.codegen.triton.toolchain import fetched, load, phased
 from pelton.passes.precision import tf32
 from pelton.runtime.cuda import CudaEngine
 

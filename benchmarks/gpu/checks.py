@@ -19,7 +19,7 @@ from pelton.engine.library import LIBRARIES
 from pelton.errors import BuildError, Error
 from pelton.importers.onnx import load as importer
 from pelton.ir.evaluate import evaluate
-from pelton.kernels.triton.compile import GLUON, Compiler, release
+from pelton.codegen.triton.toolchain import GLUON, Compiler, release
 from pelton.runtime.cuda_context import CudaContext
 from pelton.targets import gpu_target
 

@@ -16,7 +16,7 @@ from pelton.importers.onnx.node import READERS
 from pelton.ir.dims import Undecided
 from pelton.ir.graph import Graph, Node, Value
 from pelton.ir.types import STRING, DType, TensorType
-from pelton.kernels.triton import library  # noqa: F401  (declares the templates, those for CPUs as well)
+from pelton.codegen.triton.templates import library  # noqa: F401  (declares the templates, those for CPUs as well)
 from pelton.ops.op import REGISTRY, Op
 from pelton.plan import fuse, region
 from pelton.tune.candidates import claim

@@ -37,7 +37,7 @@ from pelton.tune.measure import CpuBench, passing
 
 if TYPE_CHECKING:
     from pelton.backends.cuda.device import Device
-    from pelton.kernels.triton.compile import Made
+    from pelton.codegen.triton.toolchain import Made
 
 log = logging.getLogger("pelton.build")
 
@@ -92,7 +92,7 @@ def ready(options: Options) -> None:
             check_runs_here(options.target, "check")
         compiler_id(options.cc)
     else:
-        from pelton.kernels.triton.compile import version  # only engines for GPUs need it
+        from pelton.codegen.triton.toolchain import version  # only engines for GPUs need it
 
         _gpus(options)
         version()
@@ -117,7 +117,7 @@ def describe_target(options: Options) -> tuple[Target, Mapping[str, Any]]:
         target, _ = _describe_cpu(options)
         return target, runs_on_cpu(target.isa)
     from pelton.backends.cuda.machine import target as runs_on_gpu  # only engines for GPUs need these
-    from pelton.kernels.triton import library  # noqa: F401  (declares the templates)
+    from pelton.codegen.triton.templates import library  # noqa: F401  (declares the templates)
 
     archs, device = _gpus(options)
     return gpu_target(archs, device, options.level, options.precision), runs_on_gpu(archs)
@@ -318,7 +318,7 @@ class ForGpu:
 
 def _lying(placed: Placed, kernel: Kernel) -> Kernel:
     """The kernel for operands as they lie here, of which some may not begin where kernels expect it. Buffers do."""
-    from pelton.kernels.triton import emit
+    from pelton.codegen.triton import emit
 
     def begins(x: Value | Packed | Workspace) -> bool:
         at = placed.places[x].offset * x.type.dtype.size if isinstance(x, Value) else 0
@@ -328,8 +328,8 @@ def _lying(placed: Placed, kernel: Kernel) -> Kernel:
 
 @contextmanager
 def _gpu(options: Options, kept: Cache) -> Iterator[BackEnd]:
-    from pelton.kernels.triton import compile as triton_compile
-    from pelton.kernels.triton import library  # noqa: F401  (declares the templates)
+    from pelton.codegen.triton import toolchain as triton_compile
+    from pelton.codegen.triton.templates import library  # noqa: F401  (declares the templates)
     from pelton.tune.measure_cuda import GpuBench
 
     archs, device = _gpus(options)
@@ -376,7 +376,7 @@ def gpu_target(archs: Sequence[int], device: Device | None = None, level: int = 
     """What tactics are chosen for: `threads` are multiprocessors, `lanes` the threads of a warp. Those of the GPU, else of what stands for the oldest
     architecture. Templates that ask for a version of Triton are those that no GPU has run yet, which only the highest level tries."""
     from pelton.backends.cuda.machine import usual
-    from pelton.kernels.triton.compile import release
+    from pelton.codegen.triton.toolchain import release
 
     of = device or usual(min(archs))
     known = {**(device.libraries if device else {}), **({"triton": release()} if level >= max(SPARES) else {})}

@@ -24,7 +24,7 @@ def _prepare() -> None:
     """From now on, this process interprets all of Triton, compiles nothing, and has a GPU that is none."""
     import triton_interpreter
 
-    from pelton.kernels.triton.compile import Compiler, Cubin, Made, phased
+    from pelton.codegen.triton.toolchain import Compiler, Cubin, Made, phased
     from pelton.runtime import cuda
 
     def cubins(self, sources, told=None, failed=None, archs=None):

@@ -171,7 +171,7 @@ class Template:
 
 SOURCES = Path(__file__).parent / "c" / "src"
 TEMPLATES: dict[str, Template] = {}            # for CPUs
-GPU_TEMPLATES: dict[str, Template] = {}        # for NVIDIA GPUs, declared in `pelton.kernels.triton`
+GPU_TEMPLATES: dict[str, Template] = {}        # for NVIDIA GPUs, declared in `pelton.codegen.triton`
 _sources: dict[str, str] = {}
 
 

@@ -7,8 +7,8 @@ from itertools import islice
 
 from pelton.ir.graph import Graph, Value
 from pelton.codegen.template import Kernel, Tactic, Target, Template
-from pelton.kernels.triton.chain import Chain, chained, takes
-from pelton.kernels.triton.roofline import AWAY, BEGIN, BYTES
+from pelton.codegen.triton.chain import Chain, chained, takes
+from pelton.codegen.triton.cost import AWAY, BEGIN, BYTES
 from pelton.plan import lower
 from pelton.plan.fuse import is_view
 from pelton.plan.place import Placed, Task

@@ -16,7 +16,7 @@ from pelton.engine.library import ALIGNED, LIBRARIES, work
 from pelton.errors import BuildError, EngineError
 from pelton.ir.graph import Value
 from pelton.codegen.template import Kernel, Packed
-from pelton.kernels.triton.compile import Compiler
+from pelton.codegen.triton.toolchain import Compiler
 from pelton.plan.layout import Strides, span
 from pelton.plan.place import Task
 from pelton.plan.workspace import Workspace

@@ -23,7 +23,7 @@ def pool(count: int, work: Callable[..., Any]) -> Iterator[Callable[..., Future]
     free: SimpleQueue[subprocess.Popen] = SimpleQueue()
     paths = os.pathsep.join(p for p in sys.path if p)
     over = Event()
-    command = [sys.executable, "-m", "pelton.kernels.triton.workers", work.__module__, work.__name__]
+    command = [sys.executable, "-m", "pelton.codegen.triton.workers", work.__module__, work.__name__]
 
     def start() -> subprocess.Popen:
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": paths})

@@ -12,11 +12,11 @@ from pelton.plan.layout import Strides
 from pelton.plan.region import Region
 from pelton.plan.workspace import Workspace
 
-from .compile import GLUON
+from pelton.codegen.triton.toolchain import GLUON
 from .conv import SUMS, WASTE, Convolution, Filters, described
-from .emit import kernel, tail
+from pelton.codegen.triton.emit import kernel, tail
 from .product import likely, pixels, streams, tiles, workspaces
-from .roofline import BOXES, cycles
+from pelton.codegen.triton.cost import BOXES, cycles
 
 KIND = {F16: 6, BF16: 9}                       # what maps call element types
 ROWS = 64                                      # that four warps hand to the tensor cores of an H100 at once

@@ -14,8 +14,8 @@ from pelton.codegen.template import Layouts, Packed, gpu_template
 from pelton.plan.layout import Strides, broadcast, dense
 from pelton.plan.region import Region
 
-from .by_library import ByLibrary
-from .product import Plain, product
+from .template import ByLibrary
+from pelton.codegen.triton.templates.product import Plain, product
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from pelton.codegen.sweep import extent, lying
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, gpu_template
 from pelton.plan.region import Region
 
-from .emit import computable, in_registers, movable, kernel, place, spelled, tail, unreadable
+from pelton.codegen.triton.emit import computable, in_registers, movable, kernel, place, spelled, tail, unreadable
 from .pointwise import power_of_two
 
 

@@ -12,7 +12,7 @@ from pelton.codegen.template import Kernel, Layouts, Tactic, Target, gpu_templat
 from pelton.plan.layout import Strides
 from pelton.plan.region import Region
 
-from .emit import TYPES, in_registers, kernel, memory, place, spelled, tail
+from pelton.codegen.triton.emit import TYPES, in_registers, kernel, memory, place, spelled, tail
 from .picks import ByElement, extents, held
 from .rows import JOINED
 from .window import joining

@@ -14,7 +14,7 @@ from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, Tem
 from pelton.plan.layout import Order, channels_last, last_of
 from pelton.plan.region import Region
 
-from .emit import computable, computed, kernel, place, tail, unreadable
+from pelton.codegen.triton.emit import computable, computed, kernel, place, tail, unreadable
 from .pointwise import power_of_two
 from .product import pixels
 

@@ -29,7 +29,7 @@ from pelton.plan.layout import Strides, broadcast, span
 from pelton.plan.region import Region
 from pelton.plan.workspace import Workspace
 
-FILES = Path(__file__).parent / "files"
+FILES = Path(__file__).parent / "src"
 ALIGNED = 16
 TYPES = {"f64": ("float64", "fp64"), "f32": ("float32", "fp32"), "f16": ("float16", "fp16"), "bf16": ("bfloat16", "bf16"), "bool": ("int1", "u8"),
          **{f"{s}{n}": (f"{'u' * (s == 'u')}int{n}", f"{s}{n}") for s in "iu" for n in (8, 16, 32, 64)}}         # in registers, in memory

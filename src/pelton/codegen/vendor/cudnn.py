@@ -13,8 +13,8 @@ from pelton.codegen.grid import constant
 from pelton.codegen.template import Layouts, Packed, Tactic, Target, gpu_template
 from pelton.plan.region import Region
 
-from .by_library import ByLibrary
-from .conv import Convolution, Filters
+from .template import ByLibrary
+from pelton.codegen.triton.templates.conv import Convolution, Filters
 
 DEEP = 8                                       # what channels of a group are a multiple of where the library's kernels read them sixteen bytes at a time
 

@@ -17,9 +17,9 @@ from pelton.plan.layout import Order, broadcast, channels_last, last_of, row_maj
 from pelton.plan.region import Region
 from pelton.plan.workspace import Workspace
 
-from .emit import kernel, place, tail, unreadable
+from pelton.codegen.triton.emit import kernel, place, tail, unreadable
 from .pointwise import power_of_two
-from .roofline import cycles
+from pelton.codegen.triton.cost import cycles
 
 TILES = ((128, 256, 8, 3), (256, 128, 8, 3), (128, 128, 8, 3), (128, 128, 4, 3), (128, 64, 8, 3), (128, 64, 4, 4), (64, 128, 4, 4), (64, 64, 4, 4),
          (64, 32, 4, 5), (32, 64, 4, 5), (32, 32, 4, 5), (16, 64, 4, 5), (16, 32, 4, 5))                 # rows, columns, warps, stages

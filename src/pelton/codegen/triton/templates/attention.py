@@ -11,10 +11,10 @@ from pelton.codegen.template import Kernel, Layouts, Tactic, Target, gpu_templat
 from pelton.plan.layout import broadcast
 from pelton.plan.region import Region
 
-from .emit import address, kernel, place, tail, there, unreadable
+from pelton.codegen.triton.emit import address, kernel, place, tail, there, unreadable
 from .pointwise import power_of_two
 from .product import TF32, precisions
-from .roofline import BYTES, STEP, products, waves
+from pelton.codegen.triton.cost import BYTES, STEP, products, waves
 
 TILES = ((128, 128, 8, 2), (128, 64, 8, 3), (128, 64, 4, 3), (128, 32, 8, 3), (64, 128, 4, 2), (64, 64, 4, 3), (64, 32, 4, 3), (64, 64, 8, 2), (64, 32, 8, 2),
          (32, 64, 4, 3), (32, 32, 4, 3), (16, 128, 4, 3), (16, 64, 4, 3), (16, 32, 4, 2))                     # queries, keys, warps, stages

@@ -9,7 +9,7 @@ from pelton.codegen.grid import divide
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, gpu_template
 from pelton.plan.region import Region
 
-from .emit import computable, kernel, tail, unreadable
+from pelton.codegen.triton.emit import computable, kernel, tail, unreadable
 
 
 def power_of_two(n: int, least: int = 1, most: int = 1 << 20) -> int:

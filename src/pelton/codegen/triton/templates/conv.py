@@ -18,9 +18,9 @@ from pelton.plan.layout import Order, Strides, channels_last, dense
 from pelton.plan.region import Region
 from pelton.plan.workspace import Workspace
 
-from .emit import ALIGNED, kernel, tail
+from pelton.codegen.triton.emit import ALIGNED, kernel, tail
 from .product import Products, likely, pixels, rounded, streams, tiles, workspaces
-from .roofline import cycles
+from pelton.codegen.triton.cost import cycles
 
 MANY = 64                                      # pictures: rows that the tensor cores of an H100 take at once
 # What programs that find pixels by pointers step over at once, and the sums that a thread of theirs holds. Of more, Triton 3.6 spills up to 1,900 bytes per

@@ -10,7 +10,7 @@ from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, g
 from pelton.plan.layout import broadcast
 from pelton.plan.region import Region
 
-from .emit import computable, computed, kernel, place, tail, unreadable
+from pelton.codegen.triton.emit import computable, computed, kernel, place, tail, unreadable
 
 
 @gpu_template

@@ -16,9 +16,9 @@ from pelton.plan.layout import Order, row_major
 from pelton.plan.region import Region
 from pelton.plan.workspace import Workspace
 
-from .emit import computed, kernel
+from pelton.codegen.triton.emit import computed, kernel
 from .pointwise import power_of_two
-from .roofline import AWAY, BEGIN, BYTES, NEAR
+from pelton.codegen.triton.cost import AWAY, BEGIN, BYTES, NEAR
 
 CACHED = 192 << 10                             # bytes of weights that stay in the caches of one multiprocessor from step to step
 HELD = 128 << 10                               # bytes of registers for the weights that one program keeps from step to step, of 256

@@ -17,9 +17,9 @@ from pelton.plan.layout import Order
 from pelton.plan.region import Region
 from pelton.plan.workspace import Workspace
 
-from .emit import computable, computed, kernel, place, tail, unreadable
+from pelton.codegen.triton.emit import computable, computed, kernel, place, tail, unreadable
 from .pointwise import power_of_two
-from .roofline import AWAY, BYTES, NEAR, waves
+from pelton.codegen.triton.cost import AWAY, BYTES, NEAR, waves
 from .window import joining, number
 
 HELD = 4096                                    # elements of a row that registers hold; longer ones are read again

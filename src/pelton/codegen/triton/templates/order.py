@@ -13,7 +13,7 @@ from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, g
 from pelton.plan.layout import Order, dense
 from pelton.plan.region import Region
 
-from .emit import computable, computed, kernel, place, tail, unreadable
+from pelton.codegen.triton.emit import computable, computed, kernel, place, tail, unreadable
 from .pointwise import power_of_two
 
 MOST = 1024                                    # elements that are sorted at once

@@ -7,7 +7,7 @@ from pelton.codegen.grid import divide
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, gpu_template
 from pelton.plan.region import Region
 
-from .emit import kernel, tail, unreadable
+from pelton.codegen.triton.emit import kernel, tail, unreadable
 from .pointwise import power_of_two
 from .product import pixels
 

@@ -1,0 +1,1 @@
+"""The templates of kernels for NVIDIA GPUs."""

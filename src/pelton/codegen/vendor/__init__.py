@@ -1,0 +1,1 @@
+"""What libraries of the vendor compute instead of kernels of ours."""
