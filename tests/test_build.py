@@ -21,7 +21,7 @@ from pelton.codegen.c.templates import library
 from pelton.codegen.c.isa import best
 from pelton.codegen.template import Tactic
 from pelton.tune import size
-from pelton.tune.cache import TimingCache
+from pelton.tune.timing_cache import TimingCache
 
 SHARED = pathlib.Path(__file__).parents[2] / "shared" / "data"
 

@@ -15,7 +15,7 @@ from pelton.passes import pipeline
 from pelton.plan import fuse
 from pelton.plan.region import Region
 from pelton.tune import candidates, chains
-from pelton.tune.cache import TimingCache
+from pelton.tune.timing_cache import TimingCache
 
 SMALL = Target(l2=64 << 10, threads=2)                   # caches in which the pictures of these tests do not fit
 

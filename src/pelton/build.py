@@ -29,7 +29,7 @@ from pelton.plan.script import assemble
 from pelton.runtime import Engine
 from pelton.runtime.script import ScriptEngine
 from pelton.targets import adapted, back_end, describe_target, ready, teller
-from pelton.tune import candidates, chains, layouts, replay, search
+from .tune import candidates, chains, layout_costs, replay, search
 from pelton.tune.size import Packing
 
 log = logging.getLogger("pelton.build")
@@ -217,7 +217,7 @@ def plan(graph: Graph, options: Options, target: Target, clock: search.Timing | 
         fused, takers = before.joined(fused, target, options.strict)
     amid = partial(candidates.amid, fused.graph, target, options.strict)
     found = layout_search.explore(fused, takers, amid)
-    cost, unit = layouts.costs(found.open(), clock, target, options.strict, search.MOST[options.level])
+    cost, unit = layout_costs.costs(found.open(), clock, target, options.strict, search.MOST[options.level])
     chosen, decisions = found.cheapest(cost)
     decided = [{"region": d.region.title(), "layers": list(d.region.layers), "template": d.by, "more": dict(d.instead), "unit": unit} for d in decisions]
     return place.place(fused, chosen.__getitem__, amid), fused, decided

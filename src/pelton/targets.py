@@ -31,7 +31,7 @@ from pelton.plan.place import Placed, Task
 from pelton.plan.workspace import Workspace
 from pelton.runtime.machine import check_runs_here, lacks
 from pelton.tune import replay, search
-from pelton.tune.cache import TimingCache
+from pelton.tune.timing_cache import TimingCache
 from pelton.tune.candidates import candidates
 from pelton.tune.measure import CpuBench, passing
 

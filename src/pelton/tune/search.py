@@ -21,7 +21,7 @@ from pelton.plan.place import Placed, Task
 from pelton.plan.region import Region
 
 from . import size
-from .cache import TimingCache
+from .timing_cache import TimingCache
 from .candidates import candidates
 
 log = logging.getLogger("pelton.build")
