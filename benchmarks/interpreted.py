@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pelton.build import built
+from pelton.compiler.build import built
 from pelton.errors import Error
 from pelton.importers.onnx import load as importer
 from pelton.ir.evaluate import evaluate

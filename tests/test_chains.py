@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import pelton
-from pelton import targets
+from pelton.compiler import targets
 from models import inverted_residuals, small_cnn
 from pelton.importers.onnx import load as importer
 from pelton.ir.evaluate import evaluate

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 from onnx_cases import CASES
 from onnx_models import model, one_node
 
-from pelton.build import build
+from pelton.compiler.build import build
 from pelton.coverage import check
 from pelton.errors import Error
 

@@ -120,7 +120,7 @@ def interpreted(data, sources, m, feeds):
 def on_gpu(apart, cache, m, feeds, precision):
     import triton_interpreter
 
-    from pelton.build import built
+    from pelton.compiler.build import built
 
     made = built(m, Options(target="cuda:sm_90", precision=precision, level=0, cache_dir=cache))
     return apart.submit(interpreted, made.engine.tobytes(), triton_interpreter.sources(made), m, feeds).result()

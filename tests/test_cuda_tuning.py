@@ -12,7 +12,7 @@ from onnx import helper
 from onnx_models import model
 
 import pelton
-from pelton import targets
+from pelton.compiler import targets
 from pelton.backends.cuda import Cubin, pack, target
 from pelton.backends.cuda.clock import Clock, Way
 from pelton.backends.cuda.device import Launch

@@ -16,7 +16,7 @@ from onnx_models import draw, model
 import pelton
 from pelton.backends.cuda import Cubin, pack, target
 from pelton.backends.cuda.null import NullDevice, seen
-from pelton.build import built
+from pelton.compiler.build import built
 from pelton.engine import file, sizes
 from pelton.engine.validate import MOST_ZEROS, check
 from pelton.engine.model import Buffer, Engine, Port, Slice, Step, Symbol, Tensor

@@ -21,7 +21,7 @@ from pelton.ir.evaluate import evaluate
 from pelton.ir.graph import Graph
 from pelton.runtime import context as runtime_context
 
-building = importlib.import_module("pelton.build")      # the package offers the function `build` under the same name
+building = importlib.import_module("pelton.compiler.build")      # the package offers the function `build` under the same name
 
 LINES = """graph main[batch: 1..4..32, length: 1..50..](%x: f32[batch, length, 12], %z: f32[length, 12]) {
   %b = constant f32[12] 0.5

@@ -8,8 +8,8 @@ from onnx import TensorProto, helper
 from onnx_models import model
 
 import pelton
-from pelton.build import built
-from pelton.check import Written, difference, sized, watch
+from pelton.compiler.build import built
+from pelton.compiler.accuracy import Written, difference, sized, watch
 from pelton.explain import errors
 from pelton.ir.types import DType
 from pelton.options import Options

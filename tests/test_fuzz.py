@@ -16,7 +16,7 @@ from onnx.reference import ReferenceEvaluator
 from onnx_cases import i64
 from onnx_models import draw, model, one_node
 
-from pelton.build import build
+from pelton.compiler.build import build
 from pelton.errors import ModelError
 
 FRESH = random.SystemRandom().randrange(1 << 32)      # half of the seeds are new in every run; what fails names its own

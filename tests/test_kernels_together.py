@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from kernel_harness import TARGET, TARGETS, linked
 
-from pelton.check import check
+from pelton.compiler.accuracy import check
 from pelton.ir.dims import Undecided, bounds, is_known, maximum, symbol, usual
 from pelton.ir.graph import Builder, Graph, Value, live
 from pelton.ir.types import F32, TensorType
@@ -17,7 +17,7 @@ from pelton.plan import lower, place
 from pelton.runtime import Engine
 from pelton.tune import candidates, search
 
-plan = importlib.import_module("pelton.build").plan      # the package offers the function `build` under the same name
+plan = importlib.import_module("pelton.compiler.build").plan      # the package offers the function `build` under the same name
 
 
 class Layers:

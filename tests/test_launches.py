@@ -17,8 +17,8 @@ from test_cuda_tuning import device  # noqa: E402
 from test_triton_networks import TOLERANCE, block, moving  # noqa: E402
 from triton_harness import interpreted as left_by  # noqa: E402
 
-from pelton import targets  # noqa: E402
-from pelton.build import built, plan  # noqa: E402
+from pelton.compiler import targets  # noqa: E402
+from pelton.compiler.build import built, plan  # noqa: E402
 from pelton.system.cache import Cache  # noqa: E402
 from pelton.engine import file  # noqa: E402
 from pelton.importers.onnx import load as importer  # noqa: E402
@@ -30,7 +30,7 @@ from pelton.options import Options  # noqa: E402
 from pelton.passes import pipeline  # noqa: E402
 from pelton.plan.workspace import Workspace  # noqa: E402
 from pelton.runtime.cuda import CudaEngine  # noqa: E402
-from pelton.targets import adapted  # noqa: E402
+from pelton.compiler.targets import adapted  # noqa: E402
 from pelton.tune import launches, measure_cuda, search  # noqa: E402
 
 TARGET = Target(isa="sm_90", lanes=32, threads=132)

@@ -12,14 +12,14 @@ from script_models import MODELS
 import pelton
 from pelton.backends import cpu
 from pelton.cli import main
-from pelton.fitted import Fitted
+from pelton.compiler.specialize import Fitted
 from pelton.ir.evaluate import evaluate
 from pelton.importers.onnx import load as importer
 from pelton.codegen.c.isa import best
 from pelton.options import Options
 from pelton.runtime.arrays import drawn
 from pelton.session.shelf import key_of
-from pelton.targets import describe_target
+from pelton.compiler.targets import describe_target
 from pelton.tune import search
 
 V3, V4 = "x86_64_v3", "x86_64_v4"

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 from onnx_cases import f32, i64
 from onnx_models import model, one_node
 
-from pelton.build import build
+from pelton.compiler.build import build
 from pelton.options import Options
 
 HUGE = 1 << 40

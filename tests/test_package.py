@@ -43,9 +43,9 @@ def test_help_works_without_the_compiler():
 
 
 def test_build_is_the_function_whatever_is_imported():
-    import pelton.build
-    from pelton.build import build
-    assert pelton.build.__module__ == "pelton" and build.__module__ == "pelton.build"
+    import pelton.compiler.build
+    from pelton.compiler.build import build
+    assert pelton.build.__module__ == "pelton" and build.__module__ == "pelton.compiler.build"
 
 
 def test_a_mistyped_name_is_suggested():

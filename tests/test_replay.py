@@ -10,7 +10,7 @@ from onnx import helper
 from script_models import MODELS
 
 import pelton
-from pelton import targets
+from pelton.compiler import targets
 from pelton.cli import main
 from pelton.engine import file
 from pelton.importers.onnx import load as importer
@@ -26,7 +26,7 @@ from pelton.runtime.script import ScriptEngine
 from pelton.session.shelf import key_of
 from pelton.tune import candidates, chains, replay
 
-building = importlib.import_module("pelton.build")      # the package offers the function `build` under the same name
+building = importlib.import_module("pelton.compiler.build")      # the package offers the function `build` under the same name
 L2 = 64 << 10                                           # in which the pictures of inverted_residuals do not fit
 
 

@@ -348,7 +348,7 @@ def test_a_script_is_explained(tmp_path, capsys):
 @pytest.mark.parametrize("part, name", [(".0", "greedy_decoder"), (".1", "greedy_decoder"), ("", "")])
 def test_what_cannot_be_planned_runs_by_reference_or_is_refused(monkeypatch, tmp_path, part, name):
     """As if the compiler would have to know a size, of one program of a script, or of one that is no script."""
-    builder = importlib.import_module("pelton.build")
+    builder = importlib.import_module("pelton.compiler.build")
     compiled = builder.compiled
 
     def undecided(imported, options, before):

@@ -30,7 +30,7 @@ from triton_harness import TARGET, Case, check  # noqa: E402
 import pelton  # noqa: E402
 from pelton.backends.cuda.cublaslt import Library, bound  # noqa: E402
 from pelton.backends.cuda.null import NullDevice  # noqa: E402
-from pelton.build import built as build  # noqa: E402
+from pelton.compiler.build import built as build  # noqa: E402
 from pelton.engine import file, library  # noqa: E402
 from pelton.engine.validate import check as checked  # noqa: E402
 from pelton.engine.model import Buffer, Engine, Port, Slice, Step, Tensor  # noqa: E402

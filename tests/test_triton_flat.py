@@ -14,7 +14,7 @@ import triton_interpreter  # noqa: E402
 from test_triton_kernels import conv  # noqa: E402
 
 from pelton.backends.cuda.null import seen  # noqa: E402
-from pelton.build import built  # noqa: E402
+from pelton.compiler.build import built  # noqa: E402
 from pelton.engine import file  # noqa: E402
 from pelton.importers.onnx import load as importer  # noqa: E402
 from pelton.ir.evaluate import evaluate  # noqa: E402

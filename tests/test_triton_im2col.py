@@ -19,7 +19,7 @@ from test_triton_compile import SPILLED, kernels  # noqa: E402
 from test_triton_kernels import constant, conv  # noqa: E402
 from triton_harness import TARGET, check, nhwc, tried  # noqa: E402
 
-from pelton.build import built  # noqa: E402
+from pelton.compiler.build import built  # noqa: E402
 from pelton.engine import file  # noqa: E402
 from pelton.errors import BuildError  # noqa: E402
 from pelton.importers.onnx import load as importer  # noqa: E402
@@ -31,7 +31,7 @@ from pelton.codegen.triton.templates.library import GPU_TEMPLATES  # noqa: E402
 from pelton.options import Options  # noqa: E402
 from pelton.runtime.cuda import CudaEngine  # noqa: E402
 from pelton.runtime.cuda_tune import agreed  # noqa: E402
-from pelton.targets import gpu_target  # noqa: E402
+from pelton.compiler.targets import gpu_target  # noqa: E402
 from pelton.tune import search  # noqa: E402
 from pelton.tune.candidates import refusal  # noqa: E402
 

@@ -16,7 +16,7 @@ from onnx_models import draw, model
 pytest.importorskip("triton", reason="Triton is not installed (make test-gpu)")
 import triton_interpreter  # noqa: E402
 
-from pelton.build import built  # noqa: E402
+from pelton.compiler.build import built  # noqa: E402
 from pelton.engine import file  # noqa: E402
 from pelton.engine.library import LIBRARIES  # noqa: E402
 from pelton.errors import BuildError, InputError  # noqa: E402

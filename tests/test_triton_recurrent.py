@@ -18,7 +18,7 @@ from test_triton_kernels import BOTH, steps  # noqa: E402
 from triton.runtime.errors import InterpreterError  # noqa: E402
 from triton_harness import TARGET, check, checked  # noqa: E402
 
-from pelton.build import built  # noqa: E402
+from pelton.compiler.build import built  # noqa: E402
 from pelton.system.cache import Cache  # noqa: E402
 from pelton.ir.graph import Value, usual_sizes  # noqa: E402
 from pelton.ir.types import F32, I32, I64  # noqa: E402

@@ -15,7 +15,7 @@ import numpy as np
 from ml_dtypes import bfloat16
 
 from pelton.backends.cuda.null import NullDevice
-from pelton.build import Built
+from pelton.compiler.build import Built
 from pelton.engine import file
 from pelton.codegen.triton.toolchain import fetched, load, phased
 from pelton.passes.precision import tf32

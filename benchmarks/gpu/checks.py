@@ -21,7 +21,7 @@ from pelton.importers.onnx import load as importer
 from pelton.ir.evaluate import evaluate
 from pelton.codegen.triton.toolchain import GLUON, Compiler, release
 from pelton.runtime.cuda_context import CudaContext
-from pelton.targets import gpu_target
+from pelton.compiler.targets import gpu_target
 
 from . import suite
 from ..child import ROOT

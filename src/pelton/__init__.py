@@ -49,7 +49,7 @@ def build(model: Any, shapes: Mapping[str, str | Sequence[Any]] | None = None, *
     Raises ModelError for what is wrong with the model, InputError for options that do not fit, BuildError for the rest.
     """
     with Needs("building engines"):
-        from .build import build
+        from pelton.compiler.build import build
     return build(model, shapes, options=options, **given)
 
 

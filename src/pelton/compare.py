@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pelton.check import Exact, difference, written
+from pelton.compiler.accuracy import Exact, difference, written
 from pelton.errors import Cancelled, InputError
 from pelton.importers.onnx import load as importer
 from pelton.importers.imported import Imported

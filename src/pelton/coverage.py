@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pelton.build import optimized, plan, undecided
+from pelton.compiler.build import optimized, plan, undecided
 from pelton.errors import Error, ModelError
 from pelton.importers.onnx import load as importer
 from .partition import partition
@@ -20,7 +20,7 @@ from pelton.ir.dims import Undecided
 from pelton.ir.graph import Value
 from pelton.options import Options
 from pelton.plan.region import Region
-from pelton.targets import adapted, describe_target
+from pelton.compiler.targets import adapted, describe_target
 
 ADVICE = "export the model again, if need be with another opset or without this operator, or put its meaning into the model as a function"
 

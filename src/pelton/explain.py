@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from pelton.build import built, optimized, plan
-from pelton.check import Seen, Written, difference, sized, watch
+from pelton.compiler.build import built, optimized, plan
+from pelton.compiler.accuracy import Seen, Written, difference, sized, watch
 from pelton.engine.model import Step
 from pelton.errors import Cancelled, InputError
 from pelton.importers.onnx import load as importer
@@ -27,7 +27,7 @@ from pelton.plan.region import Region
 from pelton.runtime import Engine
 from pelton.runtime.arrays import drawn
 from pelton.runtime.machine import check_runs_here
-from pelton.targets import adapted, describe_target
+from pelton.compiler.targets import adapted, describe_target
 from pelton.tune.candidates import candidates
 
 ALL = 1 << 20                                     # tactics per template: every one

@@ -8,7 +8,7 @@ import onnx
 from onnx.backend.base import Backend, BackendRep
 
 from pelton.errors import InputError
-from pelton.fitted import Fitted
+from pelton.compiler.specialize import Fitted
 from pelton.options import Options
 
 

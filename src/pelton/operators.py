@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
-from pelton.build import spelled
+from pelton.compiler.build import spelled
 from pelton.importers.onnx import load as importer
 from pelton.partition.host_steps import OWN
 from pelton.importers.onnx.node import READERS

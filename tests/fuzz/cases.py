@@ -13,7 +13,7 @@ import onnx
 from compare import assert_close
 
 from pelton import coverage, preprocessing  # noqa: F401  (imported before children are made)
-from pelton.build import build, built, plan
+from pelton.compiler.build import build, built, plan
 from pelton.engine.validate import check
 from pelton.engine.model import Engine
 from pelton.engine.program import check as check_script
@@ -27,9 +27,9 @@ from pelton.ir.types import STRING
 from pelton.options import Options
 from pelton.passes import pipeline
 from pelton.plan import memory_limits, lower
-from pelton.plan.script import assemble
+from pelton.compiler.assemble import assemble
 from pelton.runtime.arrays import drawn
-from pelton.targets import describe_target
+from pelton.compiler.targets import describe_target
 from pelton.tune import search
 
 from . import graphs, mutate, seeds

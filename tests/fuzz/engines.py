@@ -11,7 +11,7 @@ from onnx_models import one_node
 from script_models import MODELS
 from test_engine_file import forge, with_host_step
 
-from pelton.build import build
+from pelton.compiler.build import build
 from pelton.engine import file
 from pelton.engine.model import Engine as Plain
 from pelton.engine.program import Script

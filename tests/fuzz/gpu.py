@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pelton.build import build
+from pelton.compiler.build import build
 from pelton.options import Options
 
 from .cases import Run

@@ -136,7 +136,7 @@ def _spelled(type: onnx.TypeProto, name: str) -> str:
 
 def built(source: Source, options: Options, usual: Mapping[str, Sequence[int]] | None, show: bool) -> Engine:
     """An engine: for all sizes, tuned for the usual ones, or for those that the options give."""
-    from pelton.build import build
+    from pelton.compiler.build import build
 
     check_runs_here(options.target, "the session")
     with progress.shown(show) as tell:

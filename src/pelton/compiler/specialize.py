@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from pelton.build import alone, scripted
+from .build import alone, scripted
 from pelton.errors import InputError, ModelError
 from pelton.importers import Imported
 from pelton.importers.onnx import load as importer

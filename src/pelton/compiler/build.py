@@ -8,11 +8,11 @@ from functools import partial
 from typing import Any
 
 from pelton.importers.onnx import load as importer
-from .partition import partition
+from pelton.partition import partition
 from pelton.importers.imported import Imported, OnData
-from . import preprocessing
-from pelton.check import check
-from .engine import model as plain_engine
+from pelton import preprocessing
+from .accuracy import check
+from pelton.engine import model as plain_engine
 from pelton.errors import BuildError, InputError, ModelError
 from pelton.ir.dims import Undecided
 from pelton.ir.graph import Graph, Node
@@ -24,12 +24,12 @@ from pelton.passes import pipeline
 from pelton.passes.decompose import decompose, expansion
 from pelton.passes.rewriting.report import Report
 from pelton.passes.precision.widen import narrow, widen
-from .plan import memory_limits, fuse, lower, place, region, layout_search
-from pelton.plan.script import assemble
+from pelton.plan import memory_limits, fuse, lower, place, region, layout_search
+from .assemble import assemble
 from pelton.runtime import Engine
 from pelton.runtime.script import ScriptEngine
-from pelton.targets import adapted, back_end, describe_target, ready, teller
-from .tune import candidates, chains, layout_costs, replay, search
+from .targets import adapted, back_end, describe_target, ready, teller
+from pelton.tune import candidates, chains, layout_costs, replay, search
 from pelton.tune.size import Packing
 
 log = logging.getLogger("pelton.build")

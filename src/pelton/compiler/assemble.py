@@ -19,7 +19,7 @@ from pelton.ir.dims_text import tree
 from pelton.ir.graph import Value
 from pelton.ir.types import DType
 
-from .lower import Blob, strings
+from pelton.plan.lower import Blob, strings
 
 if TYPE_CHECKING:
     from pelton.partition.partition import Scripted

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pelton.backends import cpu
 from pelton.backends.cpu.machine import target as runs_on_cpu
 from pelton.system.cache import Cache, opened, used
-from .system import files
+from pelton.system import files
 from pelton.engine.model import Engine
 from pelton.engine.library import LIBRARIES
 from pelton.errors import BuildError, Cancelled, EngineError, InputError
