@@ -67,7 +67,7 @@ lint: $(STAMP)
 
 operators: $(STAMP)
 	mkdir -p build
-	$(BIN)/python -m pelton.operators > build/operators.md
+	$(BIN)/python -m pelton.diagnose.operators > build/operators.md
 	mv build/operators.md docs/operators.md
 
 conformance: $(STAMP)

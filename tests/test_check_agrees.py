@@ -13,7 +13,7 @@ from onnx_cases import CASES
 from onnx_models import model, one_node
 
 from pelton.compiler.build import build
-from pelton.coverage import check
+from pelton.diagnose.support import check
 from pelton.errors import Error
 
 

@@ -209,7 +209,7 @@ def test_explain_shows_every_stage(capsys, cnn):
 
 
 def test_explain_prints_programs_that_parse(capsys, cnn):
-    from pelton.explain import explain
+    from pelton.diagnose.explain import explain
     from pelton.ir.text import parse
     found = explain(cnn)
     for stage, graph in found.stages.items():

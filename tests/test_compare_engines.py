@@ -11,7 +11,7 @@ from onnx_models import draw, model
 
 import pelton
 from pelton import cli
-from pelton.compare import compare
+from pelton.diagnose.compare import compare
 from pelton.engine import file
 from pelton.options import Options
 from pelton.runtime.prepared import Prepared

@@ -331,7 +331,7 @@ def test_a_gpu_of_another_architecture_times_nothing(built_on):
 
 def test_explained_for_gpus(monkeypatch, capsys, tmp_path):
     from pelton import cli
-    from pelton.explain import explain
+    from pelton.diagnose.explain import explain
 
     monkeypatch.setattr(targets, "gpu_here", lambda: None)
     found = explain(product(), target="cuda:sm_90", precision="fp16")

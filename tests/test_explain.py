@@ -10,7 +10,7 @@ from onnx_models import model
 import pelton
 from pelton.compiler.build import built
 from pelton.compiler.accuracy import Written, difference, sized, watch
-from pelton.explain import errors
+from pelton.diagnose.explain import errors
 from pelton.ir.types import DType
 from pelton.options import Options
 from pelton.runtime.arrays import drawn

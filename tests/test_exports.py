@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import pelton
-from pelton import coverage
+from pelton.diagnose import support
 
 FOLDER = Path(__file__).parent / "data" / "exports"
 MODELS = sorted(p.stem for p in FOLDER.glob("*.npz"))
@@ -93,6 +93,6 @@ def test_sessions_give_what_the_framework_gives(name):
 @pytest.mark.parametrize("name", MODELS)
 def test_what_check_foresees_is_what_happens(name):
     """No problems, and texts and what the data decides apart nothing on the host."""
-    found = coverage.check(model(name))
+    found = support.check(model(name))
     assert found.ok, found.problems
     assert {o.operator for o in found.operators if o.host} <= ON_HOST

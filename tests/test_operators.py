@@ -1,7 +1,7 @@
 """docs/operators.md is what the registries say."""
 from pathlib import Path
 
-from pelton import operators
+from pelton.diagnose import operators
 
 PAGE = Path(__file__).parents[1] / "docs" / "operators.md"
 

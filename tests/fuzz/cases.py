@@ -12,7 +12,8 @@ import numpy as np
 import onnx
 from compare import assert_close
 
-from pelton import coverage, preprocessing  # noqa: F401  (imported before children are made)
+from pelton.diagnose import support
+from pelton import preprocessing  # noqa: F401  (imported before children are made)
 from pelton.compiler.build import build, built, plan
 from pelton.engine.validate import check
 from pelton.engine.model import Engine
@@ -75,7 +76,7 @@ def model_case(corpus: tuple[bytes, ...], cache: Path):
 def assert_check_agrees(data: bytes) -> None:
     """`check` says that a model can be built if and only if a build of it comes as far as to the compiler."""
     try:
-        said = coverage.check(data).ok
+        said = support.check(data).ok
     except Error:
         said = False
     why = ""

@@ -10,7 +10,7 @@ from pelton.errors import Needs
 from . import arguments, text
 
 if TYPE_CHECKING:
-    from pelton.coverage import Coverage, Operator, Problem
+    from pelton.diagnose.support import Coverage, Operator, Problem
 
 EXAMPLES = """examples:
   pelton check resnet50.onnx                            every problem with its reason, and the operators by what becomes of them
@@ -37,7 +37,7 @@ def add(commands) -> argparse.ArgumentParser:
 
 def main(args: argparse.Namespace) -> int:
     with Needs("checking models"):
-        from pelton.coverage import check
+        from pelton.diagnose.support import check
     more = {name: value for name, value in (("target", args.target), ("precision", args.precision)) if value is not None}
     found = check(args.model, arguments.shapes(args) or None, tuple(args.outputs) or None, strict=args.strict, **more)
     print(json.dumps(found.json(), indent=1) if args.json else "\n".join(lines(found)))

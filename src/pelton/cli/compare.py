@@ -12,7 +12,7 @@ from pelton.errors import InputError, Needs
 from . import arguments, arrays, text
 
 if TYPE_CHECKING:
-    from pelton.compare import Apart, Compared, Comparison
+    from pelton.diagnose.compare import Apart, Compared, Comparison
 
 EXAMPLES = """examples:
   pelton compare resnet50.onnx resnet50.pelton                       on made-up inputs, others every time
@@ -46,7 +46,7 @@ def main(args: argparse.Namespace) -> int:
     import pelton
 
     with Needs("comparing with models"):
-        from pelton.compare import compare
+        from pelton.diagnose.compare import compare
     if args.input and (args.shapes or args.seed is not None):
         raise InputError("--shapes and --seed are for made-up inputs; with --input leave them out")
     engine = pelton.load(args.engine)

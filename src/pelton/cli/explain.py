@@ -11,7 +11,7 @@ from pelton.errors import InputError, Needs
 from . import arguments, arrays, text
 
 if TYPE_CHECKING:
-    from pelton.explain import Errors, Explanation, ScriptExplanation
+    from pelton.diagnose.explain import Errors, Explanation, ScriptExplanation
 
 EXAMPLES = """examples:
   pelton explain resnet50.onnx                              every stage, what it did and what it refused
@@ -45,7 +45,7 @@ def add(commands) -> argparse.ArgumentParser:
 
 def main(args: argparse.Namespace) -> None:
     with Needs("explaining models"):
-        from pelton.explain import ScriptExplanation, errors, explain
+        from pelton.diagnose.explain import ScriptExplanation, errors, explain
     if args.error:
         given = (lambda engine: arrays.given(engine, args.input)) if args.input else None
         with progress.shown(not args.quiet) as tell:
@@ -133,7 +133,7 @@ def passes(found: Explanation) -> list[str]:
 
 
 def regions(found: Explanation, every: bool) -> list[str]:
-    from pelton.explain import called
+    from pelton.diagnose.explain import called
     from pelton.plan.region import Region
 
     tasks = found.placed.tasks

@@ -13,7 +13,7 @@ from pelton.compiler.accuracy import Seen, Written, difference, sized, watch
 from pelton.engine.model import Step
 from pelton.errors import Cancelled, InputError
 from pelton.importers.onnx import load as importer
-from .partition import partition
+from pelton.partition import partition
 from pelton.importers.imported import Imported, OnData
 from pelton.ir.evaluate import evaluate
 from pelton.ir.graph import Graph

@@ -9,7 +9,7 @@ from typing import Any
 from pelton.compiler.build import optimized, plan, undecided
 from pelton.errors import Error, ModelError
 from pelton.importers.onnx import load as importer
-from .partition import partition
+from pelton.partition import partition
 from pelton.importers.imported import Imported, Info, OnData, Shape
 from pelton.importers.onnx.file import Source, read
 from pelton.importers.onnx.inputs import USUAL

@@ -1,4 +1,4 @@
-"""The page docs/operators.md, from the registries of readers, ops and kernels: `python -m pelton.operators > docs/operators.md`."""
+"""The page docs/operators.md, from the registries of readers, ops and kernels: `python -m pelton.diagnose.operators > docs/operators.md`."""
 from __future__ import annotations
 
 import functools

@@ -1,0 +1,1 @@
+"""What becomes of a model, why, and how exact it is."""
