@@ -22,7 +22,7 @@ from pelton.options import Options
 from pelton.passes import pipeline
 from pelton.plan import fuse
 from pelton.runtime.arrays import drawn
-from pelton.runtime.script import ScriptEngine
+from pelton.runtime.program import ScriptEngine
 from pelton.session.shelf import key_of
 from pelton.tune import candidates, chains, replay
 

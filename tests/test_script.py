@@ -26,7 +26,7 @@ from pelton.errors import BuildError, EngineError, InputError, ModelError
 from pelton.partition.segment import Symbols
 from pelton.ir import dims
 from pelton.reference import functions as data
-from pelton.runtime.script import ScriptEngine
+from pelton.runtime.program import ScriptEngine
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from pelton.engine.model import Engine as Plain
 from pelton.engine.program import Script
 from pelton.options import Options
 from pelton.runtime import Engine
-from pelton.runtime.script import ScriptEngine
+from pelton.runtime.program import ScriptEngine
 from pelton.runtime.arrays import drawn
 
 from . import mutate

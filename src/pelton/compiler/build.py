@@ -27,7 +27,7 @@ from pelton.passes.precision.widen import narrow, widen
 from pelton.plan import memory_limits, fuse, lower, place, region, layout_search
 from .assemble import assemble
 from pelton.runtime import Engine
-from pelton.runtime.script import ScriptEngine
+from pelton.runtime.program import ScriptEngine
 from .targets import adapted, back_end, describe_target, ready, teller
 from pelton.tune import candidates, chains, layout_costs, replay, search
 from pelton.tune.size import Packing

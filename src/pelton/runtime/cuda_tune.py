@@ -25,7 +25,7 @@ from .cuda import CudaEngine, by
 from .cuda_agree import Trial, groups
 from .cuda_prepared import CudaPrepared, up
 from .engine import Engine, load
-from .script import ScriptEngine
+from .program import ScriptEngine
 
 log = logging.getLogger("pelton.build")
 

@@ -218,6 +218,6 @@ def load(source: str | os.PathLike[str] | bytes, verify: bool = False, device: i
     if isinstance(plain, plain_engine.Engine):
         engine = Engine(plain)
     else:
-        from .script import ScriptEngine  # is an Engine itself
+        from .program import ScriptEngine  # is an Engine itself
         engine = ScriptEngine(plain)
     return engine if device is None else engine.start(device)
