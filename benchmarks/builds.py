@@ -20,7 +20,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from pelton.backends.cpu import default_threads, describe
-from pelton.session.estimate import layers
+from pelton.compat.session.estimate import layers
 
 ROOT = Path(__file__).parents[1]
 NETWORK = ROOT / "src/pelton/data/resnet20_cifar10.onnx"

@@ -332,7 +332,7 @@ def test_engines_run_without_what_building_needs(tmp_path, engines):
                "sys.meta_path.insert(0, Only())\n"
                f"engine = {engines['cnn']!r}\nbench = ['bench', engine, '--seconds', '0', '--warmup', '0']\n"
                "for command in (['run', engine, '--input', 'x.npy'], ['inspect', engine, '--verify'], bench):\n    assert main(command) == 0\n"
-               "compiler = {'ir', 'ops', 'passes', 'plan', 'kernels', 'importers', 'tune', 'host'}\n"
+               "compiler = {'ir', 'ops', 'importers', 'partition', 'passes', 'reference', 'plan', 'codegen', 'tune', 'compiler', 'diagnose'}\n"
                "assert not [m for m in sys.modules if m.startswith('pelton.') and m.split('.')[1] in compiler]\n"
                "assert main([*bench, '--layers']) == 0\n")
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, env=HERE)

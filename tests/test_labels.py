@@ -9,7 +9,7 @@ from onnx.reference import ReferenceEvaluator
 
 import pelton
 from pelton.reference import texts
-from pelton.session.signature import well_formed
+from pelton.compat.session.signature import well_formed
 
 ML, MICROSOFT = "ai.onnx.ml", "com.microsoft"
 RNG = np.random.default_rng(5)

@@ -18,7 +18,7 @@ from pelton.importers.onnx import load as importer
 from pelton.codegen.c.isa import best
 from pelton.options import Options
 from pelton.runtime.arrays import drawn
-from pelton.session.shelf import key_of
+from pelton.compat.session.engine_cache import key_of
 from pelton.compiler.targets import describe_target
 from pelton.tune import search
 

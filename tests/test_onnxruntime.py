@@ -132,7 +132,7 @@ def test_what_there_is_not_says_so_when_it_is_used(ort):
 
 
 def test_every_name_that_is_said_to_be_there_is(ort):
-    from pelton.session import __all__ as ours
+    from pelton.compat.session import __all__ as ours
     for name in (*ort.__all__, *ours, *ort._MISSING):
         assert getattr(ort, name) is not None
         assert getattr(importlib.import_module("onnxruntime.capi._pybind_state"), name) is getattr(ort, name) or name in ort._MISSING

@@ -229,7 +229,7 @@ def test_memory_arena_shrinkage():
 
 
 def test_check_and_normalize_provider_args(caplog):
-    from pelton.session.providers import normal
+    from pelton.compat.session.providers import normal
     cases = (((None, None), {}), ((["a"], None), {"a": {}}), ((["a", "b"], None), {"a": {}, "b": {}}),
              (([("a", {1: 2}), "b"], None), {"a": {"1": "2"}, "b": {}}), ((["a", "b"], [{1: 2}, {}]), {"a": {"1": "2"}, "b": {}}),
              ((["a", "b", "a"], [{"x": 1}, {}, {"y": 2}]), {"a": {"x": "1"}, "b": {}}))

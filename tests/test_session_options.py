@@ -14,12 +14,12 @@ from onnx import TensorProto, helper, numpy_helper
 from test_session import RNG, W, close, network
 
 import pelton
-import pelton.session.session
+import pelton.compat.session.session
 import pelton as ort
 from pelton.system.cache import Cache
 from pelton.options import Options
-from pelton.session import entries, estimate, providers, settings
-from pelton.session.shelf import Shelf
+from pelton.compat.session import entries, estimate, providers, settings
+from pelton.compat.session.engine_cache import Shelf
 
 
 @pytest.fixture(autouse=True)
@@ -240,12 +240,12 @@ def test_no_build_where_none_is_wanted(x, builds):
 def builds(monkeypatch) -> list:
     """What engines were built."""
     seen = []
-    real = ort.session.session.read.built
+    real = ort.compat.session.session.read.built
 
     def built(source, options, usual, show):
         seen.append(options)
         return real(source, options, usual, show)
-    monkeypatch.setattr(ort.session.session.read, "built", built)
+    monkeypatch.setattr(ort.compat.session.session.read, "built", built)
     return seen
 
 
@@ -253,7 +253,11 @@ def builds(monkeypatch) -> list:
                                                               (True, -1, "0", False)])
 def test_who_sees_the_progress_of_a_build(monkeypatch, terminal, severity, entry, shows):
     seen = []
-    monkeypatch.setattr(ort.session.session.read, "built", lambda source, options, usual, show: (seen.append(show), pelton.build(source, options=options))[1])
+
+    def built(source, options, usual, show):
+        seen.append(show)
+        return pelton.build(source, options=options)
+    monkeypatch.setattr(ort.compat.session.session.read, "built", built)
     monkeypatch.setattr("sys.stderr.isatty", lambda: terminal, raising=False)
     given = options(**({"progress": entry} if entry else {}))
     given.log_severity_level = severity

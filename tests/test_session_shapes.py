@@ -8,7 +8,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import pelton as ort
-from pelton.session import kept, read
+from pelton.compat.session import engines, read
 
 RNG = np.random.default_rng(0)
 
@@ -106,7 +106,7 @@ def test_engines_for_shapes_are_bounded_and_found_again(builds, monkeypatch):
     """Where no size can stay open: those used last are kept, on disk others than in memory."""
     model = made({"x": ["n"]}, [*rooted("x"),
                                helper.make_node("Concat", ["i", "i"], ["to"], axis=0), helper.make_node("Reshape", ["x", "to"], ["y"])], {"y": None})
-    monkeypatch.setattr(kept, "MOST", 2)
+    monkeypatch.setattr(engines, "MOST", 2)
     session = ort.InferenceSession(model)
     for n, count, held in ((4, 1, 1), (9, 2, 2), (16, 3, 2), (9, 3, 2), (4, 3, 2), (16, 3, 2)):      # 4 comes from disk again
         assert session.run(None, {"x": np.arange(n, dtype=np.float32)})[0].shape == (round(n ** .5),) * 2

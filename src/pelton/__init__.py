@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .options import Options
     from .runtime import Context, Engine, load
     from .runtime.cuda_tune import tune
-    from .session import InferenceSession, IOBinding, OrtValue, RunOptions, SessionOptions
+    from pelton.compat.session import InferenceSession, IOBinding, OrtValue, RunOptions, SessionOptions
 
 __version__ = "0.1.0"
 __all__ = ["BuildError", "Cancelled", "Context", "Engine", "EngineError", "Error", "IOBinding", "InferenceSession", "InputError", "ModelError", "Options",
@@ -26,7 +26,7 @@ _HOMES.update(dict.fromkeys((
     "OrtDevice", "OrtDeviceMemoryType", "OrtDeviceVendorId", "OrtMemType", "OrtMemoryInfo", "OrtMemoryInfoDeviceType", "OrtValue", "RunOptions",
     "SessionOptions", "copy_tensors", "create_and_register_allocator", "create_and_register_allocator_v2", "disable_telemetry_events",
     "enable_telemetry_events", "get_all_providers", "get_available_providers", "get_build_info", "get_device", "get_version_string",
-    "set_default_logger_callback", "set_default_logger_severity", "set_default_logger_verbosity", "set_seed"), "session"))
+    "set_default_logger_callback", "set_default_logger_severity", "set_default_logger_verbosity", "set_seed"), "compat.session"))
 
 
 class _Package(ModuleType):

@@ -9,9 +9,9 @@ import importlib
 from typing import Any
 
 import pelton
-from pelton.session import *  # noqa: F403
-from pelton.session import __all__ as _ours
-from pelton.session import get_all_providers, get_build_info
+from pelton.compat.session import *  # noqa: F403
+from pelton.compat.session import __all__ as _ours
+from pelton.compat.session import get_all_providers, get_build_info
 
 from .about import VERSION as __version__
 from .finder import TOOLS, install, installed, uninstall

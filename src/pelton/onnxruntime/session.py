@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from pelton import session
+from pelton.compat import session
 from pelton.errors import BuildError, Cancelled, EngineError, Error, ModelError
 
 from .capi import onnxruntime_pybind11_state as state

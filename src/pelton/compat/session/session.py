@@ -25,12 +25,12 @@ from pelton.runtime.forms import entries
 from . import estimate, read
 from .changes import unread
 from .devices import OrtMemoryInfo
-from .kept import Kept, Shapes, may_take, spelled, taken
+from .engines import Kept, Shapes, may_take, spelled, taken
 from .profile import Profile
 from .providers import CPU, CUDA, Chosen
 from .providers import chosen as choose
 from .settings import RunOptions, SessionOptions, check_run, log
-from .shelf import Shelf, engine_in, key_of
+from .engine_cache import Shelf, engine_in, key_of
 from .signature import ModelMetadata, NodeArg, Signature, check_fed, of_engine
 from .values import IOBinding, OrtValue
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from pelton.options import Options
 
-from .shelf import Shelf
+from .engine_cache import Shelf
 
 if TYPE_CHECKING:
     import onnx
@@ -38,7 +38,7 @@ class Build:
 @functools.cache
 def reference() -> list[tuple[float, float]]:
     """Per level the seconds of a build and those of each different layer, as `benchmarks/builds.py` measured them with empty caches."""
-    found = json.loads((Path(__file__).parents[1] / "data" / "builds.json").read_text())
+    found = json.loads((Path(__file__).parents[2] / "data" / "builds.json").read_text())
     return [(level["build"], level["layer"]) for level in found["levels"]]
 
 

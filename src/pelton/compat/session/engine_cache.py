@@ -214,6 +214,6 @@ def _installed() -> list[Any]:
                     found.append([e.path[len(root):], s.st_size, s.st_mtime_ns])
                 elif e.is_dir() and e.name != "__pycache__":
                     look(e.path)
-    root = str(Path(__file__).parents[1])
+    root = str(Path(__file__).parents[2])
     look(root)
     return [__version__, sorted(found)]

@@ -13,7 +13,7 @@ from pelton.runtime import Engine
 from pelton.runtime.machine import memory
 
 from .settings import log
-from .shelf import Takes
+from .engine_cache import Takes
 
 Shapes = Mapping[str, tuple[int, ...]]
 Key = tuple[tuple[str, tuple[int, ...]], ...]
