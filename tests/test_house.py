@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import ast
 import re
-import runpy
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "pelton"
-FILES = sorted(p for p in PACKAGE.rglob("*.py") if not {"files", "src"}.intersection(p.relative_to(PACKAGE).parts))         # not those that run on GPUs
+FILES = sorted(p for p in PACKAGE.rglob("*.py") if "src" not in p.relative_to(PACKAGE).parts)         # not those that run on GPUs
 ALL_FILES = sorted(p for d in ("src", "tests", "benchmarks", "clients", "docs", "examples", ".ci") for p in (ROOT / d).rglob("*")
                    if p.suffix in (".py", ".c", ".h", ".md", "") and p.is_file() and not any(part.startswith(".") for part in p.relative_to(ROOT / d).parts))
 LONGEST = 450
@@ -44,20 +43,8 @@ def module(path: Path) -> str:
 MODULES = {module(p): p for p in FILES}
 
 
-def bound_for() -> dict[str, str]:
-    """Modules that have not moved yet → where they go."""
-    mover = ROOT / "tools" / "move.py"
-    rooms = runpy.run_path(str(mover))["ROOMS"] if mover.exists() else {}
-    names = {old: new for room in rooms.values() for old, new in room.items() if old.endswith(".py")}
-    return {module(PACKAGE / old): module(PACKAGE / new) for old, new in names.items()}
-
-
-BOUND_FOR = bound_for()
-
-
 def room_of(name: str) -> str:
     """The room of a module, by its name."""
-    name = BOUND_FOR.get(name, name)
     first = name.split(".")[1] if "." in name else "__init__"
     for room, files in (("ground", GROUND), ("compat", COMPAT), ("public", ("__init__",)), ("cli", ("__main__",))):
         if first in files:
