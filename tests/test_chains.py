@@ -99,7 +99,7 @@ def test_without_a_kernel_for_these_sizes_there_is_no_chain(graphs):
 
 @pytest.mark.parametrize("level, strict, more", [(0, False, {}), (1, True, {}), (0, False, dict(outputs=["sum.wide", "y"]))])
 def test_a_network_of_chains_gives_what_it_means(monkeypatch, tmp_path, level, strict, more):
-    monkeypatch.setattr(targets, "_describe_cpu", lambda options, real=targets._describe_cpu: (replace(real(options)[0], l2=SMALL.l2), real(options)[1]))
+    monkeypatch.setattr(targets.cpu, "describe", lambda options, real=targets.cpu.describe: (replace(real(options)[0], l2=SMALL.l2), real(options)[1]))
     model = inverted_residuals()
     engine = pelton.build(model, level=level, strict=strict, threads=2, cache_dir=tmp_path, check=True, **more)
     x = {"x": np.random.default_rng(0).standard_normal((1, 3, 28, 28)).astype(np.float32)}

@@ -103,9 +103,9 @@ def test_what_is_known_of_architectures():
     assert usual(90) is USUAL[90] and usual(87) is USUAL[86] and usual(100) is USUAL[90] and usual(70) is USUAL[75] and usual(121) is USUAL[120]
     here = device()
     here.multiprocessors, here.l2 = 114, 1 << 20
-    found = targets.gpu_target((90,), here)
+    found = targets.cuda.target_for((90,), here)
     assert (found.threads, found.l2, found.isa) == (114, 1 << 20, "sm_90")
-    assert targets.gpu_target((80, 90)).threads == 108 and targets.gpu_target((80, 90)).isa == "sm_80,sm_90"
+    assert targets.cuda.target_for((80, 90)).threads == 108 and targets.cuda.target_for((80, 90)).isa == "sm_80,sm_90"
 
 
 def test_options_without_an_effect_are_refused_or_said(monkeypatch, caplog, tmp_path):
@@ -114,7 +114,7 @@ def test_options_without_an_effect_are_refused_or_said(monkeypatch, caplog, tmp_
     with pytest.raises(InputError, match="strict keeps all arithmetic"):
         Options(target="cuda", strict=True, precision="fp16")
     pytest.importorskip("triton", reason="Triton is not installed (make test-gpu)")
-    monkeypatch.setattr(targets, "gpu_here", lambda: None)
+    monkeypatch.setattr(targets.cuda, "here", lambda: None)
     with pytest.raises(InputError, match="there are no GPUs sm_70, sm_99; kernels are made for sm_75, sm_80, "), \
             targets.back_end(Options(target="cuda:sm_90,sm_99,sm_70", cache_dir=tmp_path), 0):
         pass
@@ -133,7 +133,7 @@ def test_strict_takes_products_of_f32_alone():
 
     region = region_of(program(("y", "matmul", "a b"), a="f32[64, 64]", b="f32[64, 64]"))
     lies = {v: dense(v.type.shape) for v in (*region.body.inputs, *region.body.outputs)}
-    target = targets.gpu_target((90,))
+    target = targets.cuda.target_for((90,))
     precise = {strict: {c["PRECISION"] for t, c in candidates(region, lies, target, strict, 4) if not t.timed_only} for strict in (False, True)}
     assert precise == {False: {0, 1}, True: {0}}
 
@@ -273,10 +273,10 @@ def built_on(monkeypatch, tmp_path, cubins):
     """Builds a product with its tail for GPUs where this device is the one here."""
     pytest.importorskip("triton", reason="Triton is not installed (make test-gpu)")
     monkeypatch.setattr(measure_cuda, "POOL", 1 << 20)
-    monkeypatch.setitem(targets.SPARES, 1, 1)
+    monkeypatch.setitem(targets.cuda.SPARES, 1, 1)
 
     def build(here: NullDevice | None, **options):
-        monkeypatch.setattr(targets, "gpu_here", lambda: here)
+        monkeypatch.setattr(targets.cuda, "here", lambda: here)
         return pelton.build(product(), **{"target": "cuda:sm_90", "cache_dir": cubins, "timing_cache": tmp_path / "timing.json", "level": 1, **options})
     return build
 
@@ -333,7 +333,7 @@ def test_explained_for_gpus(monkeypatch, capsys, tmp_path):
     from pelton import cli
     from pelton.diagnose.explain import explain
 
-    monkeypatch.setattr(targets, "gpu_here", lambda: None)
+    monkeypatch.setattr(targets.cuda, "here", lambda: None)
     found = explain(product(), target="cuda:sm_90", precision="fp16")
     assert [set(names) for names in found.tactics] == [{"pointwise"}, {"gemm"}] and all("@sm_90" in t for t in found.tactics[1]["gemm"])
     assert found.why_not("gemm").took == ("product+relu",) and found.why_not("conv").refused
@@ -353,7 +353,7 @@ def test_what_does_not_compile_gives_way_to_another_tactic(built_on, caplog, mon
         return real(symbol, text, arch)
     monkeypatch.setattr(triton_compile, "cubin_of", cubin_of)
     monkeypatch.setattr(triton_compile.Compiler, "_known", lambda self, text, arch: None)
-    monkeypatch.setattr(targets.cpu, "default_threads", lambda: 1)
+    monkeypatch.setattr(targets.cuda.cpu, "default_threads", lambda: 1)
     with caplog.at_level(logging.WARNING, "pelton.build"):
         step = built_on(None, timing_cache=None).steps[0]
     assert step.symbol == first.spares[0].symbol and {s.symbol for s in step.spares} == {"cublaslt"} and "out of registers" in caplog.text

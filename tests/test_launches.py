@@ -222,7 +222,7 @@ NETWORKS = pytest.mark.parametrize("make, precision", [(squeeze, "fp16"), (block
 def all_chains(monkeypatch):
     """Builds an engine with all chains that there may be, rather with several programs than with one, whatever they save; nothing is timed."""
     def build(m, precision, cache, arch=90):
-        monkeypatch.setattr(targets, "gpu_here", lambda: None)
+        monkeypatch.setattr(targets.cuda, "here", lambda: None)
         monkeypatch.setattr(launches._Search, "sure", lambda self, parts: len(parts) + .5 * (parts[0].kernel.tiles > 1))
         return built(m, Options(target=f"cuda:sm_{arch}", precision=precision, level=1, cache_dir=cache))
     return build
@@ -255,7 +255,7 @@ def test_networks_with_chains_are_right(make, precision, apart, tmp_path, all_ch
 
 @NETWORKS
 def test_chains_are_right_on_a_gpu(make, precision, tmp_path, all_chains):
-    here = targets.gpu_here()
+    here = targets.cuda.here()
     if here is None:
         pytest.skip("there is no GPU here")
     m = make()
@@ -285,7 +285,7 @@ def test_a_chain_that_does_not_compile_stays_apart_and_level_0_has_none(tmp_path
 def test_builds_on_a_gpu_time_chains_beside_their_parts(wins, tmp_path, monkeypatch):
     here = device(lambda launch: 1000.0 if wins or len(launch.words) < 6 else 9000.0)         # what is by itself has three operands at most
     monkeypatch.setattr(measure_cuda, "POOL", 1 << 20)
-    monkeypatch.setattr(targets, "gpu_here", lambda: here)
+    monkeypatch.setattr(targets.cuda, "here", lambda: here)
     engine = built(dense(1, 24, 16), Options(target="cuda:sm_90", level=1, cache_dir=tmp_path)).engine
     if wins:
         (step,), (told,) = engine.steps, engine.meta["chains"]

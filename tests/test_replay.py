@@ -23,8 +23,8 @@ from pelton.passes import pipeline
 from pelton.plan import fuse
 from pelton.runtime.arrays import drawn
 from pelton.runtime.program import ScriptEngine
-from pelton.session.shelf import key_of
-from pelton.tune import candidates, chains, replay
+from pelton.compat.session.engine_cache import key_of
+from pelton.tune import candidates, chains, replay, search
 
 building = importlib.import_module("pelton.compiler.build")      # the package offers the function `build` under the same name
 L2 = 64 << 10                                           # in which the pictures of inverted_residuals do not fit
@@ -63,8 +63,8 @@ def recorded(cnn, cache):
 @pytest.fixture
 def small(monkeypatch):
     """Caches so small that there are chains."""
-    real = targets._describe_cpu
-    monkeypatch.setattr(targets, "_describe_cpu", lambda o: (replace(real(o)[0], l2=L2), real(o)[1]))
+    real = targets.cpu.describe
+    monkeypatch.setattr(targets.cpu, "describe", lambda o: (replace(real(o)[0], l2=L2), real(o)[1]))
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def no_clock(monkeypatch):
     def make():
         def clock(*args, **more):
             raise AssertionError("something was timed")
-        monkeypatch.setattr(targets.search, "Timing", clock)
+        monkeypatch.setattr(search, "Timing", clock)
     return make
 
 

@@ -31,7 +31,7 @@ from pelton.codegen.triton.templates.library import GPU_TEMPLATES  # noqa: E402
 from pelton.options import Options  # noqa: E402
 from pelton.runtime.cuda import CudaEngine  # noqa: E402
 from pelton.runtime.cuda_tune import agreed  # noqa: E402
-from pelton.compiler.targets import gpu_target  # noqa: E402
+from pelton.compiler.targets.cuda import target_for  # noqa: E402
 from pelton.tune import search  # noqa: E402
 from pelton.tune.candidates import refusal  # noqa: E402
 
@@ -108,7 +108,7 @@ def test_where_it_is_tried():
         return len(list(TEMPLATE.tactics(region, lay, replace(HERE, **change))))
     assert count() and not count(libraries=()) and not count(libraries=(("triton", GLUON - 1),))
     assert not count(isa="sm_80") and not count(isa="sm_90,sm_80") and not count(isa="sm_100")
-    assert not gpu_target([90]).version("triton") and gpu_target([90], level=5).version("triton") == release()
+    assert not target_for([90]).version("triton") and target_for([90], level=5).version("triton") == release()
     for case, why in ((conv("f16", (2, 32, 9), 20, (3,)), "two spatial axes"), (conv("f16", (1, 32, 90, 90), 20, (1, 1), strides=9), "too large"),
                       (conv("f16", (1, 32, 300, 300), 20, (2, 2), dilations=257), "too large"), (conv("f16", (1, 32, 9, 9), 8, (3, 3), pads=200), "too large")):
         assert why in (refusal(TEMPLATE, region_of(case.graph)) or "")

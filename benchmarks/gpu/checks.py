@@ -21,7 +21,7 @@ from pelton.importers.onnx import load as importer
 from pelton.ir.evaluate import evaluate
 from pelton.codegen.triton.toolchain import GLUON, Compiler, release
 from pelton.runtime.cuda_context import CudaContext
-from pelton.compiler.targets import gpu_target
+from pelton.compiler.targets.cuda import target_for
 
 from . import suite
 from ..child import ROOT
@@ -40,7 +40,7 @@ class Templates:
         self.templates = importlib.import_module("pelton.codegen.template").GPU_TEMPLATES
         self.seed = seed
         self.device = gpu(0)
-        self.target = gpu_target([self.device.arch], self.device, level=5)
+        self.target = target_for([self.device.arch], self.device, level=5)
         self.compiler = Compiler((self.device.arch,), Cache(cache), os.cpu_count() or 1)
         here = {**self.device.libraries, "im2col": self.device.arch == 90 and release() >= GLUON}
         self.cases = [(name, case) for name, cases in found_cases().items() for case in cases if here.get(name, name not in LIBRARIES)]

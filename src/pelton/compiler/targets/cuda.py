@@ -1,0 +1,188 @@
+"""Building for NVIDIA GPUs."""
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pelton.backends import cpu
+from pelton.codegen.template import Kernel, Packed, Target
+from pelton.engine.library import LIBRARIES
+from pelton.engine.model import Engine
+from pelton.errors import BuildError, EngineError, InputError
+from pelton.ir.graph import Graph, Value
+from pelton.ir.types import DType
+from pelton.options import Options
+from pelton.passes.decompose import decompose
+from pelton.passes.precision.lower_precision import keep
+from pelton.passes.precision.tf32 import round_weights
+from pelton.plan.place import Placed, Task
+from pelton.plan.workspace import Workspace
+from pelton.system.cache import Cache
+from pelton.tune import search
+from pelton.tune.candidates import candidates
+
+from .backend import BackEnd, Choices, stopwatch, teller, timing
+
+if TYPE_CHECKING:
+    from pelton.backends.cuda.device import Device
+    from pelton.codegen.triton.toolchain import Made
+
+log = logging.getLogger("pelton.build")
+
+RECURRENT = ("lstm", "gru", "rnn")
+KEPT = {"fp16": "f16", "bf16": "bf16"}                            # precision → what values are kept in; f32 as it is
+COMMON = (80, 90)                                                 # architectures to build for where no GPU says which
+TRIED = 8                                                         # tactics of a step whose kernels so far cannot be compiled
+SPARES = {0: 0, 1: 0, 2: 0, 3: 1, 4: 4, 5: 8}                     # level → tactics that an engine for GPUs has beside the chosen one, for `pelton tune`
+
+
+class ForGpu:
+    """See `BackEnd`. Tactics are timed where a GPU of one of the architectures is here, otherwise guessed by a model of the oldest of them."""
+
+    def __init__(self, options: Options, archs: Sequence[int], target: Target, device: Device | None, compiler: Any, clock: search.Timing | None):
+        from pelton.backends.cuda.machine import target as runs_on
+
+        self.target, self.clock, self.spares = target, clock, SPARES[options.level]
+        self.runs_on: Mapping[str, Any] = runs_on(archs)
+        self.meta: Mapping[str, Any] = {"multiprocessors": target.threads, "gpu": device.name if device and clock else None}
+        self._archs, self._compiler, self._tell = archs, compiler, teller(options)
+        self._device = device if clock else None
+        self._level, self._strict = options.level, options.strict
+
+    def together(self, placed: Placed, choices: Choices) -> tuple[Placed, Choices, Sequence[str]]:
+        from pelton.tune import launches  # only engines for GPUs need it
+
+        if not self._level:
+            return placed, choices, ()
+        runs = launches.found(placed, choices, self.target, self.clock, self._strict)
+        all_joined = launches.joined(placed, choices, runs)[0]
+        kernels, failed = [_lying(all_joined, run.choice.kernel) for run in runs], dict[str, BuildError]()
+        self._compiler.cubins({k.symbol: k.source for k in kernels}, failed=failed)
+        for why in failed.values():
+            log.warning("some regions are not one launch: %s", why)
+        runs = [run for run, k in zip(runs, kernels) if k.symbol not in failed]
+        return *launches.joined(placed, choices, runs), [f"{run.title()}: {len(run.tasks)} in one launch ({run.told})" for run in runs]
+
+    def code(self, placed: Placed, choices: Choices) -> tuple[Choices, bytes]:
+        from pelton.backends.cuda.bundle import pack
+
+        choices = {i: c.with_kernels(partial(_lying, placed)) for i, c in choices.items()}
+        sources = {k.symbol: k.source for c in choices.values() for k in (c.kernel, *(k for _, k in c.spares)) if k.symbol not in LIBRARIES}
+        failed: dict[str, BuildError] = {}
+        made = self._compiler.cubins(sources, lambda done: self._tell("compile", done, len(sources) * len(self._archs)), failed)
+        for i, c in choices.items():
+            if all(k.symbol in failed for k in (c.kernel, *(k for _, k in c.spares))):
+                choices[i], more = self._instead(placed, placed.tasks[i], c, failed)
+                made |= more
+        return {i: c.without(failed) for i, c in choices.items()}, pack(m.cubin for m in made.values() if m.cubin.symbol not in failed)
+
+    def _instead(self, placed: Placed, task: Task, choice: search.Choice, failed: dict[str, BuildError]) -> tuple[search.Choice, Mapping[Any, Made]]:
+        """A choice none of whose kernels could be compiled, by another of the first tactics, and its cubins; as it is where these cannot be, either."""
+        for template, tactic in candidates(task.region, task.layouts, self.target, self._strict, TRIED)[:TRIED]:
+            kernel = _lying(placed, template.emit(task.region, task.layouts, tactic, self.target))
+            if kernel.symbol not in failed and kernel.symbol not in LIBRARIES:
+                made = self._compiler.cubins({kernel.symbol: kernel.source}, failed=failed)
+                if kernel.symbol not in failed:
+                    log.warning("%s instead of %s: %s", tactic.name, choice.tactic.name, failed[choice.kernel.symbol])
+                    return replace(choice, template=template, tactic=tactic, kernel=kernel, spares=()), made
+        return choice, {}
+
+    def agreed(self, plain: Engine) -> Engine:
+        from pelton.backends.cuda.device import Stuck  # only engines for GPUs need it
+        from pelton.runtime.cuda_tune import agreed
+
+        if self._device is None or not any(s.spares for s in plain.steps):
+            return plain
+        try:
+            return agreed(plain, self._device, self._tell)
+        except Stuck:
+            raise
+        except EngineError as e:
+            log.warning("what kernels give was not compared: %s", e)
+            return plain
+
+
+def _lying(placed: Placed, kernel: Kernel) -> Kernel:
+    """The kernel for operands as they lie here, of which some may not begin where kernels expect it. Buffers do."""
+    from pelton.codegen.triton import emit
+
+    def begins(x: Value | Packed | Workspace) -> bool:
+        at = placed.places[x].offset * x.type.dtype.size if isinstance(x, Value) else 0
+        return at // emit.ALIGNED * emit.ALIGNED == at
+    return emit.lying(kernel, [begins(x) for x in kernel.operands])
+
+
+@contextmanager
+def back_end(options: Options, kept: Cache) -> Iterator[BackEnd]:
+    from pelton.codegen.triton import toolchain as triton_compile
+    from pelton.codegen.triton.templates import library  # noqa: F401  (declares the templates)
+    from pelton.tune.measure_cuda import GpuBench
+
+    archs, device = architectures(options)
+    target = target_for(archs, device, options.level, options.precision)
+    compiler = triton_compile.Compiler(archs, kept, cpu.default_threads())
+    if device is None or not options.level:
+        idle = [name for name in ("budget", "timing_cache") if getattr(options, name) is not None]
+        if idle:
+            log.warning("%s has no effect: nothing is timed %s", " and ".join(idle), "without a GPU" if options.level else "at level 0")
+        yield ForGpu(options, archs, target, device, compiler, None)
+        return
+    with timing(options, _key(device, compiler.id, target), kept) as times:
+        yield ForGpu(options, archs, target, device, compiler, stopwatch(options, target, GpuBench(compiler, device), times))
+
+
+def architectures(options: Options) -> tuple[tuple[int, ...], Device | None]:
+    """The architectures to build for, and the GPU here where it is of one of them."""
+    from pelton.backends.cuda.machine import ARCHITECTURES, fitting
+
+    device = here()
+    unknown = set(options.architectures or ()).difference(ARCHITECTURES, (device.arch,) if device else ())
+    if unknown:
+        raise InputError(f"target {options.target!r}: there are no GPUs {_spelled(unknown)}; kernels are made for {_spelled(ARCHITECTURES)}")
+    archs = options.architectures or ((device.arch,) if device else COMMON)
+    return archs, device if device and fitting(archs, device.arch) is not None else None
+
+
+def _spelled(archs: Iterable[int]) -> str:
+    return ", ".join(f"sm_{a}" for a in sorted(archs))
+
+
+def here() -> Device | None:
+    """The GPU of this machine; None where there is none."""
+    from pelton.backends.cuda.driver import device
+
+    try:
+        return device()
+    except EngineError as e:
+        log.info("tactics for GPUs are guessed: %s", e)
+        return None
+
+
+def target_for(archs: Sequence[int], device: Device | None = None, level: int = 3, precision: str = "fp32") -> Target:
+    """What tactics are chosen for: `threads` are multiprocessors, `lanes` the threads of a warp. Those of the GPU, else of what stands for the oldest
+    architecture. Templates that ask for a version of Triton are those that no GPU has run yet, which only the highest level tries."""
+    from pelton.backends.cuda.machine import usual
+    from pelton.codegen.triton.toolchain import release
+
+    of = device or usual(min(archs))
+    known = {**(device.libraries if device else {}), **({"triton": release()} if level >= max(SPARES) else {})}
+    return Target(isa=",".join(f"sm_{a}" for a in archs), lanes=32, l1=of.l1, l2=of.l2, l3=of.l2, threads=of.multiprocessors,
+                  libraries=tuple(sorted(known.items())), tf32=precision == "tf32")
+
+
+def _key(device: Device, compiler: str, target: Target) -> str:
+    """What times depend on besides the region: the GPU, its driver, the compiler and the templates."""
+    return "|".join(map(str, (device.name, f"sm_{device.arch}", device.multiprocessors, device.l2, f"CUDA {device.cuda}", target.isa, compiler,
+                              search.template_hash(target.isa), *(["tf32"] if target.tf32 else []))))
+
+
+def adapted(graph: Graph, options: Options) -> Graph:
+    """The program with its values as the precision keeps them, with recurrent layers as the product of all time steps and the recurrence, which kernels
+    take in any precision."""
+    graph = keep(graph, DType(KEPT[options.precision])) if options.precision in KEPT else graph
+    graph = decompose(graph, lambda _, node: node.op.name not in RECURRENT)
+    return round_weights(graph) if options.precision == "tf32" else graph
