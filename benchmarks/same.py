@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Whether two checkouts of Pelton make engines that give the same bits: what a refactoring has to show.
 
-    python benchmarks/same.py OLD-CHECKOUT NEW-CHECKOUT MODEL_OR_FOLDER … [--tactics FOLDER] [--python PYTHON] [--threads N]
+    python benchmarks/same.py OLD-CHECKOUT NEW-CHECKOUT MODEL_OR_FOLDER … [--tactics FOLDER] [--budget S]
+                              [--python PYTHON] [--threads N] [--shapes x=1x3x224x224]
 
 Every model is built by both at level 0 and run on the same seeded inputs; with `--tactics`, both are also built from the tactics recorded
 there for it (`NAME.json`), which the old checkout records first, at level 3, where there are none. Outputs are compared bit by bit. Nothing is
@@ -53,7 +54,7 @@ def compare(model: Path, a: argparse.Namespace) -> bool:
     if a.tactics:
         tactics = a.tactics / f"{model.stem}.json"
         if not tactics.exists():
-            built(a.old, model, {"level": 3, "save_tactics": str(tactics)}, a)
+            built(a.old, model, {"level": 3, "budget": a.budget, "save_tactics": str(tactics)}, a)
         ways["replay"] = {"level": 3, "load_tactics": str(tactics)}
     same = True
     for way, options in ways.items():
@@ -76,6 +77,7 @@ def main() -> int:
     ask.add_argument("new", type=Path, metavar="NEW-CHECKOUT")
     ask.add_argument("models", nargs="+", type=Path, metavar="MODEL_OR_FOLDER")
     ask.add_argument("--tactics", type=Path, help="folder of recorded tactics")
+    ask.add_argument("--budget", type=float, help="seconds of timing when tactics are recorded (all that it takes, if not given)")
     ask.add_argument("--python", default=sys.executable)
     ask.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     ask.add_argument("--shapes", action="append", default=[], metavar="NAME=SIZES")
