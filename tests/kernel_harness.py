@@ -187,7 +187,7 @@ def linked(kernels: Sequence[Kernel], target: Target) -> bytes:
     sources = {k.symbol: k.source for k in kernels}
     if target.isa != TARGET.isa and not machines.runs(target.isa):
         real = compiler(target.isa, Compiler)
-        machine_code.check(real.link(real.objects(sources)))
+        machine_code.check_object(real.link(real.objects(sources)))
     made = compiler(target.isa)
     return made.link(made.objects(sources))
 

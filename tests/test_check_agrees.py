@@ -13,7 +13,7 @@ from onnx_cases import CASES
 from onnx_models import model, one_node
 
 from pelton.compiler.build import build
-from pelton.diagnose.support import check
+from pelton.diagnose.support import diagnose
 from pelton.errors import Error
 
 
@@ -63,7 +63,7 @@ MODELS = {
 
 def assert_agree(m: onnx.ModelProto, cache) -> bool:
     try:
-        said = check(m).ok
+        said = diagnose(m).ok
     except Error:
         said = None
     try:

@@ -10,7 +10,7 @@ from onnx import helper
 from onnx_models import model
 
 from pelton.cli import main
-from pelton.diagnose.support import check
+from pelton.diagnose.support import diagnose
 from pelton.diagnose.explain import explain
 from pelton.plan.region import Region
 
@@ -35,7 +35,7 @@ def sound() -> onnx.ModelProto:
 
 
 def test_all_problems_at_once(broken):
-    found = check(broken)
+    found = diagnose(broken)
     assert not found.ok and [p.node for p in found.problems] == ["unheard", "misfit", "foreigner"]
     unheard, misfit, foreigner = found.problems
     assert (unheard.operator, unheard.domain, unheard.opset, unheard.inputs) == ("Nonsense", "ai.onnx", 17, ("f32[1, 3]",))
@@ -46,18 +46,18 @@ def test_all_problems_at_once(broken):
 
 
 def test_what_becomes_of_operators(sound):
-    found = check(sound)
+    found = diagnose(sound)
     kinds = {o.operator: (o.native, o.decomposed, o.host, o.constant) for o in found.operators}
     assert found.ok and kinds == {"MatMul": (1, 0, 0, 0), "Gemm": (0, 1, 0, 0), "Shape": (0, 0, 0, 1), "Relu": (1, 0, 0, 0)}
     nodes = [helper.make_node("StringConcat", ["x", "x"], ["y"], "words")]
-    (words,) = check(model(nodes, {"x": "string[3]"}, ["y"], opset=20)).operators
+    (words,) = diagnose(model(nodes, {"x": "string[3]"}, ["y"], opset=20)).operators
     assert (words.host, words.on_host) == (1, ("words",))
 
 
 def test_a_gpu_has_kernels_of_its_own(capsys, tmp_path):
     nodes = [helper.make_node("MatMul", ["x", "x"], ["a"], "product"), helper.make_node("Det", ["a"], ["d"], "volume"), helper.make_node("Neg", ["d"], ["y"])]
     made = model(nodes, {"x": "f32[2, 4, 4]"}, ["y"])
-    hosted = {target: {o.operator: o.host for o in check(made, target=target, precision=precision).operators}
+    hosted = {target: {o.operator: o.host for o in diagnose(made, target=target, precision=precision).operators}
               for target, precision in (("cpu", "fp32"), ("cuda:sm_90", "fp16"))}
     assert hosted == {"cpu": {"MatMul": 0, "Det": 0, "Neg": 0}, "cuda:sm_90": {"MatMul": 0, "Det": 1, "Neg": 0}}
     onnx.save(made, tmp_path / "m.onnx")
@@ -69,7 +69,7 @@ def test_what_becomes_of_operators_in_a_script(sound):
     sound.graph.node.append(helper.make_node("StringNormalizer", ["words"], ["left"], stopwords=["the"]))
     sound.graph.input.append(helper.make_tensor_value_info("words", onnx.TensorProto.STRING, [5]))
     sound.graph.output.append(helper.make_tensor_value_info("left", onnx.TensorProto.STRING, None))
-    found = check(sound)
+    found = diagnose(sound)
     kinds = {o.operator: (o.native, o.decomposed, o.host, o.constant) for o in found.operators}
     assert found.ok and found.operators[-1].on_host == ("StringNormalizer → left",) and kinds == {
         "MatMul": (1, 0, 0, 0), "Gemm": (0, 1, 0, 0), "Shape": (0, 0, 0, 1), "Relu": (1, 0, 0, 0), "StringNormalizer": (0, 0, 1, 0)}

@@ -12,7 +12,7 @@ from test_kernels_together import Layers
 
 import pelton
 from pelton.engine import sizes
-from pelton.engine.validate import check
+from pelton.engine.validate import validate
 from pelton.engine.shape_plan import Sheet
 from pelton.errors import EngineError, InputError
 from pelton.importers.imported import Imported, Info
@@ -154,7 +154,7 @@ def test_damaged_tables_of_sizes_are_refused(built, why):
     plain = built(text.parse(LINES)).plain
     bad = dataclasses.replace(plain, **DAMAGE[why](plain))
     with pytest.raises(EngineError, match=why):
-        check(bad)
+        validate(bad)
 
 
 @pytest.mark.parametrize("seed", [*range(12), *(pytest.param(s, marks=pytest.mark.slow) for s in range(12, 120))])

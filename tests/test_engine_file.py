@@ -16,7 +16,7 @@ import pytest
 from handmade import chain, engine, expected, python
 
 from pelton.engine import file
-from pelton.engine.validate import check
+from pelton.engine.validate import validate
 from pelton.engine.constants import Unmade
 from pelton.engine.model import Buffer, Port, Slice, Step, Tensor
 from pelton.errors import EngineError
@@ -185,16 +185,16 @@ def test_plans_that_do_not_hang_together_are_refused(why):
         where = {Buffer: "buffers", Step: "steps", Port: "outputs"}[type(extra)]
         bad = dataclasses.replace(e, **{where: (*getattr(e, where), extra)})
         with pytest.raises(EngineError, match=why) as refusal:
-            check(bad)
+            validate(bad)
         assert "'handmade'" in str(refusal.value)
 
 
 def test_outputs_need_a_buffer_and_kernels_need_code():
     e = chain()
     with pytest.raises(EngineError, match="no buffer is output 'z'"):
-        check(dataclasses.replace(e, buffers=(*e.buffers[:2], Buffer("input", 0, 4000), *e.buffers[3:])))
+        validate(dataclasses.replace(e, buffers=(*e.buffers[:2], Buffer("input", 0, 4000), *e.buffers[3:])))
     with pytest.raises(EngineError, match="no machine code"):
-        check(dataclasses.replace(e, code=b""))
+        validate(dataclasses.replace(e, code=b""))
     with pytest.raises(EngineError, match="cannot be written as JSON"):
         file.to_bytes(dataclasses.replace(e, meta={"a": object()}))
 

@@ -93,6 +93,6 @@ def test_sessions_give_what_the_framework_gives(name):
 @pytest.mark.parametrize("name", MODELS)
 def test_what_check_foresees_is_what_happens(name):
     """No problems, and texts and what the data decides apart nothing on the host."""
-    found = support.check(model(name))
+    found = support.diagnose(model(name))
     assert found.ok, found.problems
     assert {o.operator for o in found.operators if o.host} <= ON_HOST

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from kernel_harness import TARGET, TARGETS, linked
 
-from pelton.compiler.accuracy import check
+from pelton.compiler.accuracy import check_accuracy
 from pelton.ir.dims import Undecided, bounds, is_known, maximum, symbol, usual
 from pelton.ir.graph import Builder, Graph, Value, live
 from pelton.ir.types import F32, TensorType
@@ -150,4 +150,4 @@ def run(placed: place.Placed, seed: int, target: Target) -> None:
     chosen = [lower.Chosen(t, choices[i].kernel if i in choices else None, waves[i], {"name": f"{i}"}) for i, t in enumerate(placed.tasks)]
     names = [f"y{i}" for i, _ in enumerate(placed.graph.outputs)]
     plain = lower.lower(placed, chosen, code, name="random", target={}, meta={"threads": target.threads}, output_names=names)
-    check(Engine(plain), placed, chosen, seed)
+    check_accuracy(Engine(plain), placed, chosen, seed)

@@ -21,7 +21,7 @@ from pelton.cli import main
 from pelton.cli.arrays import write
 from pelton.cli.run import described
 from pelton.engine import file
-from pelton.engine.program import DEEPEST, Block, Constant, Feed, Host, If, Loop, Run, check
+from pelton.engine.program import DEEPEST, Block, Constant, Feed, Host, If, Loop, Run, validate_script
 from pelton.errors import BuildError, EngineError, InputError, ModelError
 from pelton.partition.segment import Symbols
 from pelton.ir import dims
@@ -241,7 +241,7 @@ def test_forged_scripts_are_refused(engines):
         "which nothing in it makes": dataclasses.replace(script, main=dataclasses.replace(script.main, outputs=("nothing", "kept")))}
     for text, one in wrong.items():
         with pytest.raises(EngineError, match=text):
-            check(one)
+            validate_script(one)
     with pytest.raises(EngineError, match="cannot be read"):
         ScriptEngine(forged(run, dataclasses.replace(host, call="os.system"), last))
     with pytest.raises(EngineError, match="cannot be read"):

@@ -9,7 +9,7 @@ from onnx import helper
 from onnx_models import model, one_node
 
 import pelton
-from pelton.engine.validate import check
+from pelton.engine.validate import validate
 from pelton.engine.model import Buffer, Port, Slice, Step, Tensor
 from pelton.errors import EngineError, InputError
 
@@ -101,6 +101,6 @@ def plan(**changes):
     ({"steps": (Step("k", "scale", (Slice(0, 0), Slice(1, 0)), (2,), 2, 1),), "code": compiled()}, "is a kernel and would touch strings"),
     ({"steps": (Step("k", "scale", (Slice(4, 0), Slice(3, 0)), (2,), 2, 1),), "code": compiled()}, "is a kernel and would touch strings")], ids=range(11))
 def test_plans_that_would_touch_strings_wrongly(changes, expected):
-    check(plan())
+    validate(plan())
     with pytest.raises(EngineError, match=re.escape(expected)):
-        check(plan(**changes))
+        validate(plan(**changes))

@@ -32,7 +32,7 @@ from pelton.backends.cuda.cublaslt import Library, bound  # noqa: E402
 from pelton.backends.cuda.null import NullDevice  # noqa: E402
 from pelton.compiler.build import built as build  # noqa: E402
 from pelton.engine import file, library  # noqa: E402
-from pelton.engine.validate import check as checked  # noqa: E402
+from pelton.engine.validate import validate  # noqa: E402
 from pelton.engine.model import Buffer, Engine, Port, Slice, Step, Tensor  # noqa: E402
 from pelton.engine.library import ALIGNED, Product  # noqa: E402
 from pelton.errors import EngineError  # noqa: E402
@@ -288,16 +288,16 @@ def forged(step_of: Product | tuple = (), offset: int = 0, **other) -> Engine:
 
 
 def test_forged_products_are_refused():
-    checked(forged())
+    validate(forged())
     for change in (dict(m=5), dict(a_line=6), dict(b_line=7), dict(n=7), dict(k=0), dict(m=-1), dict(batch=2), dict(batch=1 << 31), dict(d_line=5),
                    dict(kind=4), dict(out=1), dict(end=9), dict(choice=3), dict(b_step=-1), dict(bias=0), dict(added=1), dict(scale=1 << 32),
                    dict(a_line=1 << 50), dict(b_turned=1), dict(version=-1)):
         with pytest.raises(EngineError, match="is damaged"):
-            checked(forged(told(**change)))
+            validate(forged(told(**change)))
     for wrong in (forged((1, 2, 3)), forged(("x",) * len(NAMES)), forged(offset=4), forged(offset=2), forged(tiles=2), forged(spares=()), forged(info={}),
                   forged(args=(Slice(1, 0), Slice(2, 0), Slice(0, 0), Slice(3, 0)))):
         with pytest.raises(EngineError, match="is damaged"):
-            checked(wrong)
+            validate(wrong)
 
 
 @pytest.mark.parametrize("name, status", [("Create", 1), ("MatmulDescCreate", 3), ("MatmulDescSetAttribute", 7), ("MatmulAlgoGetHeuristic", 15),

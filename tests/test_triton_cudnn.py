@@ -26,7 +26,7 @@ from pelton.backends.cuda import cudnn  # noqa: E402
 from pelton.backends.cuda.cudnn import Library, bound  # noqa: E402
 from pelton.backends.cuda.null import NullDevice  # noqa: E402
 from pelton.engine import library  # noqa: E402
-from pelton.engine.validate import check as checked  # noqa: E402
+from pelton.engine.validate import validate  # noqa: E402
 from pelton.engine.model import Buffer, Engine, Port, Slice, Step, Tensor  # noqa: E402
 from pelton.engine.library import ALIGNED, Convolution  # noqa: E402
 from pelton.errors import EngineError  # noqa: E402
@@ -183,18 +183,18 @@ def forged(step_of: Convolution | tuple = (), offset: int = 0, **other) -> Engin
 
 
 def test_forged_convolutions_are_refused():
-    checked(forged())
+    validate(forged())
     for change in (dict(n=3), dict(c=16), dict(h=6), dict(w=5), dict(out=17), dict(out=32), dict(group=3), dict(group=0), dict(kernel_h=9), dict(kernel_w=5),
                    dict(stride_h=0), dict(dilation_w=0), dict(top=-1), dict(bottom=2), dict(right=1 << 31), dict(w_step=71), dict(w_step=1 << 50),
                    dict(x_n=161), dict(x_h=31), dict(x_w=7), dict(y_n=319), dict(y_h=63), dict(y_w=15), dict(y_w=17), dict(z_n=321),
                    dict(z_h=1 << 41), dict(kind=3),
                    dict(kind=0), dict(end=2), dict(choice=3), dict(bias=0), dict(added=0), dict(added=2), dict(version=-1), dict(x_n=-1)):
         with pytest.raises(EngineError, match="is damaged"):
-            checked(forged(told(**change)))
+            validate(forged(told(**change)))
     for wrong in (forged((1, 2, 3)), forged(("x",) * len(NAMES)), forged(offset=2), forged(offset=1), forged(tiles=2), forged(spares=()), forged(info={}),
                   forged(args=tuple(Slice(i, 0) for i in (4, 1, 2, 3, 0)))):
         with pytest.raises(EngineError, match="is damaged"):
-            checked(wrong)
+            validate(wrong)
 
 
 @pytest.mark.parametrize("name", ["Create", "SetStream", "BackendCreateDescriptor", "BackendSetAttribute", "BackendFinalize", "BackendGetAttribute",

@@ -15,9 +15,9 @@ from compare import assert_close
 from pelton.diagnose import support
 from pelton import preprocessing  # noqa: F401  (imported before children are made)
 from pelton.compiler.build import build, built, plan
-from pelton.engine.validate import check
+from pelton.engine.validate import validate
 from pelton.engine.model import Engine
-from pelton.engine.program import check as check_script
+from pelton.engine.program import validate_script
 from pelton.errors import Error
 from pelton.importers.onnx import load as importer
 from pelton.partition import partition
@@ -76,7 +76,7 @@ def model_case(corpus: tuple[bytes, ...], cache: Path):
 def assert_check_agrees(data: bytes) -> None:
     """`check` says that a model can be built if and only if a build of it comes as far as to the compiler."""
     try:
-        said = support.check(data).ok
+        said = support.diagnose(data).ok
     except Error:
         said = False
     why = ""
@@ -93,7 +93,7 @@ def assert_check_agrees(data: bytes) -> None:
 def plan_script(data: bytes) -> str:
     """All of a build but the compiler, of a model of which the data decides what runs."""
     found = partition.load(data)
-    check_script(assemble(found, [planned(program) for program in found.programs], OPTIONS, {}))
+    validate_script(assemble(found, [planned(program) for program in found.programs], OPTIONS, {}))
     return "script"
 
 
@@ -116,7 +116,7 @@ def planned(imported: Imported) -> Engine:
     waves = lower.waves(placed)
     chosen = [lower.Chosen(t, choices[i].kernel if i in choices else None, waves[i], {"name": "t"}) for i, t in enumerate(placed.tasks)]
     engine = lower.lower(placed, chosen, b"\0", name="fuzzed", target={}, meta=META, output_names=[v.name for v in imported.graph.outputs])
-    check(engine)
+    validate(engine)
     return engine
 
 

@@ -145,7 +145,7 @@ def _tensor(v: Value, at: Slice, task: Task) -> Tensor:
     return Tensor(at, v.type.dtype.value, v.type.shape, task.layouts[v])
 
 
-def check(engine: Engine, placed: Placed, chosen: Sequence[Chosen], seed: int = 0) -> list[tuple[str, float]]:
+def check_accuracy(engine: Engine, placed: Placed, chosen: Sequence[Chosen], seed: int = 0) -> list[tuple[str, float]]:
     """(layers, error) for every region of an engine on random inputs of the usual sizes; BuildError at the first whose error passes the tolerance."""
     inputs = drawn(sizes.at(engine.plain, sizes.usual(engine.plain)).inputs, seed)
     found = []

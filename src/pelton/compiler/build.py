@@ -11,7 +11,7 @@ from pelton.importers.onnx import load as importer
 from pelton.partition import partition
 from pelton.importers.imported import Imported, OnData
 from pelton import preprocessing
-from .accuracy import check
+from .accuracy import check_accuracy
 from pelton.engine import model as plain_engine
 from pelton.errors import BuildError, InputError, ModelError
 from pelton.ir.dims import Undecided
@@ -183,7 +183,7 @@ def compiled(imported: Imported, options: Options, before: replay.Decisions | No
     memory_limits.check_engine(plain, options.memory)
     engine = Engine(back.agreed(plain))
     if options.check:
-        checked += check(engine, placed, chosen)
+        checked += check_accuracy(engine, placed, chosen)
     progress("done", 1, 1)
     return Built(engine, imported, placed, chosen, decisions)
 

@@ -71,8 +71,8 @@ class Coverage:
         return {"ok": self.ok, **asdict(self)}
 
 
-def check(model: Any, shapes: Mapping[str, Shape] | None = None, outputs: Sequence[str] | None = None, *, strict: bool = False, target: str = "cpu",
-          precision: str = "fp32") -> Coverage:
+def diagnose(model: Any, shapes: Mapping[str, Shape] | None = None, outputs: Sequence[str] | None = None, *, strict: bool = False,
+             target: str = "cpu", precision: str = "fp32") -> Coverage:
     """Takes a model as far as to the kernels of a target. ModelError where the file cannot be read at all, InputError for shapes and outputs that do not
     fit, and for a target or precision that there is not."""
     options = Options(strict=strict, target=target, precision=precision)

@@ -24,7 +24,7 @@ import numpy as np
 from pelton.errors import EngineAbsent, EngineError
 
 from pelton.system import files
-from .validate import check
+from .validate import validate
 from .constants import Unmade, bytes_of
 from .model import Buffer, Engine, Number, Port, Slice, Step, Symbol, Tensor
 from pelton.record import record
@@ -62,7 +62,7 @@ def write(engine: Engine, path: str | os.PathLike[str]) -> None:
         if constants.there:
             put(_pieces(engine), path)
             return
-        check(engine)
+        validate(engine)
         header, contents = _header(engine), {"plan": _plan(engine), "code": bytes(engine.code), "constants": constants}
         with _told(path):
             files.make(path, lambda handle: _make(handle, engine, header, contents, constants), durable=True)
@@ -101,7 +101,7 @@ def put(pieces: Iterator[Any], path: str | os.PathLike[str]) -> None:
 
 def _pieces(engine: Engine, lent: bool = False) -> Iterator[Any]:
     """The bytes of an engine's file, one after another."""
-    check(engine)
+    validate(engine)
     constants = bytes_of(engine.constants)
     header = {**_header(engine), "tables": _hash_of_tables(engine.buffers, constants)}
     yield from framed(header, dict(zip(SECTIONS, (_plan(engine), bytes(engine.code), b"" if lent else constants))))
@@ -289,7 +289,7 @@ def engine_in(found: Opened, where: str, verify: bool, lent: memoryview | None =
             target=as_object(h["target"], "its target"), meta=as_object(h["meta"], "its meta"), file=file_of(where))
     except (KeyError, TypeError, ValueError, AttributeError, EngineError) as e:
         raise EngineError(f"{damaged}a part of its header or plan is missing or of another form ({type(e).__name__}: {e}); {AGAIN}") from None
-    check(engine)
+    validate(engine)
     if _hash_of_tables(engine.buffers, constants) != h.get("tables"):
         raise EngineError(f"{where} is altered in the constants it uses for addressing; {AGAIN}")
     return engine

@@ -173,7 +173,7 @@ def free(block: Block) -> set[str]:
     return found.union(block.outputs) - own
 
 
-def check(script: Script) -> None:
+def validate_script(script: Script) -> None:
     """EngineError, saying what and where, unless every step has what it needs. The engines are checked by themselves."""
     refuse = _Refusal(script.called)
     check_target(script.target, refuse)

@@ -11,7 +11,7 @@ from . import file
 from .constants import bytes_of
 from .model import Engine
 from .file import AGAIN, as_numbers, as_object, as_port, as_symbol, as_text, parsed
-from .program import DEEPEST, Action, Block, Constant, Feed, Host, If, Loop, Run, Scan, Script, check
+from .program import DEEPEST, Action, Block, Constant, Feed, Host, If, Loop, Run, Scan, Script, validate_script
 
 MOST = 1 << 14                    # engines of a script
 
@@ -27,7 +27,7 @@ def write(script: Script, path: str | os.PathLike[str]) -> None:
 
 
 def _pieces(script: Script) -> Iterator[Any]:
-    check(script)
+    validate_script(script)
     constants = bytes_of(script.constants)
     header = {"name": script.name, "inputs": [file.port_to_json(p) for p in script.inputs], "outputs": [file.port_to_json(p) for p in script.outputs],
               "symbols": [[s.name, s.least, s.usual, s.most] for s in script.symbols], "target": dict(script.target), "meta": dict(script.meta),
@@ -73,7 +73,7 @@ def script_in(found: file.Opened, where: str, verify: bool) -> Script:
             sizes=as_object(plan["sizes"], "its table of sizes"), iterations=plan["iterations"], file=file.file_of(where))
     except (KeyError, TypeError, ValueError, AttributeError, EngineError) as e:
         raise EngineError(f"{found.damaged}a part of its header or plan is missing or of another form ({type(e).__name__}: {e}); {AGAIN}") from None
-    check(script)
+    validate_script(script)
     return script
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from pelton.errors import EngineError
 
-from .validate import LARGEST, MOST_TILES, check
+from .validate import LARGEST, MOST_TILES, validate
 from .model import SIZES, Engine, Port
 from .memory import lay_out, together
 from pelton.record import record
@@ -126,7 +126,7 @@ class Sheet:
         except ArithmeticError:                                      # what takes more than 64 bits is beyond every bound, and so is a quotient by 0
             filled = None
         if filled is None:
-            check(at(self.engine, sizes))                            # says what is wrong
+            validate(at(self.engine, sizes))                            # says what is wrong
             raise EngineError(f"engine {self.engine.called!r} cannot be laid out for {dict(sizes)}; build it again")
         return filled
 

@@ -20,7 +20,7 @@ MOST_ZEROS = 1 << 28          # bytes: far more than all counters of an engine t
 LONGEST = 1 << 63             # dims are C longs
 
 
-def check(engine: Engine) -> None:
+def validate(engine: Engine) -> None:
     """Raises EngineError, saying what and where, unless all numbers of the plan fit together.
 
     What kernels do with their dims is not known here: code and dims are trusted like a program. An engine with symbols is looked at for its usual sizes;
@@ -34,7 +34,7 @@ def check(engine: Engine) -> None:
             usual = at(engine, usual_sizes(engine))
         except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as e:
             refuse(f"its plan uses a size that it does not explain ({type(e).__name__}: {e})")
-        check(usual)
+        validate(usual)
         return
     _number(engine.arena, LARGEST, refuse, "the size of the arena")
     for kind, ports in (("input", engine.inputs), ("output", engine.outputs)):

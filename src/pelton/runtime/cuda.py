@@ -12,7 +12,7 @@ from pelton.backends.cuda.device import TRAILING, Device, Function, Memory
 from pelton.backends.cuda.driver import device as gpu
 from pelton.backends.cuda.machine import chosen
 from pelton.engine import model as plain_engine
-from pelton.engine.validate import check
+from pelton.engine.validate import validate
 from pelton.engine.model import Step
 from pelton.engine.library import LIBRARIES, aligned, spoken, work
 from pelton.engine.shape_plan import Sheet
@@ -33,7 +33,7 @@ class CudaEngine(Engine):
     weights: Memory
 
     def __init__(self, plain: plain_engine.Engine, device: int | Device | None = None):
-        check(plain)
+        validate(plain)
         self.bundle = unpack(plain.code) if plain.code else {}
         self._set_out(plain)
         self._starting = threading.Lock()

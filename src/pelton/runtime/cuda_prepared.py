@@ -12,7 +12,7 @@ import numpy as np
 from pelton.backends.cuda.device import ALIGN, TRAILING, Launch, Memory, launches
 from pelton.engine import model as plain_engine
 from pelton.engine import sizes
-from pelton.engine.validate import check
+from pelton.engine.validate import validate
 from pelton.engine.model import SIZES, numpy_dtype
 from pelton.engine.order import Span, waits
 from pelton.engine.shape_plan import Filled
@@ -106,7 +106,7 @@ class CudaPrepared:
         """The engine with numbers everywhere."""
         plain = sizes.at(self.engine.plain, self.values)
         if plain is not self.engine.plain:
-            check(plain)
+            validate(plain)
         return plain
 
     def port(self, buffer: plain_engine.Buffer) -> int:

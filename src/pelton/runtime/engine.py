@@ -14,7 +14,7 @@ from pelton.backends.cpu import load_code
 from pelton.backends.cpu.memory import aligned, populate
 from pelton.engine import model as plain_engine
 from pelton.engine import file, sizes
-from pelton.engine.validate import check
+from pelton.engine.validate import validate
 from pelton.engine.constants import Unmade
 from pelton.engine.model import Port, Step, Symbol, strings_in
 from pelton.engine.shape_plan import Sheet
@@ -44,7 +44,7 @@ class Engine:
         return object.__new__(cls)
 
     def __init__(self, plain: plain_engine.Engine):
-        check(plain)
+        validate(plain)
         self._set_out(plain)
 
     def _set_out(self, plain: plain_engine.Engine) -> None:

@@ -13,7 +13,7 @@ from pelton.backends.cpu.ports import callable_of
 from pelton.backends.cpu.memory import address
 from pelton.engine import model as plain_engine
 from pelton.engine import sizes
-from pelton.engine.validate import check
+from pelton.engine.validate import validate
 from pelton.engine.model import SIZES, Port, numpy_dtype
 from pelton.engine.shape_plan import Filled
 
@@ -57,7 +57,7 @@ class Prepared:
         """The engine with numbers everywhere. Most runs never ask for it."""
         plain = sizes.at(self.engine.plain, self.values)
         if plain is not self.engine.plain:
-            check(plain)
+            validate(plain)
         return plain
 
     def cut(self, apart: bool = False) -> Iterator[Program | HostStep]:

@@ -18,7 +18,7 @@ from pelton.engine.constants import bytes_of
 from pelton.engine.model import Port, Step, Symbol, numpy_dtype, strings_in
 from pelton.system.forks import survives_fork
 from pelton.engine.program import (
-    Action, Block, Feed, Host, If, Loop, Run, Scan, Script, blocks_in, check, free, read_by
+    Action, Block, Feed, Host, If, Loop, Run, Scan, Script, blocks_in, free, read_by, validate_script
 )
 from pelton.errors import EngineError, InputError, Needs
 
@@ -39,7 +39,7 @@ class ScriptEngine(Engine):
     """An engine that is a script over engines: what the data decides is looked at between them. It is used like any other."""
 
     def __init__(self, plain: Script):
-        check(plain)
+        validate_script(plain)
         self.script = plain
         self.plain = plain                                           # type: ignore[assignment]
         constants = aligned(bytes_of(plain.constants))

@@ -44,7 +44,7 @@ def load_code(code: bytes, *, in_memory: bool = True) -> Code:
 
     Raises EngineError for what is no such object for this machine, or where the system lets neither way through.
     """
-    check(code)
+    check_object(code)
     lib, error = library(), ctypes.create_string_buffer(512)
     handle = lib.pelton_load(code, len(code), None, error, len(error)) if in_memory else None
     if handle:
@@ -60,7 +60,7 @@ def load_code(code: bytes, *, in_memory: bool = True) -> Code:
                       "If this system forbids executing temporary files, set TMPDIR to a directory that allows it")
 
 
-def check(code: bytes) -> None:
+def check_object(code: bytes) -> None:
     """EngineError unless the bytes are a shared object for this architecture that is whole, as far as its headers tell.
 
     The system's loader trusts these fields: a segment beyond the end would be a crash, not an error. The code itself is trusted like a program.
