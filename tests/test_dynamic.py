@@ -1,6 +1,5 @@
 """Sizes that a run decides, from a graph to the arrays: one engine, many shapes, each as the reference has it."""
 import dataclasses
-import importlib
 import threading
 
 import numpy as np
@@ -11,6 +10,7 @@ from handmade import chain
 from test_kernels_together import Layers
 
 import pelton
+from pelton.compiler import stages
 from pelton.engine import sizes
 from pelton.engine.validate import validate
 from pelton.engine.shape_plan import Sheet
@@ -21,7 +21,6 @@ from pelton.ir.evaluate import evaluate
 from pelton.ir.graph import Graph
 from pelton.runtime import context as runtime_context
 
-building = importlib.import_module("pelton.compiler.build")      # the package offers the function `build` under the same name
 
 LINES = """graph main[batch: 1..4..32, length: 1..50..](%x: f32[batch, length, 12], %z: f32[length, 12]) {
   %b = constant f32[12] 0.5
@@ -39,7 +38,7 @@ LINES = """graph main[batch: 1..4..32, length: 1..50..](%x: f32[batch, length, 1
 def built(monkeypatch, tmp_path):
     """Builds an engine from a graph, whatever model it may have come from."""
     def build(graph: Graph, **options) -> pelton.Engine:
-        monkeypatch.setattr(building.importer, "load", lambda *a, **k: Imported(graph, Info()))
+        monkeypatch.setattr(stages.importer, "load", lambda *a, **k: Imported(graph, Info()))
         return pelton.build(b"", cache_dir=tmp_path / "cache", **{"level": 0, "threads": 2, **options})
     return build
 

@@ -7,10 +7,11 @@ from onnx import TensorProto, helper
 from onnx_models import draw, model
 
 from pelton import Options, build
+from pelton.compiler.stages import begun, walk
+from pelton.importers.imported import Imported, Info
 from pelton.importers.onnx.load import load
 from pelton.ir.evaluate import evaluate
 from pelton.ir.types import F16, F32
-from pelton.passes import pipeline
 from pelton.passes.precision.halves import in_f32
 
 RNG = np.random.default_rng(0)
@@ -47,7 +48,7 @@ def test_only_outputs_are_rounded(tmp_path):
 def test_gpus_and_strict_builds_keep_halves():
     graph = load(deep()).graph
     for options in (Options(strict=True), Options(target="cuda:sm_90")):
-        after, _ = pipeline.run(graph, options)
+        after = walk(begun(Imported(graph, Info()), options), "optimize").graph
         assert all(v.type.dtype is F16 for n in after.nodes for v in n.outputs)
 
 
@@ -55,7 +56,7 @@ def test_casts_of_the_model_round():
     m = model([helper.make_node("Cast", ["x"], ["h"], to=TensorProto.FLOAT16), helper.make_node("Mul", ["h", "h"], ["s"]),
                helper.make_node("Cast", ["s"], ["y"], to=TensorProto.FLOAT)], {"x": "f32[64]"}, ["y"])
     feeds = draw(m)
-    graph, _ = pipeline.run(load(m).graph, Options())
+    graph = walk(begun(load(m), Options()), "optimize").graph
     rounded = feeds["x"].astype(np.float16).astype(np.float32)
     np.testing.assert_array_equal(evaluate(graph, feeds)["y"], rounded * rounded)
 

@@ -18,7 +18,7 @@ from test_triton_networks import TOLERANCE, block, moving  # noqa: E402
 from triton_harness import interpreted as left_by  # noqa: E402
 
 from pelton.compiler import targets  # noqa: E402
-from pelton.compiler.build import built, plan  # noqa: E402
+from pelton.compiler.build import built  # noqa: E402
 from pelton.system.cache import Cache  # noqa: E402
 from pelton.engine import file  # noqa: E402
 from pelton.importers.onnx import load as importer  # noqa: E402
@@ -27,10 +27,9 @@ from pelton.codegen.template import GPU_TEMPLATES, Target  # noqa: E402
 from pelton.codegen.triton.chain import chained, takes  # noqa: E402
 from pelton.codegen.triton.toolchain import Compiler, compiled  # noqa: E402
 from pelton.options import Options  # noqa: E402
-from pelton.passes import pipeline  # noqa: E402
 from pelton.plan.workspace import Workspace  # noqa: E402
 from pelton.runtime.cuda import CudaEngine  # noqa: E402
-from pelton.compiler.targets import adapted  # noqa: E402
+from pelton.compiler.stages import begun, walk  # noqa: E402
 from pelton.tune import launches, measure_cuda, search  # noqa: E402
 
 TARGET = Target(isa="sm_90", lanes=32, threads=132)
@@ -81,8 +80,7 @@ def dense(rows: str | int = 1, *sizes: int) -> onnx.ModelProto:
 def placed_of(m: onnx.ModelProto, precision: str = "fp32", target: Target = TARGET):
     """The program's tasks, and the kernels that they have by themselves."""
     options = Options(target="cuda:sm_90", precision=precision)
-    graph = adapted(pipeline.run(importer.load(m).graph, options)[0], options)
-    placed = plan(graph, options, target)[0]
+    placed = walk(begun(importer.load(m), options, target), "place").placed
     return placed, search.select(placed, target, None, strict=False, most=1)
 
 

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import re
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -330,12 +329,12 @@ def test_rotary_embedding_as_exported():
 def test_strict_keeps_the_rounding():
     graph = parse("graph main(%x: f32[3]) { %c = constant f32[] 0.3  %y = div(%x, %c)  return %y }")
     assert [n.op.name for n in run(graph)[0].nodes] == ["mul"]
-    assert [n.op.name for n in run(graph, SimpleNamespace(strict=True))[0].nodes] == ["div"]
+    assert [n.op.name for n in run(graph, strict=True)[0].nodes] == ["div"]
 
 
 def test_the_report_counts_and_observers_see_every_pass():
     graph, seen = _random_constants(QKV), []
-    after, report = run(graph, observe=lambda name, g: seen.append((name, len(g.nodes))))
+    after, report = run(graph, see=lambda name, g: seen.append((name, len(g.nodes))))
     assert [name for name, _ in seen] == [name for name, _ in PIPELINE] == [p.name for p in report.passes]
     assert [p.after for p in report.passes] == [n for _, n in seen] and report.passes[0].before == 6 and report.passes[-1].after == len(after.nodes) == 5
     assert re.search(r"sibling matmuls: 6 → 5 nodes \(sibling_matmuls 1×\)", str(report))

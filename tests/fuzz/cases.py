@@ -14,7 +14,8 @@ from compare import assert_close
 
 from pelton.diagnose import support
 from pelton import preprocessing  # noqa: F401  (imported before children are made)
-from pelton.compiler.build import build, built, plan
+from pelton.compiler.build import build, built
+from pelton.compiler.stages import begun, walk
 from pelton.engine.validate import validate
 from pelton.engine.model import Engine
 from pelton.engine.program import validate_script
@@ -26,12 +27,9 @@ from pelton.ir.evaluate import evaluate
 from pelton.ir.graph import Graph, sized, symbols, usual_sizes
 from pelton.ir.types import STRING
 from pelton.options import Options
-from pelton.passes import pipeline
-from pelton.plan import memory_limits, lower
+from pelton.plan import lower
 from pelton.compiler.assemble import assemble
 from pelton.runtime.arrays import drawn
-from pelton.compiler.targets import describe_target
-from pelton.tune import search
 
 from . import graphs, mutate, seeds
 
@@ -108,11 +106,8 @@ def run_script(data: bytes, seed: int, cache: Path) -> str:
 
 def planned(imported: Imported) -> Engine:
     """All of a build but the compiler: the engine without its machine code."""
-    memory_limits.check_tensors(imported.graph, OPTIONS.memory)
-    graph, _ = pipeline.run(imported.graph, OPTIONS)
-    target, _ = describe_target(OPTIONS)
-    placed, _, _ = plan(graph, OPTIONS, target)
-    choices = search.select(placed, target, None, strict=False, most=search.MOST[0])
+    c = walk(begun(imported, OPTIONS), "tune")
+    placed, choices = c.placed, c.choices
     waves = lower.waves(placed)
     chosen = [lower.Chosen(t, choices[i].kernel if i in choices else None, waves[i], {"name": "t"}) for i, t in enumerate(placed.tasks)]
     engine = lower.lower(placed, chosen, b"\0", name="fuzzed", target={}, meta=META, output_names=[v.name for v in imported.graph.outputs])

@@ -11,9 +11,10 @@ import numpy as np
 import onnx
 
 from .build import alone, scripted
+from .compilation import Compilation
+from .stages import walk
 from pelton.errors import InputError, ModelError
 from pelton.importers import Imported
-from pelton.importers.onnx import load as importer
 from pelton.importers.imported import OnData
 from pelton.importers.onnx.file import array_of, read
 from pelton.options import Options
@@ -101,7 +102,7 @@ class Fitted:
             constant = frozenset(n for n in known if n in given and given[n] is not None)
             reason: ModelError | None = None
             try:
-                found = importer.load(self._source, fixed, self._options.outputs, known)
+                found = walk(Compilation(self._options.but(shapes=fixed, values=known, usual=None), self._source), "import").imported
                 wanted: tuple[str, ...] = found.info.wanted if special else ()
                 if best is None or len(found.info.foreign) < len(best[0].info.foreign):
                     best = found, constant

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from pelton.compiler.accuracy import Exact, difference, written
+from pelton.compiler.compilation import Compilation
+from pelton.compiler.stages import begun, walk
 from pelton.errors import Cancelled, InputError
-from pelton.importers.onnx import load as importer
 from pelton.importers.imported import Imported
 from pelton.ir.evaluate import evaluate
 from pelton.ir.types import DType
 from pelton.options import Options
-from pelton.passes import pipeline
 from pelton.runtime import Engine
 from pelton.runtime.arrays import drawn
 from pelton.runtime.prepared import Prepared
@@ -80,8 +80,8 @@ def compare(model: Any, engine: Engine, inputs: Mapping[str, np.ndarray] | None 
     if inputs is None:
         inputs = drawn([replace(p, shape=engine.shapes()[p.name]) for p in engine.inputs], seed)
     imported = _imported(model, engine, inputs, values)
-    graph, _ = pipeline.run(imported.graph, Options(strict=bool(engine.meta.get("strict")),
-                                                         target="cuda" if engine.plain.target.get("arch") == "cuda" else "cpu"))
+    options = Options(strict=bool(engine.meta.get("strict")), target="cuda" if engine.plain.target.get("arch") == "cuda" else "cpu")
+    graph = walk(begun(imported, options), "optimize").graph
     known = {v.name: v for n in graph.nodes for v in n.outputs}
     exact = Exact(graph, inputs, [known[name] for s in engine.steps for name in s.info["writes"] if name in known])
     found, unknown = list[Compared](), 0
@@ -111,9 +111,10 @@ def _imported(model: Any, engine: Engine, inputs: Mapping[str, np.ndarray], valu
     """The model for inputs of these sizes, with the outputs that the engine has."""
     names = [p.name for p in engine.outputs]
     shapes = {p.name: np.shape(inputs[p.name]) for p in engine.inputs if p.name in inputs}
-    imported = importer.load(model, shapes=shapes, values=values)
+    options = Options(shapes=shapes, values=values)
+    imported = walk(Compilation(options, model), "import").imported
     if [v.name for v in imported.graph.outputs] != names:
-        imported = importer.load(model, shapes=shapes, values=values, outputs=names)
+        imported = walk(Compilation(options.but(outputs=tuple(names)), model), "import").imported
     takes, has = {v.name: v.type.dtype.value for v in imported.graph.inputs}, {p.name: p.dtype for p in engine.inputs}
     if takes != has:
         raise InputError(f"the engine takes {_listed(has)}, the model {_listed(takes)}; the engine was made of another model, or with values for inputs, "

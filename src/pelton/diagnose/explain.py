@@ -2,17 +2,18 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from pelton.compiler.build import built, optimized, plan
 from pelton.compiler.accuracy import Seen, Written, difference, sized, watch
+from pelton.compiler.build import built
+from pelton.compiler.compilation import Compilation
+from pelton.compiler.stages import NUMBER, begun, read_script, walk
 from pelton.engine.model import Step
 from pelton.errors import Cancelled, InputError
-from pelton.importers.onnx import load as importer
 from pelton.partition import partition
 from pelton.importers.imported import Imported, OnData
 from pelton.ir.evaluate import evaluate
@@ -27,7 +28,6 @@ from pelton.plan.region import Region
 from pelton.runtime import Engine
 from pelton.runtime.arrays import drawn
 from pelton.runtime.machine import check_runs_here
-from pelton.compiler.targets import adapted, describe_target
 from pelton.tune.candidates import candidates
 
 ALL = 1 << 20                                     # tactics per template: every one
@@ -35,21 +35,22 @@ ALL = 1 << 20                                     # tactics per template: every 
 
 @dataclass(frozen=True)
 class Explanation:
-    """A model on its way to an engine. `stages`: name of the stage → the program after it; `tactics`: for each task, template → its tactics."""
+    """A model on its way to an engine. `stages`: name of the stage or pass → the program after it; `tactics`: for each task, template → its tactics."""
 
     imported: Imported
     stages: Mapping[str, Graph]
     report: Report
     fused: Fused
     placed: Placed
-    layouts: list[dict[str, Any]]
+    layouts: Sequence[Mapping[str, Any]]
     tactics: tuple[Mapping[str, tuple[str, ...]], ...]
     isa: str
 
     def stage(self, name: str) -> Graph:
-        """The program after a stage; InputError where there is no such stage."""
+        """The program after a stage or a pass; InputError where there is none of that name, or one that changes no program."""
         if name not in self.stages:
-            raise InputError(f"there is no stage {name!r}; the stages are {', '.join(self.stages)}")
+            why = f"the stage {name!r} changes no program" if name in NUMBER else f"there is no stage {name!r}"
+            raise InputError(f"{why}; the stages are {', '.join(self.stages)}")
         return self.stages[name]
 
     def why_not(self, name: str) -> Refusals:
@@ -120,29 +121,26 @@ class ScriptExplanation:
 def explain(model, *, options: Options | None = None, **given) -> Explanation | ScriptExplanation:
     """Takes a model through all stages but tuning, so that no kernel is compiled or timed. Arguments and errors are those of `pelton.build`."""
     options = (options or Options()).but(**given)
-    asked: dict[str, Any] = dict(shapes=options.shapes, outputs=options.outputs, values=options.values, usual=options.usual)
     try:
-        return explained(importer.load(model, **asked), options)
+        imported = walk(Compilation(options, model), "import").imported
     except OnData as e:
-        scripted = partition.load(model, **asked)
+        scripted = read_script(model, options)
         return ScriptExplanation(str(e), scripted, tuple(explained(program, options) for program in scripted.programs))
+    return explained(imported, options)
 
 
 def explained(imported: Imported, options: Options) -> Explanation:
     """The same for a program."""
     stages = {"import": imported.graph}
-    graph, report = optimized(imported, options, lambda name, g: stages.__setitem__(name.replace(" ", "-"), g))
-    target, _ = describe_target(options)
-    placed, fused, layouts = plan(adapted(graph, options), options, target)
-    stages["decompose"] = fused.graph
+    c = walk(replace(begun(imported, options), see=lambda name, graph: stages.update({name.replace(" ", "-"): graph})), "place")
 
     def tactics(task: Task) -> dict[str, tuple[str, ...]]:
         found: dict[str, tuple[str, ...]] = {}
         if isinstance(task.what, Region):
-            for template, tactic in candidates(task.what, task.layouts, target, options.strict, ALL):
+            for template, tactic in candidates(task.what, task.layouts, c.target, options.strict, ALL):
                 found[template.name] = (*found.get(template.name, ()), tactic.name)
         return found
-    return Explanation(imported, stages, report, fused, placed, layouts, tuple(map(tactics, placed.tasks)), target.isa)
+    return Explanation(imported, stages, c.report, c.fused, c.placed, c.layouts, tuple(map(tactics, c.placed.tasks)), c.target.isa)
 
 
 def errors(model, inputs: Mapping[str, np.ndarray] | Callable[[Engine], Mapping[str, np.ndarray]] | None = None, *, options: Options | None = None,

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
-from pelton.compiler.build import spelled
+from pelton.codegen.template import Target
+from pelton.compiler.stages import begun, walk
+from pelton.importers.imported import Imported, Info
 from pelton.importers.onnx import load as importer
 from pelton.partition.host_steps import OWN
 from pelton.importers.onnx.node import READERS
@@ -18,8 +20,8 @@ from pelton.ir.graph import Graph, Node, Value
 from pelton.ir.types import STRING, DType, TensorType
 from pelton.codegen.triton.templates import library  # noqa: F401  (declares the templates, those for CPUs as well)
 from pelton.ops.op import REGISTRY, Op
+from pelton.options import Options
 from pelton.plan import fuse, region
-from pelton.tune.candidates import claim
 
 HEAD = """# Operators
 
@@ -84,8 +86,6 @@ def natively(op: Op, isa: str = "") -> tuple[str, ...]:
 
 def _takes(op: Op, example: tuple, dtype: DType, fixed: bool, isa: str) -> bool:
     """Whether kernels take an example in this element type; `fixed`: all but the first operand are constants, as weights are."""
-    def claimed(r: region.Region) -> str | None:
-        return claim(r, isa=isa)
     texts, attrs = [e for e in example if isinstance(e, str)], next((e for e in example if isinstance(e, dict)), {})
     types = [TensorType.parse(t) for t in texts]
     if not types:
@@ -96,7 +96,8 @@ def _takes(op: Op, example: tuple, dtype: DType, fixed: bool, isa: str) -> bool:
         outputs = tuple(Value(t, f"y{i}") for i, t in enumerate(op.infer_types(tuple(v.type for v in inputs), complete)))
         constants = {v: np.zeros(v.type.shape, v.type.dtype.numpy) for v in inputs[1:]} if fixed else {}
         graph = Graph(inputs[:1] if fixed else inputs, constants, (Node(op, inputs, complete, outputs, op.name),), outputs, op.name)
-        fused = fuse.fuse(spelled(graph, claimed), claimed)
+        options = Options(target=f"cuda:{isa}" if isa else "cpu")
+        fused = walk(begun(Imported(graph, Info()), options, Target(isa), "optimize"), "fuse").fused
     except (TypeError, ValueError, Undecided):             # not of this type
         return False
     return all(isinstance(item, region.Region) or fuse.is_view(item) for item in fused.items)

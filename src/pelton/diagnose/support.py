@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pelton.compiler.build import optimized, plan, undecided
+from pelton.compiler.build import undecided
+from pelton.compiler.stages import begun, read_script, walk
+from pelton.compiler.targets import describe_target
 from pelton.errors import Error, ModelError
 from pelton.importers.onnx import load as importer
-from pelton.partition import partition
 from pelton.importers.imported import Imported, Info, OnData, Shape
 from pelton.importers.onnx.file import Source, read
 from pelton.importers.onnx.inputs import USUAL
@@ -20,7 +21,6 @@ from pelton.ir.dims import Undecided
 from pelton.ir.graph import Value
 from pelton.options import Options
 from pelton.plan.region import Region
-from pelton.compiler.targets import adapted, describe_target
 
 ADVICE = "export the model again, if need be with another opset or without this operator, or put its meaning into the model as a function"
 
@@ -75,12 +75,12 @@ def diagnose(model: Any, shapes: Mapping[str, Shape] | None = None, outputs: Seq
              target: str = "cpu", precision: str = "fp32") -> Coverage:
     """Takes a model as far as to the kernels of a target. ModelError where the file cannot be read at all, InputError for shapes and outputs that do not
     fit, and for a target or precision that there is not."""
-    options = Options(strict=strict, target=target, precision=precision)
+    options = Options(shapes=shapes, outputs=None if outputs is None else tuple(outputs), strict=strict, target=target, precision=precision)
     source = read(model)
     program, found = importer.examine(source, shapes, outputs)
     if isinstance(found, OnData):
         try:
-            script = partition.load(source, shapes, outputs)
+            script = read_script(source, options)
             return _planned(source, script.met, script.programs, script.info, options, scripted=True)
         except ModelError as e:
             found = e
@@ -95,8 +95,8 @@ def _planned(source: Source, met: Sequence[Met], programs: Sequence[Imported], i
     target, _ = describe_target(options)
     for program in programs:
         try:
-            graph = adapted(optimized(program, options)[0], options)
-            on_host |= {t.node.name for t in plan(graph, options, target)[0].tasks if not isinstance(t.what, Region)}
+            placed = walk(begun(program, options, target), "place").placed
+            on_host |= {t.node.name for t in placed.tasks if not isinstance(t.what, Region)}
         except Undecided as e:
             if scripted:                                   # its nodes run one by one, by reference
                 on_host |= {n.name for n in program.graph.nodes}

@@ -10,6 +10,9 @@ from pelton.ir.graph import Graph, Node
 from pelton.passes.rewriting.draft import Draft
 from .fold import fold_constants
 from pelton.passes.rewriting.report import PassReport
+from pelton.passes.rewriting.rule import called
+
+Takes = Callable[[Graph, Node], bool]             # whether kernels take a node of a graph as it is
 
 
 def expansion(node: Node) -> Any:
@@ -20,20 +23,24 @@ def expansion(node: Node) -> Any:
         return None
 
 
-def decompose(graph: Graph, keep: Callable[[Graph, Node], bool]) -> Graph:
+def decompose(graph: Graph, keep: Takes, report: PassReport | None = None) -> Graph:
     """The graph with every node expanded that has an expansion and for which `keep` says no, also those inside of expansions. Nodes keep their names.
 
     Level by level: what an expansion computes of constants alone is a constant again before `keep` sees what became of it.
     """
+    done = report or PassReport("decompose")
     while True:
         draft, changed = Draft(graph), False
         for node in draft.nodes:
             if node.op.expand is None or node not in draft or keep(graph, node):
                 continue
             try:
-                changed |= (found := expansion(node)) is not None and draft.replace(node, found, node.name)
+                expanded = (found := expansion(node)) is not None and draft.replace(node, found, node.name)
             except Undecided:
                 continue
+            if expanded and called(node) not in done.fired.get(done.name, ()):           # its parts may be expanded, too
+                done.fire(done.name, called(node))
+            changed |= expanded
         if not changed:
             return graph
         graph = fold_constants(draft.graph(), PassReport("decompose"))

@@ -1,37 +1,31 @@
-"""The passes in their order, each in one line that says why it stands there."""
+"""The passes in their order, each in one line that says why it stands there. Those that decide element types are in `passes/precision`."""
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from pelton.ir.graph import Graph
 
 from .rules import merge, recognize, rotary, simplify, views  # noqa: F401  (they declare their rules)
+from .decompose import Takes, decompose
 from .fold import drop_dead, fold_constants, merge_equal
-from pelton.passes.precision.halves import in_f32
+from pelton.passes.precision import widen_nodes
 from pelton.passes.rewriting.report import PassReport, Report
 from pelton.passes.rewriting.rule import rewrite, rules
 from .siblings import sibling_convolutions, sibling_matmuls
 
-Pass = Callable[[Graph, PassReport, bool], Graph]                 # the bool is Options.strict
+T = TypeVar("T")
+See = Callable[[str, Graph], None]                                # gets the name of a pass and the program after it
+Pass = tuple[str, Callable[[Graph, PassReport, T], Graph]]        # its name, and what it does; T is what it has to know besides the program
 
 
-class Choices(Protocol):
-    """What the passes want to know of the build's options."""
-
-    @property
-    def strict(self) -> bool: ...
-
-    @property
-    def on_cpu(self) -> bool: ...
-
-
-def stage(*names: str) -> Pass:
+def stage(*names: str) -> Callable[[Graph, PassReport, bool], Graph]:
     """The rules of these stages, together until none applies."""
     return lambda graph, report, strict: rewrite(graph, rules(*names), report, strict=strict)
 
 
-PIPELINE: tuple[tuple[str, Pass], ...] = (
+# What they have to know is `Options.strict`.
+PIPELINE: tuple[Pass[bool], ...] = (
     ("dead", drop_dead),                                          # exporters leave things behind; no rule should have to look at them
     ("constant", fold_constants),                                 # rules ask whether something is constant: let it be one
     ("equal", merge_equal),                                       # patterns name a value twice where exporters compute it twice
@@ -46,17 +40,26 @@ PIPELINE: tuple[tuple[str, Pass], ...] = (
     ("rest dead", drop_dead),
 )
 
+# What they have to know is which nodes kernels take as they are.
+DECOMPOSE: tuple[Pass[Takes], ...] = (
+    ("decompose", lambda graph, report, takes: decompose(graph, takes, report)),
+    ("widen parts", widen_nodes),                                 # a part on narrow floats may be one that no kernel takes so
+)
 
-def run(graph: Graph, options: Choices | None = None, observe: Callable[[str, Graph], None] | None = None) -> tuple[Graph, Report]:
-    """The optimized graph and what was done to it; `observe` sees the graph after each pass. The meaning stays, names of inputs and outputs too."""
+
+def run(graph: Graph, strict: bool = False, see: See | None = None) -> tuple[Graph, Report]:
+    """The optimized graph and what was done to it; `see` gets it after each pass. The meaning stays, names of inputs and outputs too."""
+    return apply(PIPELINE, graph, strict, see)
+
+
+def apply(passes: Iterable[Pass[T]], graph: Graph, known: T, see: See | None = None) -> tuple[Graph, Report]:
+    """The graph after these passes and what they did to it. known: what each has to know besides the program; `see` gets it after each pass."""
     report = Report()
-    if options is not None and not options.strict and options.on_cpu:
-        graph = in_f32(graph)                                     # first: rules and kernels of f32 serve all that follows
-    for name, step in PIPELINE:
+    for name, step in passes:
         done = PassReport(name, before=len(graph.nodes))
-        graph = step(graph, done, options is not None and options.strict)
+        graph = step(graph, done, known)
         done.after = len(graph.nodes)
         report.passes.append(done)
-        if observe is not None:
-            observe(name, graph)
+        if see is not None:
+            see(name, graph)
     return graph, report

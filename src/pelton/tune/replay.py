@@ -20,7 +20,6 @@ from pelton.plan.fuse import Fused
 from pelton.plan.place import Placed, Task
 from pelton.plan.region import Region
 
-from .candidates import takers
 from .chains import rejoin
 from .search import Choice, Found, lying, usual
 
@@ -40,10 +39,13 @@ class Decisions:
     templates: tuple[tuple[str, str], ...] = ()
     kernels: Mapping[Case, tuple[str, str]] = field(default_factory=dict)
 
-    def joined(self, fused: Fused, target: Target, strict: bool) -> tuple[Fused, Takers]:
-        """The program with the recorded chains, and for each region the one template whose layouts count. BuildError
-        unless all regions, and no others, are recorded."""
-        fused = rejoin(fused, self.chains, target, strict)
+    def joined(self, fused: Fused, target: Target, strict: bool) -> Fused:
+        """The program with the recorded chains."""
+        return rejoin(fused, self.chains, target, strict)
+
+    def takers(self, fused: Fused, takers: Takers) -> Takers:
+        """For each region the one template whose layouts count. BuildError unless all regions, and no others, are
+        recorded, each with a template that takes it."""
         left: dict[str, list[str]] = {}
         for text, name in self.templates:
             left.setdefault(text, []).append(name)
@@ -53,13 +55,13 @@ class Decisions:
             if not names:
                 raise _refusal(r, "is not recorded")
             name = names.pop(0)
-            by[r] = tuple(t for t in takers(r, strict, target.isa) if t.name == name)
+            by[r] = tuple(t for t in takers(r) if t.name == name)
             if not by[r]:
                 raise _refusal(r, f"was recorded in the layouts of the template {name!r}, which does not take it here")
         more = [text for text, names in left.items() for _ in names]
         if more:
             raise BuildError(f"{len(more)} recorded regions are not in this program, such as {more[0]!r:.300}; {AGAIN}")
-        return fused, by.__getitem__
+        return by.__getitem__
 
     def among(self, task: Task, found: Found) -> Found:
         """Of all ways to run a task, the recorded one; BuildError where it is not recorded, or is not possible here."""

@@ -5,7 +5,7 @@ import hashlib
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,6 +21,22 @@ from pelton.tune.timing_cache import TimingCache
 log = logging.getLogger("pelton.build")
 
 Choices = Mapping[int, search.Choice]
+
+
+class Kind(Protocol):
+    """What builds for one kind of target: the module `cpu`, or `cuda`."""
+
+    def ready(self, options: Options) -> None:
+        """Whatever can be known before the model is read: InputError for a target that there is not, BuildError for a compiler that is missing."""
+
+    def made_for(self, options: Options) -> tuple[Target, Mapping[str, Any]]:
+        """(what code is made for, what engines say about where they run)"""
+
+    def precision(self, options: Options) -> frozenset[str]:
+        """The names of the passes that decide element types (`pelton.passes.precision`), as kernels want programs, and as the options do."""
+
+    def back_end(self, options: Options, weights: int, kept: Cache) -> AbstractContextManager[BackEnd]:
+        """What times and compiles kernels for a program with so many bytes of weights."""
 
 
 class BackEnd(Protocol):

@@ -15,7 +15,7 @@ from pelton.engine.model import Engine
 from pelton.errors import InputError
 from pelton.options import Options
 from pelton.plan.place import Placed
-from pelton.runtime.machine import lacks
+from pelton.runtime.machine import check_runs_here, lacks
 from pelton.system.cache import Cache
 from pelton.tune import search
 from pelton.tune.measure import CpuBench, passing
@@ -45,6 +45,23 @@ class ForCpu:
 
     def agreed(self, plain: Engine) -> Engine:
         return plain                                              # it has no others
+
+
+def ready(options: Options) -> None:
+    describe(options)
+    if options.check:
+        check_runs_here(options.target, "check")
+    compiler_id(options.cc)
+
+
+def made_for(options: Options) -> tuple[Target, Mapping[str, Any]]:
+    target, _ = describe(options)
+    return target, runs_on(target.isa)
+
+
+def precision(options: Options) -> frozenset[str]:
+    """f32 is what CPUs compute fastest; strict builds round as the model does."""
+    return frozenset({"widen"} if options.strict else {"halves", "widen"})
 
 
 @contextmanager

@@ -13,12 +13,8 @@ from pelton.codegen.template import Kernel, Packed, Target
 from pelton.engine.library import LIBRARIES
 from pelton.engine.model import Engine
 from pelton.errors import BuildError, EngineError, InputError
-from pelton.ir.graph import Graph, Value
-from pelton.ir.types import DType
+from pelton.ir.graph import Value
 from pelton.options import Options
-from pelton.passes.decompose import decompose
-from pelton.passes.precision.lower_precision import keep
-from pelton.passes.precision.tf32 import round_weights
 from pelton.plan.place import Placed, Task
 from pelton.plan.workspace import Workspace
 from pelton.system.cache import Cache
@@ -33,8 +29,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pelton.build")
 
-RECURRENT = ("lstm", "gru", "rnn")
-KEPT = {"fp16": "f16", "bf16": "bf16"}                            # precision → what values are kept in; f32 as it is
 COMMON = (80, 90)                                                 # architectures to build for where no GPU says which
 TRIED = 8                                                         # tactics of a step whose kernels so far cannot be compiled
 SPARES = {0: 0, 1: 0, 2: 0, 3: 1, 4: 4, 5: 8}                     # level → tactics that an engine for GPUs has beside the chosen one, for `pelton tune`
@@ -116,8 +110,28 @@ def _lying(placed: Placed, kernel: Kernel) -> Kernel:
     return emit.lying(kernel, [begins(x) for x in kernel.operands])
 
 
+def ready(options: Options) -> None:
+    from pelton.codegen.triton.toolchain import version  # only engines for GPUs need it
+
+    architectures(options)
+    version()
+
+
+def made_for(options: Options) -> tuple[Target, Mapping[str, Any]]:
+    from pelton.backends.cuda.machine import target as runs_on
+    from pelton.codegen.triton.templates import library  # noqa: F401  (declares the templates)
+
+    archs, device = architectures(options)
+    return target_for(archs, device, options.level, options.precision), runs_on(archs)
+
+
+def precision(options: Options) -> frozenset[str]:
+    """A pass for each precision but fp32, which has none; kernels take recurrent layers in parts."""
+    return frozenset({options.precision, "recurrent", "widen"})
+
+
 @contextmanager
-def back_end(options: Options, kept: Cache) -> Iterator[BackEnd]:
+def back_end(options: Options, weights: int, kept: Cache) -> Iterator[BackEnd]:
     from pelton.codegen.triton import toolchain as triton_compile
     from pelton.codegen.triton.templates import library  # noqa: F401  (declares the templates)
     from pelton.tune.measure_cuda import GpuBench
@@ -178,11 +192,3 @@ def _key(device: Device, compiler: str, target: Target) -> str:
     """What times depend on besides the region: the GPU, its driver, the compiler and the templates."""
     return "|".join(map(str, (device.name, f"sm_{device.arch}", device.multiprocessors, device.l2, f"CUDA {device.cuda}", target.isa, compiler,
                               search.template_hash(target.isa), *(["tf32"] if target.tf32 else []))))
-
-
-def adapted(graph: Graph, options: Options) -> Graph:
-    """The program with its values as the precision keeps them, with recurrent layers as the product of all time steps and the recurrence, which kernels
-    take in any precision."""
-    graph = keep(graph, DType(KEPT[options.precision])) if options.precision in KEPT else graph
-    graph = decompose(graph, lambda _, node: node.op.name not in RECURRENT)
-    return round_weights(graph) if options.precision == "tf32" else graph

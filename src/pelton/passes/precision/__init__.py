@@ -1,1 +1,66 @@
-"""In which element types a program is computed and kept."""
+"""In which element types a program is computed and kept: the passes in their order. Which of them a build runs, its target says by their names."""
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pelton.ir.graph import Graph
+from pelton.ir.types import BF16, F16, DType
+from pelton.passes.decompose import Takes, decompose
+from pelton.passes.rewriting.report import PassReport
+from pelton.passes.rewriting.rule import called
+
+from .halves import in_f32
+from .lower_precision import keep
+from .tf32 import round_weights
+from .widen import widen
+
+RECURRENT = ("lstm", "gru", "rnn")
+PrecisionPass = Callable[[Graph, PassReport, Takes], Graph]
+
+
+def halves(graph: Graph, report: PassReport, takes: Takes) -> Graph:
+    """Models in half precision in f32, from the first use of a value to the last."""
+    return _told(graph, in_f32(graph), report)
+
+
+def kept(dtype: DType) -> PrecisionPass:
+    """Weights and what lies between nodes as `dtype`, where they are f32 in the model."""
+    return lambda graph, report, takes: _told(graph, keep(graph, dtype), report, dtype)
+
+
+def recurrent(graph: Graph, report: PassReport, takes: Takes) -> Graph:
+    """Recurrent layers as the product of all time steps and the recurrence, which kernels take in any precision."""
+    return decompose(graph, lambda _, node: node.op.name not in RECURRENT, report)
+
+
+def tf32(graph: Graph, report: PassReport, takes: Takes) -> Graph:
+    """Constant factors of products as the nearest TF32."""
+    return _told(graph, round_weights(graph), report)
+
+
+def widen_nodes(graph: Graph, report: PassReport, takes: Takes) -> Graph:
+    """Nodes on narrow floats that no kernel takes as they are in f32, between two casts."""
+    return _told(graph, widen(graph, takes), report)
+
+
+# Before all rules, which are about f32 then, as kernels are.
+FIRST: tuple[tuple[str, PrecisionPass], ...] = (("halves", halves),)
+
+# After all rules, which may ask what a constant is exactly.
+PASSES: tuple[tuple[str, PrecisionPass], ...] = (
+    ("fp16", kept(F16)),
+    ("bf16", kept(BF16)),
+    ("recurrent", recurrent),                                     # a whole layer was kept in one type; its product is rounded as others are
+    ("tf32", tf32),
+    ("widen", widen_nodes),                                       # last: of what has come to be narrow
+)
+
+
+def _told(before: Graph, after: Graph, report: PassReport, dtype: DType | None = None) -> Graph:
+    """The program after a pass, which reports the nodes that it made (casts apart), or those of them that have to do with this type."""
+    there = set(before.nodes)
+    for node in after.nodes if after is not before else ():
+        of_type = dtype is None or any(v.type.dtype is dtype for v in (*node.inputs, *node.outputs))
+        if node not in there and node.op.name != "cast" and of_type:
+            report.fire(report.name, called(node))
+    return after

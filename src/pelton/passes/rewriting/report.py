@@ -1,6 +1,7 @@
 """What the passes did and what they refused to do, as plain data."""
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass, field
 
 
@@ -30,6 +31,14 @@ class Report:
     """The passes of one run, in order."""
 
     passes: list[PassReport] = field(default_factory=list)
+
+    def then(self, other: Report) -> Report:
+        """These passes and then those."""
+        return Report([*self.passes, *other.passes])
+
+    def of(self, names: Container[str]) -> Report:
+        """Of these passes, those with one of the names."""
+        return Report([p for p in self.passes if p.name in names])
 
     def fired(self) -> dict[str, list[str]]:
         """rule → nodes, over all passes."""
