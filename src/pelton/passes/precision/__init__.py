@@ -9,23 +9,20 @@ from pelton.passes.decompose import Takes, decompose
 from pelton.passes.rewriting.report import PassReport
 from pelton.passes.rewriting.rule import called
 
-from .halves import in_f32
-from .lower_precision import keep
-from .tf32 import round_weights
-from .widen import widen
+from . import halves, lower_precision, tf32, widen
 
 RECURRENT = ("lstm", "gru", "rnn")
 PrecisionPass = Callable[[Graph, PassReport, Takes], Graph]
 
 
-def halves(graph: Graph, report: PassReport, takes: Takes) -> Graph:
+def wide_halves(graph: Graph, report: PassReport, takes: Takes) -> Graph:
     """Models in half precision in f32, from the first use of a value to the last."""
-    return _told(graph, in_f32(graph), report)
+    return _told(graph, halves.in_f32(graph), report)
 
 
 def kept(dtype: DType) -> PrecisionPass:
     """Weights and what lies between nodes as `dtype`, where they are f32 in the model."""
-    return lambda graph, report, takes: _told(graph, keep(graph, dtype), report, dtype)
+    return lambda graph, report, takes: _told(graph, lower_precision.keep(graph, dtype), report, dtype)
 
 
 def recurrent(graph: Graph, report: PassReport, takes: Takes) -> Graph:
@@ -33,25 +30,25 @@ def recurrent(graph: Graph, report: PassReport, takes: Takes) -> Graph:
     return decompose(graph, lambda _, node: node.op.name not in RECURRENT, report)
 
 
-def tf32(graph: Graph, report: PassReport, takes: Takes) -> Graph:
+def tf32_weights(graph: Graph, report: PassReport, takes: Takes) -> Graph:
     """Constant factors of products as the nearest TF32."""
-    return _told(graph, round_weights(graph), report)
+    return _told(graph, tf32.round_weights(graph), report)
 
 
 def widen_nodes(graph: Graph, report: PassReport, takes: Takes) -> Graph:
     """Nodes on narrow floats that no kernel takes as they are in f32, between two casts."""
-    return _told(graph, widen(graph, takes), report)
+    return _told(graph, widen.widen(graph, takes), report)
 
 
 # Before all rules, which are about f32 then, as kernels are.
-FIRST: tuple[tuple[str, PrecisionPass], ...] = (("halves", halves),)
+FIRST: tuple[tuple[str, PrecisionPass], ...] = (("halves", wide_halves),)
 
 # After all rules, which may ask what a constant is exactly.
 PASSES: tuple[tuple[str, PrecisionPass], ...] = (
     ("fp16", kept(F16)),
     ("bf16", kept(BF16)),
     ("recurrent", recurrent),                                     # a whole layer was kept in one type; its product is rounded as others are
-    ("tf32", tf32),
+    ("tf32", tf32_weights),
     ("widen", widen_nodes),                                       # last: of what has come to be narrow
 )
 
