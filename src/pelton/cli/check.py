@@ -39,7 +39,8 @@ def main(args: argparse.Namespace) -> int:
     with Needs("checking models"):
         from pelton.diagnose.support import diagnose
     more = {name: value for name, value in (("target", args.target), ("precision", args.precision)) if value is not None}
-    found = diagnose(args.model, arguments.shapes(args) or None, tuple(args.outputs) or None, strict=args.strict, **more)
+    outputs = tuple(args.outputs) or None
+    found = diagnose(args.model, arguments.shapes(args) or None, outputs, strict=args.strict, **more)
     print(json.dumps(found.json(), indent=1) if args.json else "\n".join(lines(found)))
     return 0 if found.ok else 1
 

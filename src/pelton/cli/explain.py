@@ -17,7 +17,7 @@ EXAMPLES = """examples:
   pelton explain resnet50.onnx                              every stage, what it did and what it refused
   pelton explain resnet50.onnx --why-not conv_batch_norm    one rule: where it applied, where it did not and why
   pelton explain resnet50.onnx --why-not winograd           the same for a kernel template
-  pelton explain resnet50.onnx --graph merge                the program after a stage or pass, as text (import, dead, …, decompose)
+  pelton explain resnet50.onnx --graph merge                the program after a stage or pass (import, …, decompose)
   pelton explain resnet50.onnx --tactics                    all candidates of every region
   pelton explain resnet50.onnx --error --top 10             builds, runs once, and shows the steps that lose most accuracy
   pelton explain resnet50.onnx --error --strict --input x=cat.npy
@@ -128,8 +128,7 @@ def passes(found: Explanation) -> list[str]:
     if refused:
         lines.append("  refused in the end:")
         lines += [f"    {rule} at {node}: {reason}" for rule, nodes in refused.items() for node, reason in nodes.items()]
-    graph = found.stages["decompose"]
-    return [*lines, f"  {'decompose':<{width}}  → {text.count(len(graph.nodes), 'node')}: what no kernel takes whole, in its parts"]
+    return lines
 
 
 def regions(found: Explanation, every: bool) -> list[str]:

@@ -20,11 +20,13 @@ def meta(c: Compilation) -> dict[str, Any]:
     options, rules = c.options, c.report.of(dict(PIPELINE))
     return {**c.back.meta, "level": options.level, "strict": options.strict, "precision": options.precision,
             "report": {"fired": rules.fired(), "refused": rules.refused()},
-            "fusion_refusals": [f"{n.node}: {n.reason}" for n in c.fused.notes], "copies": c.lowered.placed.copies, "layouts": c.layouts,
+            "fusion_refusals": [f"{n.node}: {n.reason}" for n in c.fused.notes],
+            "copies": c.lowered.placed.copies, "layouts": c.layouts,
             "chains": [*c.fused.chains, *c.lowered.together], "host_steps": host_steps(c.lowered.chosen),
             "weights": _weights([choice.packing for choice in c.lowered.choices.values()]),
             "model": {k: v for k, v in asdict(c.imported.info).items() if k != "path"},
-            "forms": c.imported.forms, "checked": [], "image": options.image, "labels": list(options.labels) if options.labels else None}
+            "forms": c.imported.forms, "checked": [], "image": options.image,
+            "labels": list(options.labels) if options.labels else None}
 
 
 def host_steps(chosen: Sequence[Chosen]) -> list[str]:
@@ -34,17 +36,21 @@ def host_steps(chosen: Sequence[Chosen]) -> list[str]:
 
 def chosen(task: Task, choice: Choice | None, wave: int) -> Chosen:
     """A task with what runs it: kernels, or the host where nothing was chosen."""
-    return Chosen(task, choice.kernel if choice else None, wave, _info(task, choice), tuple((t.name, k) for t, k in choice.spares) if choice else ())
-
-
-def _info(task: Task, choice: Choice | None) -> Mapping[str, Any]:
     if choice is None:
-        return {"name": task.node.name or task.node.op.name, "op": task.node.op.name, "tactic": "host", "layers": [task.node.name]}
+        op, name = task.node.op.name, task.node.name
+        return Chosen(task, None, wave, {"name": name or op, "op": op, "tactic": "host", "layers": [name]})
+    return Chosen(task, choice.kernel, wave, _info(task, choice), tuple((t.name, k) for t, k in choice.spares))
+
+
+def _info(task: Task, choice: Choice) -> Mapping[str, Any]:
     r = task.region
-    return {"name": "+".join(r.layers[:3]) + ("+…" if len(r.layers) > 3 else "") or r.title(), "op": r.title(), "tactic": choice.tactic.name,
-            "layers": list(r.layers), "flops": r.flops(), "bytes": choice.kernel.traffic(r, task.layouts), "times_ns": dict(sorted(choice.times.items()))}
+    name = "+".join(r.layers[:3]) + ("+…" if len(r.layers) > 3 else "") or r.title()
+    return {"name": name, "op": r.title(), "tactic": choice.tactic.name, "layers": list(r.layers), "flops": r.flops(),
+            "bytes": choice.kernel.traffic(r, task.layouts), "times_ns": dict(sorted(choice.times.items()))}
 
 
 def _weights(packings: Sequence[Packing]) -> dict[str, float]:
-    """What the weights that kernels read take in the model and packed, in bytes, and what time the larger ones save, in nanoseconds."""
-    return {"own": sum(p.own for p in packings), "packed": sum(p.packed for p in packings), "saved_ns": sum(p.saved for p in packings)}
+    """What the weights that kernels read take in the model and packed, in bytes; the time that larger ones save, in
+    nanoseconds."""
+    return {"own": sum(p.own for p in packings), "packed": sum(p.packed for p in packings),
+            "saved_ns": sum(p.saved for p in packings)}

@@ -28,7 +28,8 @@ def filled_by(stage: str) -> Any:
 
 @dataclass(frozen=True)
 class Lowered:
-    """The tasks as they run, with their kernels and the machine code of these. `together`: what was decided about tasks that could be one launch."""
+    """The tasks as they run, with their kernels and the machine code of these. `together`: what was decided about tasks
+    that could be one launch."""
 
     placed: Placed
     choices: Mapping[int, Choice]
@@ -39,13 +40,14 @@ class Lowered:
 
 @dataclass(frozen=True)
 class Compilation:
-    """`model`: anything that importers read, None where the program is there already. `back`: what times and compiles kernels; without it nothing is timed,
-    and the walk ends before the stage "lower". `see` gets every program by the name of the pass or stage that it comes from. `done`: the last stage.
-    `before`: what an earlier build decided, which is decided again.
+    """`model`: anything that importers read, None where the program is there already. `back`: what times and compiles
+    kernels; without it nothing is timed, and the walk ends before the stage "lower". `see` gets every program by the
+    name of the pass or stage that it comes from. `done`: the last stage. `before`: what an earlier build decided, which
+    is decided again.
 
-    `report`: what the passes of all stages did. `target`: what code is made for, found by the stage "precision" where nobody gave it. `graph`: the program
-    after the stages done; from "decompose" on it stays as it is. `templates`: the template of each region that decides where its operands lie; `layouts`:
-    what others would have cost.
+    `graph`: the program after the stages done; "decompose" is the last that changes it. `report`: what the passes of
+    all stages did. `target`: what code is made for, filled by "precision" unless it was given. `templates`: the
+    template of each region that decides where its operands lie; `layouts`: what others would have cost.
     """
 
     options: Options

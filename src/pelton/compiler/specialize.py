@@ -102,7 +102,8 @@ class Fitted:
             constant = frozenset(n for n in known if n in given and given[n] is not None)
             reason: ModelError | None = None
             try:
-                found = walk(Compilation(self._options.but(shapes=fixed, values=known, usual=None), self._source), "import").imported
+                options = self._options.but(shapes=fixed, values=known, usual=None)
+                found = walk(Compilation(options, self._source), "import").imported
                 wanted: tuple[str, ...] = found.info.wanted if special else ()
                 if best is None or len(found.info.foreign) < len(best[0].info.foreign):
                     best = found, constant

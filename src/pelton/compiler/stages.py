@@ -1,8 +1,8 @@
-"""The compiler's table of contents: the stages from a model to an engine, in their order. Builds, explanations and diagnoses walk them."""
+"""The compiler's table of contents: the stages from a model to an engine, in their order, and the walk along them."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -17,7 +17,7 @@ from pelton.ir.types import STRING
 from pelton.options import Options
 from pelton.partition import partition
 from pelton.passes import pipeline, precision
-from pelton.passes.decompose import expansion
+from pelton.passes.decompose import Takes, expansion
 from pelton.passes.precision.widen import narrow
 from pelton.plan import fuse, layout_search, lower, memory_limits, place, region
 from pelton.tune import candidates, chains, layout_costs, replay, search
@@ -43,14 +43,16 @@ class Stage:
 
 
 def begun(imported: Imported, options: Options, target: Target | None = None, done: str = "import") -> Compilation:
-    """A compilation whose program is there already: all stages up to `done` are. target: what code is made for, where the options do not say."""
+    """A compilation of a program that is there already, with all stages up to `done` behind it. target: what code is
+    made for, where the options do not say."""
     c = Compilation(options, imported=imported, graph=imported.graph, done=done)
     return c if target is None else replace(c, target=target)
 
 
 def walk(c: Compilation, to: str) -> Compilation:
-    """The compilation after all stages that are still to be done, up to this one. KeyError for a stage that there is not, ModelError and InputError for what
-    cannot be read, BuildError for what cannot be built, Undecided where a size had to be known."""
+    """The compilation after all stages that are still to be done, up to this one. KeyError for a stage that there is
+    not, ModelError and InputError for what cannot be read (OnData where a script may do), BuildError for what cannot be
+    built, Undecided where a size would have to be known."""
     for stage in STAGES[NUMBER[c.done] + 1 if c.done else 0:NUMBER[to] + 1]:
         c = replace(stage.run(c), done=stage.name)
         if stage.rewrites:
@@ -59,13 +61,16 @@ def walk(c: Compilation, to: str) -> Compilation:
 
 
 def read_script(model: Any, options: Options) -> partition.Scripted:
-    """A model that cannot be one program, as a script over several: what stands in for the stage "import" where that raises OnData."""
-    return partition.load(model, shapes=options.shapes, outputs=options.outputs, values=options.values, usual=options.usual)
+    """A model as a script over several programs: instead of the stage "import", where that raises OnData."""
+    return partition.load(model, **_asked(options))
+
+
+def _asked(o: Options) -> dict[str, Any]:
+    return {"shapes": o.shapes, "outputs": o.outputs, "values": o.values, "usual": o.usual}
 
 
 def _import(c: Compilation) -> Compilation:
-    options = c.options
-    imported = importer.load(c.model, shapes=options.shapes, outputs=options.outputs, values=options.values, usual=options.usual)
+    imported = importer.load(c.model, **_asked(c.options))
     return replace(c, imported=imported, graph=imported.graph)
 
 
@@ -85,12 +90,14 @@ def _precision(c: Compilation) -> Compilation:
     claims = _claims(c)
 
     def takes(graph: Graph, node: Node) -> bool:
-        """Whether kernels take a node as a whole, or what it is composed of."""
-        return claims(graph, node) or not any(narrow(v.type.dtype) for v in (*node.inputs, *node.outputs)) and expansion(node) is not None
+        """Whether kernels take a node as a whole, or, where nothing of it is narrow, its parts."""
+        if claims(graph, node):
+            return True
+        return not any(narrow(v.type.dtype) for v in (*node.inputs, *node.outputs)) and expansion(node) is not None
     return _types(c, precision.PASSES, takes)
 
 
-def _types(c: Compilation, passes: tuple[tuple[str, precision.PrecisionPass], ...], takes: pipeline.Takes) -> Compilation:
+def _types(c: Compilation, passes: Sequence[pipeline.Pass[Takes]], takes: Takes) -> Compilation:
     """The program after those of these passes that the target wants."""
     wanted = targets.kind(c.options).precision(c.options)
     graph, report = pipeline.apply([p for p in passes if p[0] in wanted], c.graph, takes, c.see)
@@ -117,7 +124,8 @@ def _layout(c: Compilation) -> Compilation:
     found = layout_search.explore(c.fused, takers, _amid(c))
     cost, unit = layout_costs.costs(found.open(), c.clock, c.target, strict, most)
     templates, decisions = found.cheapest(cost)
-    layouts = [{"region": d.region.title(), "layers": list(d.region.layers), "template": d.by, "more": dict(d.instead), "unit": unit} for d in decisions]
+    layouts = [{"region": d.region.title(), "layers": list(d.region.layers), "template": d.by, "more": dict(d.instead),
+                "unit": unit} for d in decisions]
     return replace(c, templates=templates, layouts=layouts)
 
 
@@ -137,7 +145,8 @@ def _lower(c: Compilation) -> Compilation:
     assert c.back is not None, "nothing is there to compile kernels with"
     placed, choices, together = c.back.together(c.placed, c.choices)
     choices, code = c.back.code(placed, choices)
-    chosen = [about.chosen(task, choices.get(i), wave) for i, (task, wave) in enumerate(zip(placed.tasks, lower.waves(placed)))]
+    waves = lower.waves(placed)
+    chosen = [about.chosen(task, choices.get(i), waves[i]) for i, task in enumerate(placed.tasks)]
     for name in about.host_steps(chosen):
         log.warning("%s runs as a host step by its reference: no kernel takes it", name)
     return replace(c, lowered=Lowered(placed, choices, chosen, together, code))
@@ -147,8 +156,8 @@ def _link(c: Compilation) -> Compilation:
     """BuildError for an engine that takes more memory than there may be."""
     assert c.back is not None
     graph, info = c.imported.graph, c.imported.info
-    plain = lower.lower(c.lowered.placed, c.lowered.chosen, c.lowered.code, name=graph.name, target=c.back.runs_on, meta=about.meta(c),
-                        output_names=[v.name for v in graph.outputs], file=info.called)
+    plain = lower.lower(c.lowered.placed, c.lowered.chosen, c.lowered.code, name=graph.name, target=c.back.runs_on,
+                        meta=about.meta(c), output_names=[v.name for v in graph.outputs], file=info.called)
     memory_limits.check_engine(plain, c.options.memory)
     return replace(c, plain=c.back.agreed(plain))
 
@@ -164,7 +173,7 @@ def _claim(c: Compilation) -> Claim:
     return claim
 
 
-def _claims(c: Compilation) -> pipeline.Takes:
+def _claims(c: Compilation) -> Takes:
     """Whether a node is a view, or a template takes it as it is."""
     claim = _claim(c)
     return lambda graph, node: fuse.is_view(node) or claim(region.cut(graph, (node,), (node,))) is None
@@ -175,17 +184,19 @@ def _amid(c: Compilation) -> place.Amid:
 
 
 STAGES = (
-    Stage("import", "the model's file as a program; sizes that nobody gave are left to the run where they can be", _import, rewrites=True),
-    Stage("optimize", "rewrite rules and folding; on CPUs, before that, models in half precision in f32, which the rules are about",
-          _optimize, rewrites=True),
-    Stage("precision", "what values are kept in, how products round, and what is computed in f32 after all; on GPUs also recurrent layers in parts, "
-                       "before their products are rounded as others are", _precision, rewrites=True),
-    Stage("decompose", "what no kernel takes as it is, in ops that say the same; of its parts in narrow floats, some in f32", _decompose, rewrites=True),
+    Stage("import", "the model's file as a program; sizes that nobody gave stay open where they can", _import, True),
+    Stage("optimize", "rewrite rules and folding; before that, on CPUs, models in half precision become models in f32, "
+                      "which rules and kernels are made for", _optimize, True),
+    Stage("precision", "what values are kept in, how products round, and what is computed in f32 after all; on GPUs "
+                       "recurrent layers are decomposed here, so that their products round as others do",
+          _precision, True),
+    Stage("decompose", "what no kernel takes as it is, in ops that say the same; parts in narrow floats may become f32",
+          _decompose, True),
     Stage("fuse", "regions, each for one kernel; chains of them as one where that is faster", _fuse),
     Stage("layout", "which template of each region decides where its operands lie", _layout),
     Stage("place", "every value's place in memory: views, joins, and copies where nothing else will do", _place),
     Stage("tune", "a template and its tactic for every region, by the clock or guessed", _tune),
-    Stage("lower", "the machine code of all kernels; on GPUs, before that, regions that are better one launch become one", _lower),
+    Stage("lower", "the machine code of all kernels; before that, on GPUs, runs of small ones as one launch", _lower),
     Stage("link", "places, steps, constants and code as one engine", _link),
 )
 NUMBER: Mapping[str, int] = {stage.name: number for number, stage in enumerate(STAGES)}

@@ -80,7 +80,8 @@ def compare(model: Any, engine: Engine, inputs: Mapping[str, np.ndarray] | None 
     if inputs is None:
         inputs = drawn([replace(p, shape=engine.shapes()[p.name]) for p in engine.inputs], seed)
     imported = _imported(model, engine, inputs, values)
-    options = Options(strict=bool(engine.meta.get("strict")), target="cuda" if engine.plain.target.get("arch") == "cuda" else "cpu")
+    target = "cuda" if engine.plain.target.get("arch") == "cuda" else "cpu"
+    options = Options(strict=bool(engine.meta.get("strict")), target=target)
     graph = walk(begun(imported, options), "optimize").graph
     known = {v.name: v for n in graph.nodes for v in n.outputs}
     exact = Exact(graph, inputs, [known[name] for s in engine.steps for name in s.info["writes"] if name in known])

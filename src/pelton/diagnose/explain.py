@@ -35,7 +35,8 @@ ALL = 1 << 20                                     # tactics per template: every 
 
 @dataclass(frozen=True)
 class Explanation:
-    """A model on its way to an engine. `stages`: name of the stage or pass → the program after it; `tactics`: for each task, template → its tactics."""
+    """A model on its way to an engine. `stages`: name of the stage or pass → the program after it; `tactics`: for each
+    task, template → its tactics."""
 
     imported: Imported
     stages: Mapping[str, Graph]
@@ -47,7 +48,7 @@ class Explanation:
     isa: str
 
     def stage(self, name: str) -> Graph:
-        """The program after a stage or a pass; InputError where there is none of that name, or one that changes no program."""
+        """The program after a stage or pass; InputError where there is none of that name, or it changes no program."""
         if name not in self.stages:
             why = f"the stage {name!r} changes no program" if name in NUMBER else f"there is no stage {name!r}"
             raise InputError(f"{why}; the stages are {', '.join(self.stages)}")
@@ -132,7 +133,11 @@ def explain(model, *, options: Options | None = None, **given) -> Explanation | 
 def explained(imported: Imported, options: Options) -> Explanation:
     """The same for a program."""
     stages = {"import": imported.graph}
-    c = walk(replace(begun(imported, options), see=lambda name, graph: stages.update({name.replace(" ", "-"): graph})), "place")
+
+    def see(name: str, graph: Graph) -> None:
+        stages.pop(name := name.replace(" ", "-"), None)          # a stage is later than its pass of the same name
+        stages[name] = graph
+    c = walk(replace(begun(imported, options), see=see), "place")
 
     def tactics(task: Task) -> dict[str, tuple[str, ...]]:
         found: dict[str, tuple[str, ...]] = {}
@@ -140,7 +145,8 @@ def explained(imported: Imported, options: Options) -> Explanation:
             for template, tactic in candidates(task.what, task.layouts, c.target, options.strict, ALL):
                 found[template.name] = (*found.get(template.name, ()), tactic.name)
         return found
-    return Explanation(imported, stages, c.report, c.fused, c.placed, c.layouts, tuple(map(tactics, c.placed.tasks)), c.target.isa)
+    found = tuple(map(tactics, c.placed.tasks))
+    return Explanation(imported, stages, c.report, c.fused, c.placed, c.layouts, found, c.target.isa)
 
 
 def errors(model, inputs: Mapping[str, np.ndarray] | Callable[[Engine], Mapping[str, np.ndarray]] | None = None, *, options: Options | None = None,

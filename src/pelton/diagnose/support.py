@@ -71,11 +71,12 @@ class Coverage:
         return {"ok": self.ok, **asdict(self)}
 
 
-def diagnose(model: Any, shapes: Mapping[str, Shape] | None = None, outputs: Sequence[str] | None = None, *, strict: bool = False,
-             target: str = "cpu", precision: str = "fp32") -> Coverage:
+def diagnose(model: Any, shapes: Mapping[str, Shape] | None = None, outputs: Sequence[str] | None = None, *,
+             strict: bool = False, target: str = "cpu", precision: str = "fp32") -> Coverage:
     """Takes a model as far as to the kernels of a target. ModelError where the file cannot be read at all, InputError for shapes and outputs that do not
     fit, and for a target or precision that there is not."""
-    options = Options(shapes=shapes, outputs=None if outputs is None else tuple(outputs), strict=strict, target=target, precision=precision)
+    named = None if outputs is None else tuple(outputs)
+    options = Options(shapes=shapes, outputs=named, strict=strict, target=target, precision=precision)
     source = read(model)
     program, found = importer.examine(source, shapes, outputs)
     if isinstance(found, OnData):

@@ -38,7 +38,7 @@ def decompose(graph: Graph, keep: Takes, report: PassReport | None = None) -> Gr
                 expanded = (found := expansion(node)) is not None and draft.replace(node, found, node.name)
             except Undecided:
                 continue
-            if expanded and called(node) not in done.fired.get(done.name, ()):           # its parts may be expanded, too
+            if expanded and called(node) not in done.fired.get(done.name, ()):      # its parts have the same name
                 done.fire(done.name, called(node))
             changed |= expanded
         if not changed:

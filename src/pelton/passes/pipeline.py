@@ -1,4 +1,4 @@
-"""The passes in their order, each in one line that says why it stands there. Those that decide element types are in `passes/precision`."""
+"""The passes in their order, each in one line that says why it stands there."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
@@ -16,7 +16,7 @@ from .siblings import sibling_convolutions, sibling_matmuls
 
 T = TypeVar("T")
 See = Callable[[str, Graph], None]                                # gets the name of a pass and the program after it
-Pass = tuple[str, Callable[[Graph, PassReport, T], Graph]]        # its name, and what it does; T is what it has to know besides the program
+Pass = tuple[str, Callable[[Graph, PassReport, T], Graph]]        # its name, and what it does, knowing a T besides
 
 
 def stage(*names: str) -> Callable[[Graph, PassReport, bool], Graph]:
@@ -43,17 +43,19 @@ PIPELINE: tuple[Pass[bool], ...] = (
 # What they have to know is which nodes kernels take as they are.
 DECOMPOSE: tuple[Pass[Takes], ...] = (
     ("decompose", lambda graph, report, takes: decompose(graph, takes, report)),
-    ("widen parts", widen_nodes),                                 # a part on narrow floats may be one that no kernel takes so
+    ("widen parts", widen_nodes),                                 # what no kernel takes narrow, one may take in f32
 )
 
 
 def run(graph: Graph, strict: bool = False, see: See | None = None) -> tuple[Graph, Report]:
-    """The optimized graph and what was done to it; `see` gets it after each pass. The meaning stays, names of inputs and outputs too."""
+    """The optimized graph and what was done to it; `see` gets it after each pass. The meaning stays, names of inputs
+    and outputs too."""
     return apply(PIPELINE, graph, strict, see)
 
 
 def apply(passes: Iterable[Pass[T]], graph: Graph, known: T, see: See | None = None) -> tuple[Graph, Report]:
-    """The graph after these passes and what they did to it. known: what each has to know besides the program; `see` gets it after each pass."""
+    """The graph after these passes and what they did to it. known: what each has to know besides; `see` gets the graph
+    after each."""
     report = Report()
     for name, step in passes:
         done = PassReport(name, before=len(graph.nodes))

@@ -27,13 +27,13 @@ class Kind(Protocol):
     """What builds for one kind of target: the module `cpu`, or `cuda`."""
 
     def ready(self, options: Options) -> None:
-        """Whatever can be known before the model is read: InputError for a target that there is not, BuildError for a compiler that is missing."""
+        """InputError for a target that there is not, BuildError for a missing compiler: before the model is read."""
 
     def made_for(self, options: Options) -> tuple[Target, Mapping[str, Any]]:
         """(what code is made for, what engines say about where they run)"""
 
     def precision(self, options: Options) -> frozenset[str]:
-        """The names of the passes that decide element types (`pelton.passes.precision`), as kernels want programs, and as the options do."""
+        """The names of the passes of `pelton.passes.precision` that its kernels and these options ask for."""
 
     def back_end(self, options: Options, weights: int, kept: Cache) -> AbstractContextManager[BackEnd]:
         """What times and compiles kernels for a program with so many bytes of weights."""

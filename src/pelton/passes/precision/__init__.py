@@ -1,4 +1,4 @@
-"""In which element types a program is computed and kept: the passes in their order. Which of them a build runs, its target says by their names."""
+"""In which element types a program is computed and kept: passes in their order, of which a target names some."""
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -47,14 +47,14 @@ FIRST: tuple[tuple[str, PrecisionPass], ...] = (("halves", wide_halves),)
 PASSES: tuple[tuple[str, PrecisionPass], ...] = (
     ("fp16", kept(F16)),
     ("bf16", kept(BF16)),
-    ("recurrent", recurrent),                                     # a whole layer was kept in one type; its product is rounded as others are
+    ("recurrent", recurrent),                                     # layers are kept in one type, but round as products
     ("tf32", tf32_weights),
     ("widen", widen_nodes),                                       # last: of what has come to be narrow
 )
 
 
 def _told(before: Graph, after: Graph, report: PassReport, dtype: DType | None = None) -> Graph:
-    """The program after a pass, which reports the nodes that it made (casts apart), or those of them that have to do with this type."""
+    """The program after a pass, with the nodes that it made in the report: all but casts, or those on a type."""
     there = set(before.nodes)
     for node in after.nodes if after is not before else ():
         of_type = dtype is None or any(v.type.dtype is dtype for v in (*node.inputs, *node.outputs))
