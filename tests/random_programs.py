@@ -9,7 +9,7 @@ from pelton.ir.dims import Dim, Undecided, bounds, symbol
 from pelton.ir.graph import Graph, Value
 from pelton.ir.types import F64, TensorType
 from pelton.passes.rewriting.draft import Draft
-from pelton.passes.words import (abs_, add, batch_norm, clip, concat, convolution, div, erf, exp, expand, gather, matmul, max_pool, maximum, mul, neg, pad,
+from pelton.ops.words import (abs_, add, batch_norm, clip, concat, convolution, div, erf, exp, expand, gather, matmul, max_pool, maximum, mul, neg, pad,
                                  pow_, reduce_max, reduce_mean, reduce_sum, relu, reshape, sigmoid, slice_, softmax, sqrt, sub, tanh, transpose)
 
 

@@ -159,6 +159,48 @@ def test_the_table_would_notice(tmp_path):
                                      "pelton.runtime.example imports pelton.tune inside a function"]
 
 
+def asks_for_names(text: str) -> list[int]:
+    """The lines that decide something by the name of an op: comparisons, look-ups, beginnings."""
+    def names(node: ast.AST) -> bool:
+        return any(isinstance(n, ast.Attribute) and n.attr == "name" and ast.unparse(n.value).split(".")[-1] == "op"
+                   for n in ast.walk(node))
+
+    def anchors(node: ast.AST) -> bool:
+        return isinstance(node, ast.Attribute) and node.attr == "anchors"
+
+    found = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            asks = any(map(names, sides)) and not any(map(anchors, sides))
+        elif isinstance(node, ast.Subscript):
+            asks = names(node.slice)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            asks = names(node.func.value) or node.func.attr == "get" and any(map(names, node.args))
+        else:
+            asks = False
+        found += [node.lineno] if asks else []
+    return sorted(found)
+
+
+@pytest.mark.parametrize("path", [p for p in FILES if room_of(module(p)) != "ops" and p.parent.name != "templates"],
+                         ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_what_an_op_is_says_the_op(path):
+    """`node.op is slice_` where one op is meant, a fact of `Op` where several are. Templates may name anchors."""
+    lines = asks_for_names(path.read_text())
+    assert not lines, f"lines {lines} ask for the name of an op; compare the op itself, or declare a fact in ops/op.py"
+
+
+def test_names_of_ops_would_be_noticed():
+    asked = ("node.op.name == 'slice'", "n.op.name in MOVES", "'copy' != op.name", "PLACES.get(node.op.name)",
+             "[n.op.name for n in nodes] != ['copy']", "TABLE[node.op.name]", "node.op.name.startswith('reduce_')",
+             "(n.name, n.op.name) in alive")
+    assert [line for line in asked if asks_for_names(line) != [1]] == []
+    fine = ("f'{node.op.name} is pointwise'", "node.op is slice_", "node.op in (iota, sizes)", "node.name == 'stem'",
+            "node.op.name not in self.anchors", "Note(node.name or node.op.name)", "n.op == 'Gather'")
+    assert [line for line in fine if asks_for_names(line)] == []
+
+
 @pytest.mark.parametrize("path", [p for p in ALL_FILES if p.suffix in (".py", ".c", ".h")], ids=lambda p: str(p.relative_to(ROOT)))
 def test_files_have_one_job_and_say_it_first(path):
     text = path.read_text()

@@ -125,6 +125,36 @@ def test_every_op_says_what_it_does_and_has_examples():
         assert op.kind != "structured" or op.reference is not None
 
 
+MOVES = [e for e in ALL if e[1].moves]
+
+
+@pytest.mark.parametrize("name, op, types, attrs", MOVES, ids=[e[0] for e in MOVES])
+def test_what_moves_gives_elements_of_its_operands_or_zeros(name, op, types, attrs):
+    arrays = operands(op, types, attrs)
+    node = node_of(op, types, attrs)
+    for array in evaluate_node(node, arrays):
+        assert np.isin(array, np.concatenate([[0], *(a.reshape(-1) for a in arrays if a.dtype == array.dtype)])).all()
+        if op.view and op.name != "concat" and array.size:
+            assert np.shares_memory(array, arrays[0]), "as numpy sees it, it is no view"
+    assert not op.indexed or types[1].dtype.is_integer
+
+
+def test_what_moves_keeps_every_bit():
+    """Also of a NaN, which a float64 and back would change: on their way through kernels they stay as they are."""
+    signalling = np.array([0x7F800001, 0xFFC12345], np.uint32).view(np.float32)
+    node = node_of(REGISTRY["reshape"], (TensorType(F32, (2,)),), dict(shape=(2, 1)))
+    assert evaluate_node(node, (signalling,))[0].tobytes() == signalling.tobytes()
+
+
+def test_facts_hold_together():
+    for op in REGISTRY.values():
+        assert not op.view or op.moves, f"{op.name} is a view of what it changes"
+        assert not op.recurrent or op.expand is not None, f"{op.name} is not split into steps"
+        places = [TensorType.parse(e[op.place]) for e in op.examples] if op.place is not None else []
+        assert all(t.dtype.is_float for t in places), f"{op.name} has places that are no floats"
+        assert op.spelled.keys() <= op.attrs.keys(), f"{op.name} spells attributes that it does not have"
+
+
 def test_flops_count_a_multiply_add_as_two():
     def count(name, *types, **attrs):
         op, types = REGISTRY[name], tuple(map(TensorType.parse, types))
@@ -368,7 +398,7 @@ def onnx_model(node: Node, arrays):
         kind, translate, *more = ONNX[op.name]
         settings, fixed = translate(attrs), more[0](attrs) if more else {}
     else:
-        kind, settings, fixed = op.onnx[0], {{"positive": "detect_positive", "negative": "detect_negative"}.get(k, k): v for k, v in attrs.items()}, {}
+        kind, settings, fixed = op.onnx[0], {op.spelled.get(k, k): v for k, v in attrs.items()}, {}
     ours = list(arrays)
     if kind in ("LSTM", "GRU", "RNN"):
         fixed = {4: None}                          # sequence_lens

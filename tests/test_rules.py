@@ -19,7 +19,7 @@ from pelton.passes.rewriting.example import draw, program
 from pelton.passes.rewriting.pattern import ANY, Applied
 from pelton.passes.rewriting.report import PassReport
 from pelton.passes.rewriting.rule import RULES, Rule, constant, require, rewrite, rule, scalar, when
-from pelton.passes.words import add, batch_norm, clip, concat, convolution, copy, mul, neg, relu, softmax, sub, tanh, top_k, transpose
+from pelton.ops.words import add, batch_norm, clip, concat, convolution, copy, mul, neg, relu, softmax, sub, tanh, top_k, transpose
 
 SPELLINGS = [(r, k) for r in RULES.values() for k in range(len(r.patterns))]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 from pelton.ir.dims import Size, is_known
 from pelton.ir.graph import Value
 from pelton.ir.types import F32
+from pelton.ops.words import slice_
 from pelton.plan.layout import Strides, broadcast
 from pelton.plan.region import Region
 
@@ -17,7 +18,7 @@ def tail_refusal(region: Region, shape: tuple[int, ...], axis: int | None = None
     axis: the one along which kernels can write slices apart (the vector axis of their grid).
     """
     for node in region.pieces:
-        if node.op.name != "slice" or node.attrs["axes"] != (axis,) or node.attrs["steps"] != (1,) or node.inputs[0].type.shape != shape:
+        if node.op is not slice_ or node.attrs["axes"] != (axis,) or node.attrs["steps"] != (1,) or node.inputs[0].type.shape != shape:
             return f"{node.op.name} is no run of " + ("an axis that is" if axis is None else f"axis {axis},") + " written in pieces"
     for node in region.tail:
         if node.output.type.shape != shape:

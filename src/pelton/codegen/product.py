@@ -4,6 +4,7 @@ from __future__ import annotations
 import math
 
 from pelton.ir.graph import Value
+from pelton.ops.words import convolution
 from pelton.plan.layout import broadcast
 from pelton.plan.region import Region
 
@@ -20,7 +21,7 @@ class Product:
         self.a, self.b = node.inputs[:2]
         out = node.output.type.shape
         self.bias: Value | None = None
-        if node.op.name == "convolution":
+        if node.op is convolution:
             self.bias = node.inputs[2]
             self.grid = grid_of(out, "pixels")
             self.batch, self.m, self.n, self.k = out[0], math.prod(out[2:]), out[1], self.a.type.shape[1]

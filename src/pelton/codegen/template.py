@@ -16,7 +16,6 @@ from pelton.plan.region import Region
 from pelton.plan.workspace import Workspace
 
 Layouts = Mapping[Value, Strides]              # every input and output of a region's body → its strides
-PICKING = ("gather", "gather_elements", "gather_nd")
 
 
 @dataclass(frozen=True)
@@ -98,7 +97,8 @@ class Kernel:
 
     def traffic(self, region: Region, layouts: Layouts) -> Size:
         """Bytes that it has to read and write, each once: packed constants as they are stored, of what is repeated one, of a table what is picked from it."""
-        picked = region.anchor.inputs[0] if region.anchor is not None and region.anchor.op.name in PICKING else None
+        anchor = region.anchor
+        picked = anchor.inputs[0] if anchor is not None and anchor.op.moves and anchor.op.indexed else None
 
         def needed(x: Value | Packed | Workspace) -> Size:
             if not isinstance(x, Value):

@@ -92,7 +92,7 @@ def diagnose(model: Any, shapes: Mapping[str, Shape] | None = None, outputs: Seq
 
 def _planned(source: Source, met: Sequence[Met], programs: Sequence[Imported], info: Info, options: Options, scripted: bool = False) -> Coverage:
     """Nodes of the main graph by operator, each by the worst that becomes of what was written for it."""
-    problems, on_host, alive = list[Problem](), set[str](), {(n.name, n.op.name) for p in programs for n in p.graph.nodes}
+    problems, on_host, alive = list[Problem](), set[str](), {(n.name, n.op) for p in programs for n in p.graph.nodes}
     target, _ = describe_target(options)
     for program in programs:
         try:
@@ -109,7 +109,7 @@ def _planned(source: Source, met: Sequence[Met], programs: Sequence[Imported], i
     named: dict[tuple[str, str], list[str]] = {}
     for m in met:
         key = (domain_of(m.node.domain), m.node.op_type)
-        live = [n.name for n in m.written if (n.name, n.op.name) in alive]
+        live = [n.name for n in m.written if (n.name, n.op) in alive]
         kind = m.step or ("host" if on_host.intersection(live) else "constant" if not live else "native" if len(live) == 1 else "decomposed")
         counts.setdefault(key, Counter())[kind] += 1
         if kind == "host":

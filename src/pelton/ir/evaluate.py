@@ -22,7 +22,8 @@ def _narrow(array, dtype: DType) -> np.ndarray:
 
 def evaluate_node(node: Node, arrays: tuple[np.ndarray, ...], *, round: bool = True) -> tuple[np.ndarray, ...]:
     """One node on arrays of its input types. With `round=False` floats stay float64 (inputs may be so already)."""
-    seen = _narrow if node.op.name == "bit_cast" else widen              # what looks at bits sees them as they are stored
+    as_they_are = node.op.bits or node.op.moves and round
+    seen = _narrow if as_they_are else widen
     wide = tuple(seen(a, v.type.dtype) for a, v in zip(arrays, node.inputs))
     if node.op.reference is None and node.op.scalar is None:
         found = _expanded(node, wide)

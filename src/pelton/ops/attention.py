@@ -27,7 +27,7 @@ def _looks_ahead(rows: Size, columns: Size):
     return greater(iota(size=columns), reshape(iota(size=rows), shape=(rows, 1)))
 
 
-@composite("Attention", examples=(
+@composite("Attention", heavy=True, examples=(
     ("f32[2, 3, 5, 8]", "f32[2, 3, 7, 8]", "f32[2, 3, 7, 4]", "f32[5, 7]", dict(scale=0.353)),
     ("f32[1, 2, 13, 58]", "f32[1, 2, 13, 58]", "f32[1, 2, 13, 58]", "f32[]", dict(scale=0.131, causal=True)),
     ("f32[7, 3]", "f32[11, 3]", "f32[11, 5]", "f32[1, 11]", dict(scale=0.577)),

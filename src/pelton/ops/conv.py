@@ -135,7 +135,7 @@ def _by_product(x: Value, w: Value, b: Value, *, strides: Ints, pads: Ints, dila
     return add(reshape(matmul(rows, columns), shape=(n, m, *sizes)), reshape(b, shape=(m, *[1] * len(sizes))))
 
 
-@structured("Conv", examples=(
+@structured("Conv", product=True, heavy=True, examples=(
     ("f32[2, 3, 11, 13]", "f32[8, 3, 3, 3]", "f32[8]", dict(strides=(2, 2), pads=(1, 1, 1, 1), dilations=(1, 1))),
     ("f32[1, 58, 7, 7]", "f32[58, 1, 3, 3]", "f32[58]", dict(strides=(1, 1), pads=(1, 1, 1, 1), dilations=(1, 1), group=58)),
     ("f32[1, 58, 5, 9]", "f32[31, 58, 1, 1]", "f32[31]", dict(strides=(1, 1), pads=(0, 0, 0, 0), dilations=(1, 1))),
@@ -227,7 +227,7 @@ def _by_convolution(x: Value, w: Value, b: Value, *, strides: Ints, pads: Ints, 
     return convolution(padded(apart, around), filters, b, strides=(1,) * spatial, pads=(0,) * 2 * spatial, dilations=dilations, group=group)
 
 
-@structured("ConvTranspose", examples=(
+@structured("ConvTranspose", product=True, heavy=True, examples=(
     ("f32[2, 3, 5, 7]", "f32[3, 8, 3, 3]", "f32[8]", dict(strides=(2, 2), pads=(1, 1, 1, 1), dilations=(1, 1), output_padding=(1, 1))),
     ("f32[1, 58, 4, 5]", "f32[58, 7, 2, 2]", "f32[7]", dict(strides=(2, 2), pads=(0, 0, 0, 0), dilations=(1, 1), output_padding=(0, 0))),
     ("f32[1, 6, 4, 5]", "f32[6, 2, 3, 2]", "f32[6]", dict(strides=(1, 3), pads=(0, 1, 1, 0), dilations=(2, 1), group=3, output_padding=(0, 2))),

@@ -8,7 +8,7 @@ from pelton.ir.types import TensorType, broadcast_shapes
 from .op import expect, expect_equal, structured
 
 
-@structured("MatMul", examples=(
+@structured("MatMul", product=True, heavy=True, examples=(
     ("f32[5, 7]", "f32[7, 3]"), ("f32[2, 1, 5, 7]", "f32[3, 7, 4]"), ("f32[58, 125]", "f32[125, 37]"), ("f32[13]", "f32[13]"),
     ("f32[13]", "f32[2, 13, 5]"), ("f32[3, 5, 13]", "f32[13]"), ("f32[1, 61]", "f32[61, 129]"), ("i32[3, 5]", "i32[5, 2]")))
 class matmul:

@@ -117,17 +117,17 @@ def tanh(x):
     return sc.tanh(x)
 
 
-@pointwise("Sin")
+@pointwise("Sin", place=0)
 def sin(x):
     return sc.sin(x)
 
 
-@pointwise("Cos")
+@pointwise("Cos", place=0)
 def cos(x):
     return sc.cos(x)
 
 
-@pointwise("Tan", domain=(-1.3, 1.3))
+@pointwise("Tan", place=0, domain=(-1.3, 1.3))
 def tan(x):
     return sc.tan(x)
 
@@ -394,7 +394,8 @@ def is_nan(x):
     return sc.isnan(x)
 
 
-@pointwise("IsInf", examples=(("f32[5, 13]",), ("f32[7]", {"negative": False}), ("f32[7]", {"positive": False, "negative": False})))
+@pointwise("IsInf", spelled=dict(positive="detect_positive", negative="detect_negative"), examples=(
+    ("f32[5, 13]",), ("f32[7]", {"negative": False}), ("f32[7]", {"positive": False, "negative": False})))
 def is_inf(x, *, positive=True, negative=True):
     """Whether x is infinite, of the signs asked for."""
     if positive and negative:

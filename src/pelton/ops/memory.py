@@ -4,14 +4,14 @@ from pelton.ir.types import I32, STRING, DType, TensorType
 from .op import expect, pointwise, structured
 
 
-@pointwise(examples=(("f32[5, 13]",), ("i64[3, 7]",), ("bool[2, 9]",)))
+@pointwise(moves=True, examples=(("f32[5, 13]",), ("i64[3, 7]",), ("bool[2, 9]",)))
 def copy(x):
     """y = x, laid out anew."""
     return x
 
 
-@structured("BitCast", examples=(("f32[5, 13]", dict(to=I32)), ("bf16[37]", dict(to=DType.I16)), ("i4[3, 7]", dict(to=DType.U4)),
-                                 ("bool[2, 9]", dict(to=DType.U8))))
+@structured("BitCast", bits=True, examples=(
+    ("f32[5, 13]", dict(to=I32)), ("bf16[37]", dict(to=DType.I16)), ("i4[3, 7]", dict(to=DType.U4)), ("bool[2, 9]", dict(to=DType.U8))))
 class bit_cast:
     """The bits of x as another element type of the same width."""
 

@@ -32,12 +32,16 @@ class Term:
 
 @dataclass(frozen=True, eq=False)
 class Op:
-    """A word of the program representation. `kind` is "pointwise", "structured", "composite" or "foreign"."""
+    """A word of the program representation. `kind` is "pointwise", "structured", "composite" or "foreign".
+
+    What passes, plans and importers have to know of a class of ops is a fact here, declared with each of them.
+    """
 
     name: str
     kind: str
-    onnx: tuple[str, ...] = ()
+    onnx: tuple[str, ...] = ()                                    # operators of ai.onnx, read as it where no reader is
     attrs: Mapping[str, Any] = field(default_factory=dict)        # name → default; REQUIRED where there is none
+    spelled: Mapping[str, str] = field(default_factory=dict)      # attributes that ONNX names otherwise: ours → ONNX's
     infer: Callable | None = None                                 # (*TensorType, **attrs) → TensorType or a tuple of them
     reference: Callable | None = None                             # (*ndarray, **attrs) → ndarray or a tuple of them
     scalar: Callable | None = None                                # pointwise: (*Scalar, **attrs) → Scalar
@@ -47,6 +51,14 @@ class Op:
     commutative: bool = False
     domain: tuple[float, float] = (-3.0, 3.0)                     # where tests draw random floats from
     doc: str = ""
+    moves: bool = False            # elements of its operands or zeros, unchanged; attributes and integers say which
+    view: bool = False             # strides and offsets can say where its output lies in its operand, or they in it
+    indexed: bool = False          # integers in operand 1 say where in operand 0 elements are taken from, or put to
+    bits: bool = False             # reads the bits of its operand as they are stored: no wider type can stand in
+    product: bool = False          # sums products of its first two operands, which GPUs may compute as TF32
+    recurrent: bool = False        # a layer over time steps, which `expand` splits into one product and the steps
+    heavy: bool = False            # slow by reference, or different between machines (BLAS): never folded
+    place: int | None = None       # the operand that holds places or angles: rounded to a few digits they are others
 
     def __call__(self, *args, **attrs) -> Term:
         return Term(self, args, attrs)
@@ -152,16 +164,18 @@ def _names(onnx) -> tuple[str, ...]:
     return (onnx,) if isinstance(onnx, str) else tuple(onnx or ())
 
 
-def pointwise(onnx=None, *, examples=(), commutative=False, domain=(-3.0, 3.0)):
+def pointwise(onnx=None, *, examples=(), commutative=False, domain=(-3.0, 3.0), **facts: Any):
     """Declares a pointwise op from a scalar function; keyword-only parameters are its attributes.
 
     Inputs broadcast as in numpy; the output's element type is that of the traced expression.
+    `facts` are fields of `Op`, such as moves=True.
     """
     def declare(fn: Callable) -> Op:
         arity = sum(p.kind is not p.KEYWORD_ONLY for p in inspect.signature(fn).parameters.values())
         default = (tuple(["f32[5, 13]"] * arity),) + ((("f32[2, 3, 9]",) + ("f32[3, 1]",) * (arity - 1),) if arity > 1 else ())
         return _register(Op(fn.__name__.rstrip("_"), "pointwise", _names(onnx), _declared_attrs(fn), scalar=fn,
-                            examples=tuple(examples) or default, commutative=commutative, domain=domain, doc=inspect.getdoc(fn) or ""))
+                            examples=tuple(examples) or default, commutative=commutative, domain=domain,
+                            doc=inspect.getdoc(fn) or "", **facts))
     return declare
 
 
@@ -172,17 +186,19 @@ def _from_class(kind: str, cls: type, onnx, examples, **more) -> Op:
                         examples=tuple(examples), doc=inspect.getdoc(cls) or "", **more))
 
 
-def structured(onnx=None, *, examples=(), domain=(-3.0, 3.0)):
+def structured(onnx=None, *, examples=(), domain=(-3.0, 3.0), **facts: Any):
     """Declares an op from a class with `infer(*types, *, attrs)`, `reference(*arrays, *, attrs)` and perhaps `flops(*types, *, attrs)`.
 
     `expand(*values, *, attrs)` may say it in simpler terms for where no kernel takes it, or give None where there are none.
+    `facts` are fields of `Op`, such as moves=True.
     """
-    return lambda cls: _from_class("structured", cls, onnx, examples, domain=domain)
+    return lambda cls: _from_class("structured", cls, onnx, examples, domain=domain, **facts)
 
 
-def composite(onnx=None, *, examples=(), domain=(-3.0, 3.0)):
+def composite(onnx=None, *, examples=(), domain=(-3.0, 3.0), **facts: Any):
     """Declares an op that other ops can express: `infer`, `expand(*values, *, attrs) -> Term`, perhaps a direct `reference`.
 
     Numbers and float64 arrays in an expansion take the element type of the operands beside them.
+    `facts` are fields of `Op`, such as moves=True.
     """
-    return lambda cls: _from_class("composite", cls, onnx, examples, domain=domain)
+    return lambda cls: _from_class("composite", cls, onnx, examples, domain=domain, **facts)

@@ -162,7 +162,7 @@ _ALL = {"hidden": 5}
 _ACTIVE = dict(activations=("HardSigmoid", "ScaledTanh", "Softsign"), activation_alpha=(0.3, 0.9), activation_beta=(0.4, 0.7), clip=0.5)
 
 
-@structured("LSTM", domain=(-1.0, 1.0), examples=(
+@structured("LSTM", recurrent=True, heavy=True, domain=(-1.0, 1.0), examples=(
     ("f32[7, 2, 3]", "f32[1, 20, 3]", "f32[1, 20, 5]", "f32[1, 40]", "f32[1, 2, 5]", "f32[1, 2, 5]", "f32[1, 15]", _ALL),
     ("f32[4, 3, 7]", "f32[2, 20, 7]", "f32[2, 20, 5]", "f32[2, 40]", "f32[2, 3, 5]", "f32[2, 3, 5]", "f32[2, 15]", dict(_ALL, direction="bidirectional")),
     ("f32[4, 1, 7]", "f32[1, 20, 7]", "f32[1, 20, 5]", "f32[1, 40]", "f32[1, 1, 5]", "f32[1, 1, 5]", "f32[1, 15]", dict(_ALL, direction="reverse", **_ACTIVE)),
@@ -203,7 +203,7 @@ class lstm:
         return _flops(x, r)
 
 
-@structured("GRU", domain=(-1.0, 1.0), examples=(
+@structured("GRU", recurrent=True, heavy=True, domain=(-1.0, 1.0), examples=(
     ("f32[7, 2, 3]", "f32[1, 15, 3]", "f32[1, 15, 5]", "f32[1, 30]", "f32[1, 2, 5]", _ALL),
     ("f32[4, 3, 7]", "f32[2, 15, 7]", "f32[2, 15, 5]", "f32[2, 30]", "f32[2, 3, 5]", dict(_ALL, direction="bidirectional", linear_before_reset=True)),
     ("f32[4, 1, 7]", "f32[1, 15, 7]", "f32[1, 15, 5]", "f32[1, 30]", "f32[1, 1, 5]",
@@ -248,7 +248,7 @@ class gru:
         return _flops(x, r)
 
 
-@structured("RNN", domain=(-1.0, 1.0), examples=(
+@structured("RNN", recurrent=True, heavy=True, domain=(-1.0, 1.0), examples=(
     ("f32[7, 2, 3]", "f32[1, 5, 3]", "f32[1, 5, 5]", "f32[1, 10]", "f32[1, 2, 5]", _ALL),
     ("f32[4, 3, 7]", "f32[2, 5, 7]", "f32[2, 5, 5]", "f32[2, 10]", "f32[2, 3, 5]",
      dict(_ALL, direction="bidirectional", activations=("Relu", "Elu"), clip=0.9)),

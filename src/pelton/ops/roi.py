@@ -29,7 +29,7 @@ def _points(begin: float, long: float, bins: int, i: int, count: int, size: int)
             int(inside.sum()) < count)
 
 
-@composite("RoiAlign", examples=(
+@composite("RoiAlign", place=1, examples=(
     ("f32[2, 3, 9, 11]", "f32[5, 4]", "i64[5]", dict(height=2, width=3, samples=2)),
     ("f32[2, 3, 9, 11]", "f32[5, 4]", "i64[5]", dict(height=2, width=2, samples=1, scale=3.0, half_pixel=False)),
     ("f32[2, 3, 9, 11]", "f32[5, 4]", "i64[5]", dict(height=1, width=2, samples=3, scale=2.0, mode="max")),
@@ -104,7 +104,7 @@ class roi_align:
         return transpose(found if mode == "avg" else reduce_max(found, axes=(4,), keepdims=False), perm=(1, 0, 2, 3))
 
 
-@structured("MaxRoiPool", examples=(
+@structured("MaxRoiPool", place=1, examples=(
     ("f32[2, 3, 9, 11]", "f32[5, 4]", "i64[5]", dict(height=2, width=3, scale=3.0)), ("f32[1, 21, 9, 11]", "f32[3, 4]", "i64[3]", dict(height=1, width=2))))
 class max_roi_pool:
     """Y[r, c, i, j] = the largest element of X[batch[r], c] that a bin touches, 0 where it touches none; rois are x₁, y₁, x₂, y₂, rounded, ends included."""

@@ -119,7 +119,7 @@ def taps(at: Sequence[Thing], space: Sequence[Size], dtype: DType, *, mode: str,
     return index, weight if weight is not None else add(mul(cast(index, to=dtype), 0.0), 1.0)
 
 
-@composite("GridSample", examples=(
+@composite("GridSample", place=1, examples=(
     ("f32[2, 3, 5, 7]", "f32[2, 4, 6, 2]", dict()), ("f32[1, 3, 5, 7]", "f32[1, 4, 6, 2]", dict(padding="border")),
     ("f32[1, 3, 5, 7]", "f32[1, 4, 6, 2]", dict(padding="reflection")), ("f32[1, 3, 5, 7]", "f32[1, 4, 6, 2]", dict(padding="reflection", align_corners=True)),
     ("f32[1, 3, 5, 7]", "f32[1, 4, 6, 2]", dict(mode="cubic", padding="reflection")), ("f32[1, 2, 5, 1]", "f32[1, 4, 6, 2]", dict(mode="cubic")),

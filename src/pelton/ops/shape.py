@@ -19,7 +19,7 @@ def _check_axis(rank: int, axis: int) -> None:
     expect(0 <= axis < rank, f"needs an axis from 0 to {rank - 1}, got {axis}")
 
 
-@structured("Reshape", examples=(
+@structured("Reshape", moves=True, view=True, examples=(
     ("f32[2, 3, 7]", dict(shape=(6, 7))), ("f32[58, 4]", dict(shape=(2, 29, 2, 2))), ("f32[1]", dict(shape=())), ("i64[3, 2]", dict(shape=(6,)))))
 class reshape:
     """The same elements in row-major order under another shape."""
@@ -33,7 +33,7 @@ class reshape:
         return x.reshape(shape)
 
 
-@structured("Transpose", examples=(
+@structured("Transpose", moves=True, view=True, examples=(
     ("f32[5, 7]", dict(perm=(1, 0))), ("f32[2, 3, 7, 5]", dict(perm=(0, 2, 3, 1))), ("f32[2, 58, 3, 5]", dict(perm=(2, 0, 3, 1))),
     ("i64[3, 1, 2]", dict(perm=(2, 1, 0)))))
 class transpose:
@@ -47,7 +47,7 @@ class transpose:
         return x.transpose(perm)
 
 
-@structured("Concat", examples=(
+@structured("Concat", moves=True, view=True, examples=(
     ("f32[2, 3, 5, 7]", "f32[2, 58, 5, 7]", "f32[2, 8, 5, 7]", dict(axis=1)), ("f32[5, 3]", "f32[5, 4]", dict(axis=1)),
     ("i64[1]", "i64[3]", dict(axis=0))))
 class concat:
@@ -72,7 +72,7 @@ def length(start: Size, end: Size, step: int) -> Size:
     return maximum(0, (end - start + step - 1) // step if step > 0 else (start - end - step - 1) // -step)
 
 
-@structured("Slice", examples=(
+@structured("Slice", moves=True, view=True, examples=(
     ("f32[5, 13]", dict(starts=(1,), ends=(12,), axes=(1,), steps=(3,))),
     ("f32[2, 58, 7, 7]", dict(starts=(29,), ends=(58,), axes=(1,), steps=(1,))),
     ("f32[7, 5]", dict(starts=(6, 3), ends=(-1, 0), axes=(0, 1), steps=(-2, -1))),
@@ -104,7 +104,8 @@ def along(x: Thing, axis: int, start: int, end: int, step: int = 1) -> Thing:
     return slice_(x, starts=(start,), ends=(end,), axes=(axis,), steps=(step,))
 
 
-@structured("Expand", examples=(("f32[3, 1]", dict(shape=(2, 3, 7))), ("f32[]", dict(shape=(5,))), ("i64[1, 4]", dict(shape=(3, 4)))))
+@structured("Expand", moves=True, view=True, examples=(
+    ("f32[3, 1]", dict(shape=(2, 3, 7))), ("f32[]", dict(shape=(5,))), ("i64[1, 4]", dict(shape=(3, 4)))))
 class expand:
     """X broadcast to a shape."""
 
@@ -116,7 +117,8 @@ class expand:
         return np.broadcast_to(x, shape)
 
 
-@structured("Tile", examples=(("f32[3, 5]", dict(repeats=(2, 3))), ("i64[2, 1, 3]", dict(repeats=(1, 7, 2)))))
+@structured("Tile", moves=True, examples=(
+    ("f32[3, 5]", dict(repeats=(2, 3))), ("i64[2, 1, 3]", dict(repeats=(1, 7, 2)))))
 class tile:
     """X repeated along each axis."""
 
@@ -128,9 +130,10 @@ class tile:
         return np.tile(x, repeats)
 
 
-@structured("Pad", examples=(("f32[2, 3, 5, 7]", "f32[]", dict(pads=(0, 0, 1, 2, 0, 0, 3, 0))), ("f32[5, 7]", "f32[]", dict(pads=(2, 3, 1, 4), mode="reflect")),
-                             ("f32[5, 3]", "f32[]", dict(pads=(1, 2, 0, 5), mode="edge")), ("f32[5, 3]", "f32[]", dict(pads=(1, 2, 3, 1), mode="wrap")),
-                             ("i64[7]", "i64[]", dict(pads=(-2, 3)))))
+@structured("Pad", moves=True, examples=(
+    ("f32[2, 3, 5, 7]", "f32[]", dict(pads=(0, 0, 1, 2, 0, 0, 3, 0))), ("f32[5, 7]", "f32[]", dict(pads=(2, 3, 1, 4), mode="reflect")),
+    ("f32[5, 3]", "f32[]", dict(pads=(1, 2, 0, 5), mode="edge")), ("f32[5, 3]", "f32[]", dict(pads=(1, 2, 3, 1), mode="wrap")),
+    ("i64[7]", "i64[]", dict(pads=(-2, 3)))))
 class pad:
     """X with elements put before and behind each axis: a value, its mirror image, its edge or itself again; negative pads take away."""
 
@@ -151,7 +154,7 @@ class pad:
         return np.pad(x, sides, mode, constant_values=value.item()) if mode == "constant" else np.pad(x, sides, mode)
 
 
-@structured("Gather", examples=(
+@structured("Gather", moves=True, indexed=True, examples=(
     ("f32[5, 13]", "i64[3]", dict(axis=0)), ("f32[2, 7, 3]", "i32[2, 5]", dict(axis=1)), ("f32[7, 3]", "i64[]", dict(axis=0)),
     ("i64[4]", "i64[1]", dict(axis=0))))
 class gather:
@@ -180,7 +183,8 @@ def _check_along(x: TensorType, indices: TensorType, axis: int) -> None:
     expect(all(i == axis or d <= n for i, (d, n) in enumerate(zip(indices.shape, x.shape))), f"needs indices no larger than the input off axis {axis}")
 
 
-@structured("GatherElements", examples=(("f32[5, 7]", "i64[5, 3]", dict(axis=1)), ("f32[3, 5, 2]", "i32[4, 3, 2]", dict(axis=0))))
+@structured("GatherElements", moves=True, indexed=True, examples=(
+    ("f32[5, 7]", "i64[5, 3]", dict(axis=1)), ("f32[3, 5, 2]", "i32[4, 3, 2]", dict(axis=0))))
 class gather_elements:
     """Y[i, j, …] = X[i, indices[i, j, …], …], the index replaced along an axis."""
 
@@ -192,7 +196,8 @@ class gather_elements:
         return x[_along(indices, axis)]
 
 
-@structured("GatherND", examples=(("f32[5, 7, 3]", "i64[4, 2]", {}), ("f32[2, 5, 3]", "i64[2, 7, 1]", dict(batch_dims=1)), ("f32[2, 3]", "i64[2]", {})))
+@structured("GatherND", moves=True, indexed=True, examples=(
+    ("f32[5, 7, 3]", "i64[4, 2]", {}), ("f32[2, 5, 3]", "i64[2, 7, 1]", dict(batch_dims=1)), ("f32[2, 3]", "i64[2]", {})))
 class gather_nd:
     """Y[b…, i…] = X[b…, indices[b…, i…, :], …]: the last axis of the indices is an index tuple."""
 
@@ -228,7 +233,7 @@ def _check_updates(x: TensorType, updates: TensorType, shape: Ints, reduction: s
     expect(reduction in ("none", *_REDUCTIONS), f"needs reduction none, add, mul, min or max, got {reduction!r}")
 
 
-@structured("ScatterElements", examples=(
+@structured("ScatterElements", indexed=True, examples=(
     ("f32[5, 7]", "i64[5, 3]", "f32[5, 3]", dict(axis=1, reduction="add")), ("f32[3, 5]", "i64[3, 1]", "f32[3, 1]", dict(axis=1)),
     ("f32[3, 5]", "i32[7, 4]", "f32[7, 4]", dict(axis=0, reduction="max"))))
 class scatter_elements:
@@ -243,8 +248,9 @@ class scatter_elements:
         return _scatter(x, _along(indices, axis), updates, reduction)
 
 
-@structured("ScatterND", examples=(("f32[5, 7, 3]", "i64[4, 2]", "f32[4, 3]", dict(reduction="add")), ("f32[7, 3]", "i64[1, 1]", "f32[1, 3]", {}),
-                                   ("f32[5]", "i64[3, 1]", "f32[3]", dict(reduction="mul"))))
+@structured("ScatterND", indexed=True, examples=(
+    ("f32[5, 7, 3]", "i64[4, 2]", "f32[4, 3]", dict(reduction="add")), ("f32[7, 3]", "i64[1, 1]", "f32[1, 3]", {}),
+    ("f32[5]", "i64[3, 1]", "f32[3]", dict(reduction="mul"))))
 class scatter_nd:
     """X with X[indices[i…, :], …] replaced by (or combined with) updates[i…, …]."""
 
@@ -258,7 +264,8 @@ class scatter_nd:
         return _scatter(x, tuple(np.moveaxis(indices, -1, 0)), updates, reduction)
 
 
-@structured("Trilu", examples=(("f32[5, 7]", dict(upper=True)), ("f32[2, 7, 5]", dict(k=-1, upper=False)), ("i64[3, 3]", dict(k=2))))
+@structured("Trilu", moves=True, examples=(
+    ("f32[5, 7]", dict(upper=True)), ("f32[2, 7, 5]", dict(k=-1, upper=False)), ("i64[3, 3]", dict(k=2))))
 class trilu:
     """X with zeros below (upper) or above (lower) its k-th diagonal."""
 
@@ -305,7 +312,7 @@ def _check_blocks(x: TensorType, block: int) -> None:
     expect(block >= 1, f"needs a block of 1 and more, got {block}")
 
 
-@composite("DepthToSpace", examples=(("f32[2, 12, 3, 5]", dict(block=2)), ("f32[1, 18, 2, 3]", dict(block=3, mode="CRD"))))
+@composite("DepthToSpace", moves=True, examples=(("f32[2, 12, 3, 5]", dict(block=2)), ("f32[1, 18, 2, 3]", dict(block=3, mode="CRD"))))
 class depth_to_space:
     """Channels become blocks of space: mode DCR takes them depth first, CRD column and row first."""
 
@@ -324,7 +331,7 @@ class depth_to_space:
         return reshape(transpose(reshape(x, shape=split), perm=perm), shape=(n, depth, h * block, w * block))
 
 
-@composite("SpaceToDepth", examples=(("f32[2, 3, 6, 10]", dict(block=2)), ("f32[1, 5, 3, 9]", dict(block=3))))
+@composite("SpaceToDepth", moves=True, examples=(("f32[2, 3, 6, 10]", dict(block=2)), ("f32[1, 5, 3, 9]", dict(block=3))))
 class space_to_depth:
     """Blocks of space become channels."""
 

@@ -247,7 +247,7 @@ class Segment:
                 found[self.inputs[v]] = None
             elif v in self.program.makers and self.program.numbers(v) is None:
                 maker = self.program.makers[v]
-                if not onnx_sizes.reckons(maker.op.name):
+                if not onnx_sizes.reckons(maker.op):
                     return []
                 new = [i for i in maker.inputs if i not in seen]
                 seen.update(new)

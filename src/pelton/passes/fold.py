@@ -18,8 +18,6 @@ from pelton.passes.rewriting.rule import called
 
 WORK = 1 << 28           # operations by reference that folding may take for one node
 SMALL = 1 << 20          # bytes: a constant may become this large, or as large as what it is made of, but not larger
-MOVES = {"reshape", "transpose", "slice", "concat", "expand", "tile", "pad", "gather"}      # elements stay as they are
-HEAVY = {"matmul", "convolution", "conv_transpose", "attention", "lstm", "gru", "rnn"}      # slow by reference, and BLAS differs between machines
 
 
 def fold_constants(graph: Graph, report: PassReport, strict: bool = False) -> Graph:
@@ -29,9 +27,8 @@ def fold_constants(graph: Graph, report: PassReport, strict: bool = False) -> Gr
         if not _foldable(node, constants):
             nodes.append(node)
             continue
-        arrays = tuple(constants[v] for v in node.inputs)
         try:
-            found = node.op.evaluate(arrays, node.attrs) if node.op.name in MOVES else evaluate_node(node, arrays)
+            found = evaluate_node(node, tuple(constants[v] for v in node.inputs))
         except (ValueError, IndexError, OverflowError) as e:          # an index beyond its table: it would be no better when it runs
             raise ModelError(f"{node.op.name} of these constants cannot be computed: {e} (node {called(node)!r})") from None
         constants.update((v, np.array(a, v.type.dtype.numpy, order="C")) for v, a in zip(node.outputs, found))
@@ -43,7 +40,7 @@ def _foldable(node: Node, constants: Mapping[Value, np.ndarray]) -> bool:
     if not all(v.type.known for v in node.outputs) or dims.symbols(tuple(node.attrs.values())):
         return False
     size = sum(v.type.bytes for v in node.outputs)
-    return (node.op.kind != "foreign" and node.op.name not in HEAVY and all(v in constants for v in node.inputs)
+    return (node.op.kind != "foreign" and not node.op.heavy and all(v in constants for v in node.inputs)
             and size <= max(SMALL, sum(v.type.bytes for v in node.inputs))
             and node.op.operations(tuple(v.type for v in node.inputs), tuple(v.type for v in node.outputs), node.attrs) <= WORK)
 

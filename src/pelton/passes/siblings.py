@@ -12,7 +12,7 @@ from pelton.ops.op import Term
 from pelton.passes.rewriting.draft import Draft, joined
 from pelton.passes.rewriting.report import PassReport
 from pelton.passes.rewriting.rule import called
-from .words import clip, convolution, matmul, slice_
+from pelton.ops.words import clip, convolution, matmul, slice_
 
 
 def sibling_convolutions(graph: Graph, report: PassReport, strict: bool = False) -> Graph:

@@ -5,10 +5,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from pelton.ir.graph import Graph, Node, Value, topological
+from pelton.ops.words import concat, slice_
 
 from .region import Region, cut
-
-VIEWS = frozenset({"reshape", "transpose", "slice", "expand", "concat"})      # strides and offsets, or a copy where that cannot be
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,8 @@ class Fused:
 
 
 def is_view(node: Node) -> bool:
-    return node.op.name in VIEWS
+    """Whether it is strides and offsets, or a copy where that cannot be."""
+    return node.op.view
 
 
 def fuse(graph: Graph, claim: Callable[[Region], str | None]) -> Fused:
@@ -104,8 +104,8 @@ def _pieces(graph: Graph, value: Value) -> list[Node]:
     """The slices of a value that its maker should write one by one. As views they cost nothing, but no buffer can lie in several joins: where one is
     joined it is worth a place of its own; and where nothing reads the whole, which then need not be written, all are."""
     users = graph.users.get(value, [])
-    slices = [u for u in users if u.op.name == "slice"]
-    joined = [s for s in slices if any(u.op.name == "concat" for u in graph.users.get(s.output, ()))]
+    slices = [u for u in users if u.op is slice_]
+    joined = [s for s in slices if any(u.op is concat for u in graph.users.get(s.output, ()))]
     whole = value in graph.outputs or len(slices) < len(users)
     return joined if whole or not joined else slices
 

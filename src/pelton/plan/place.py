@@ -11,7 +11,7 @@ import numpy as np
 from pelton.ir.dims import Size, Undecided, at, bounds, maximum, minimum, usual
 from pelton.ir.graph import Graph, Node, Value, sized
 from pelton.ir.types import STRING, DType, TensorType
-from pelton.ops import get
+from pelton.ops import words
 
 from .fuse import Fused
 from .layout import Order, Strides, dense, order_of, reshaped, row_major, same_memory, span
@@ -151,12 +151,12 @@ class Placer:
     def node(self, node: Node) -> None:
         if any(v.type.dtype is STRING for v in node.inputs):
             self.host(node)                                        # they lie in Python, where nothing is a view of anything
-        elif node.op.name in ("sizes", "iota"):
+        elif node.op in (words.sizes, words.iota):
             self.places[node.output] = Place(node.output, 0, dense(node.output.type.shape))
             self.done.sizes[node.output] = node.attrs.get("values")
-        elif node.op.name == "concat":
+        elif node.op is words.concat:
             self.concat(node)
-        elif node.op.name in ("reshape", "transpose", "slice", "expand"):
+        elif node.op.view:
             self.view(node)
         else:
             self.host(node)
@@ -214,12 +214,12 @@ class Placer:
     def through(self, node: Node, at: Place) -> Place | None:
         """A view node's output as a view of where its input lies."""
         shape, out, attrs = node.inputs[0].type.shape, node.output.type.shape, node.attrs
-        if node.op.name == "transpose":
+        if node.op is words.transpose:
             return Place(at.root, at.offset, tuple(at.strides[p] for p in attrs["perm"]))
-        if node.op.name == "expand":
+        if node.op is words.expand:
             lead = len(out) - len(shape)
             return Place(at.root, at.offset, tuple(0 if i < lead or shape[i - lead] != out[i] else at.strides[i - lead] for i in range(len(out))))
-        if node.op.name == "slice":
+        if node.op is words.slice:
             offset, strides = at.offset, list(at.strides)
             for axis, start, step in zip(attrs["axes"], attrs["starts"], attrs["steps"]):
                 offset += _inside(start, shape[axis]) * at.strides[axis]
@@ -260,7 +260,7 @@ class Placer:
         if v in self.joined or v in self.graph.outputs:
             return None
         for user in self.graph.users.get(v, ()):
-            if user.op.name != "concat" or user.inputs.count(v) != 1:
+            if user.op is not words.concat or user.inputs.count(v) != 1:
                 continue
             if user.output not in self.places:
                 self.lay(user, order)
@@ -286,7 +286,7 @@ class Placer:
 
     def _copy(self, v: Value, fresh: Value, why: str) -> None:
         self.done.copies.append(why)
-        node = Node(get("copy"), (v,), {}, (fresh,), "")
+        node = Node(words.copy, (v,), {}, (fresh,), "")
         if v.type.dtype is STRING:
             self.host(node)
             return

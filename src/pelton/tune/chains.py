@@ -9,6 +9,7 @@ from pelton.ir.dims import usual
 from pelton.ir.graph import Graph, Node, Value
 from pelton.ir.text import key
 from pelton.codegen.template import Target
+from pelton.ops.words import convolution
 from pelton.plan.fuse import Fused
 from pelton.plan.layout import Strides, channels_last, dense
 from pelton.plan.place import Task
@@ -115,7 +116,7 @@ def _growing(graph: Graph, first: Region, home: Mapping[Node, Region], taken: se
 
 def _only_reader(graph: Graph, region: Region, home: Mapping) -> Region | None:
     """The region that alone reads a convolution's only value."""
-    if len(region.anchors) != 1 or region.anchors[0].op.name != "convolution" or len(region.body.outputs) != 1:
+    if len(region.anchors) != 1 or region.anchors[0].op is not convolution or len(region.body.outputs) != 1:
         return None
     readers = {home.get(n) for n in graph.users.get(region.output, ())}
     return readers.pop() if len(readers) == 1 and region.output not in graph.outputs else None

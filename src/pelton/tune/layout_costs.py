@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from pelton.ir.dims import at
 from pelton.codegen.template import Target
+from pelton.ops.words import copy
 from pelton.plan.place import Task
 from pelton.plan.region import Region
 from pelton.plan.layout_search import NEVER
@@ -15,7 +16,7 @@ from .search import Found, Timing, best_of, digest
 
 def copied(task: Task) -> float:
     """Bytes that a task copies because of layouts; 0 for what computes."""
-    if not isinstance(task.what, Region) or task.region.anchors or [n.op.name for n in task.region.body.nodes] != ["copy"]:
+    if not isinstance(task.what, Region) or task.region.anchors or [n.op for n in task.region.body.nodes] != [copy]:
         return 0.0
     return float(at(task.region.output.type.bytes, task.region.usual_sizes(task.layouts)))
 

@@ -25,6 +25,7 @@ from pelton.codegen.c import emit as c_emit
 from pelton.codegen.c.emit import Grid, Tail, scalar_constant
 from pelton.codegen.template import Kernel, Layouts, Packed, Tactic
 from pelton.ops.scalar import Scalar
+from pelton.ops.words import copy
 from pelton.plan.layout import Strides, broadcast, span
 from pelton.plan.region import Region
 from pelton.plan.workspace import Workspace
@@ -127,7 +128,7 @@ def unreadable(nodes: Sequence[Node]) -> str | None:
     """Why pointwise nodes have no Triton reading; None where they have."""
     for node in nodes:
         for v in (*node.inputs, node.output):
-            if not (movable if node.op.name == "copy" else computable)(v.type.dtype):
+            if not (movable if node.op is copy else computable)(v.type.dtype):
                 return f"{v.type.dtype.value} is not held by kernels"
     return None
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pelton.engine.library import ENDS, KINDS, Product
 from pelton.ir.dims import Size, is_known
 from pelton.ir.graph import Value
+from pelton.ops.words import add, convolution, gelu_tanh, mul, relu
 from pelton.codegen.c.emit import Grid, scalar_constant
 from pelton.codegen.product import Product as Read
 from pelton.codegen.template import Layouts, Packed, gpu_template
@@ -61,11 +62,11 @@ def ending(region: Region) -> End | str:
         number = scalar_constant(region, others[0]) if len(others) == 1 else None
         if at not in node.inputs or found.end:
             return f"{node.op.name} is none of the ends that it knows"
-        if node.op.name in ENDS:
+        if node.op in (relu, gelu_tanh):
             found = End(found.scale, found.bias, found.added, node.op.name)
-        elif node.op.name == "mul" and scaled and number is not None:
+        elif node.op is mul and scaled and number is not None:
             found = End(found.scale * number)
-        elif node.op.name == "add" and len(others) == 1 and number is None and (into := _added(others[0], grid)) and getattr(found, into) is None:
+        elif node.op is add and len(others) == 1 and number is None and (into := _added(others[0], grid)) and getattr(found, into) is None:
             found, scaled = End(found.scale, others[0], found.added) if into == "bias" else End(found.scale, found.bias, others[0]), False
         else:
             return f"{node.op.name} is none of the ends that it knows"
@@ -110,14 +111,14 @@ def described(region: Region, layouts: Layouts) -> dict[str, int] | None:
 
 
 def _lies_a(p: Read, grid: Grid, layouts: Layouts) -> Sequence[Size] | None:
-    conv = p.node.op.name == "convolution"
+    conv = p.node.op is convolution
     shape = p.a.type.shape if conv else (*grid.shape[:-1], p.k)
     strides, within = broadcast(p.a.type.shape, layouts[p.a], shape), Grid(shape, grid.b, grid.r, (1,) if conv else (len(shape) - 1,))
     return _lies(within, strides)
 
 
 def _lies_b(p: Read, grid: Grid, layouts: Layouts) -> Sequence[Size] | None:
-    if p.node.op.name == "convolution":
+    if p.node.op is convolution:
         return _lies(Grid(p.b.type.shape, (), (1,), (0,)), layouts[p.b])
     shape = (*grid.shape[:-2], p.k, p.n)
     return _lies(Grid(shape, grid.b, (len(shape) - 2,), (len(shape) - 1,)), broadcast(p.b.type.shape, layouts[p.b], shape))

@@ -8,6 +8,7 @@ from pelton.engine.library import Convolution as Told
 from pelton.ir.dims import is_known
 from pelton.ir.graph import Value
 from pelton.ir.types import F32
+from pelton.ops.words import add, convolution, relu
 from pelton.codegen.c.templates.conv import window
 from pelton.codegen.grid import constant
 from pelton.codegen.template import Layouts, Packed, Tactic, Target, gpu_template
@@ -37,7 +38,7 @@ class CuDnn(ByLibrary, Convolution):
     def refuses_sizes(self, region: Region) -> str | None:
         node = region.anchor
         x, w, _ = node.inputs
-        if node.op.name != "convolution":
+        if node.op is not convolution:
             return "a transposed convolution"
         if x.type.rank != 4:
             return "not two spatial axes"
@@ -74,9 +75,9 @@ def ending(region: Region) -> End | str:
     at, added, end = region.anchor.output, None, ""
     for node in region.tail:
         others = [v for v in node.inputs if v is not at]
-        if at not in node.inputs or end or node.op.name not in ("add", "relu"):
+        if at not in node.inputs or end or node.op not in (add, relu):
             return f"{node.op.name} is none of the ends that it knows"
-        if node.op.name == "relu":
+        if node.op is relu:
             end = "relu"
         elif added is None and len(others) == 1 and others[0].type.shape == at.type.shape:
             added = others[0]

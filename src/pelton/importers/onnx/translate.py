@@ -32,8 +32,6 @@ ADVICE = "give numbers, or ranges that decide it, with shapes="
 DEEPEST = 64                           # functions within functions
 WRITTEN = (20_000, 50)                 # nodes that functions and loops may be written out to: so many, and so many for each in the file
 WORK = 1 << 28                         # operations that a node of constants may take to be evaluated at once
-_MOVES = {"reshape", "transpose", "slice", "concat", "gather", "expand", "tile", "pad", "gather_elements", "gather_nd"}
-_HEAVY = {"matmul", "convolution", "conv_transpose", "attention", "lstm", "gru", "rnn"}      # left to the build: slow by reference
 _RAISED = (ValueError, TypeError, IndexError, KeyError, OverflowError, ZeroDivisionError, MemoryError)
 
 
@@ -327,7 +325,7 @@ class Program:
             raise n.refuse(str(e)) from None
         constants = self.constants
         depends = bool(dims.symbols((*complete.values(), *(t.shape for t in types))))
-        if (depends or op.name in _HEAVY or onnx_foreign.is_random(n) or any(v not in constants for v in inputs)
+        if (depends or op.heavy or onnx_foreign.is_random(n) or any(v not in constants for v in inputs)
                 or any(t.size > max((SMALL, *(v.type.size for v in inputs))) for t in types)
                 or op.operations(tuple(v.type for v in inputs), types, complete) > WORK):
             sizes, question = None, None
@@ -346,9 +344,8 @@ class Program:
                 self.sizes[outputs[0]] = sizes              # floats of sizes are sizes again when they are rounded
             return outputs
         node = Node(op, inputs, complete, tuple(Value(t, hint) for t in types), name)
-        arrays = tuple(constants[v] for v in inputs)
         try:
-            found = op.evaluate(arrays, complete) if op.name in _MOVES else evaluate_node(node, arrays)
+            found = evaluate_node(node, tuple(constants[v] for v in inputs))
         except _RAISED as e:
             raise n.refuse(f"{op.name} of constants failed: {e}") from None
         return tuple(self.hold(np.asarray(a, v.type.dtype.numpy, order="C"), v.name) for a, v in zip(found, node.outputs))
@@ -419,7 +416,7 @@ class Program:
         held = [a for v in inputs if (a := self.numbers(v)) is not None and a.size <= FEW]
         if len(held) < len(inputs) or not any(v in self.sizes for v in inputs):
             return None
-        return onnx_sizes.folded(op.name, held, attrs, to)
+        return onnx_sizes.folded(op, held, attrs, to)
 
     def constant(self, array: np.ndarray) -> Value:
         """A constant; equal small ones are one."""

@@ -11,7 +11,6 @@ from pelton.passes.rewriting.rule import called
 
 from . import halves, lower_precision, tf32, widen
 
-RECURRENT = ("lstm", "gru", "rnn")
 PrecisionPass = Callable[[Graph, PassReport, Takes], Graph]
 
 
@@ -27,7 +26,7 @@ def kept(dtype: DType) -> PrecisionPass:
 
 def recurrent(graph: Graph, report: PassReport, takes: Takes) -> Graph:
     """Recurrent layers as the product of all time steps and the recurrence, which kernels take in any precision."""
-    return decompose(graph, lambda _, node: node.op.name not in RECURRENT, report)
+    return decompose(graph, lambda _, node: not node.op.recurrent, report)
 
 
 def tf32_weights(graph: Graph, report: PassReport, takes: Takes) -> Graph:

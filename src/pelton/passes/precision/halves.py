@@ -8,9 +8,6 @@ from pelton.ir.types import BF16, F16, F32, DType
 from pelton.ops import get
 
 HALVES = {F16, BF16}
-# What only moves elements stays as narrow as what it moves.
-MOVES = {"reshape", "transpose", "concat", "slice", "expand", "tile", "pad", "gather", "gather_elements", "gather_nd", "depth_to_space", "space_to_depth",
-         "trilu", "copy"}
 
 
 def in_f32(graph: Graph) -> Graph:
@@ -38,7 +35,8 @@ class _Draft:
     def add(self, node: Node) -> None:
         """A node, in f32 where it computes with halves."""
         halves = any(v.type.dtype in HALVES for v in (*node.inputs, *node.outputs))
-        keeps = node.op.kind == "foreign" or node.op.name == "bit_cast" or node.op.name in MOVES and not self.only.intersection(node.inputs)
+        moves = node.op.moves and not self.only.intersection(node.inputs)          # as narrow as what it moves
+        keeps = node.op.kind == "foreign" or node.op.bits or moves
         if not halves or keeps or not self._in_f32(node):
             for v in self.only.intersection(node.inputs):
                 self.cast(self.wide[v], v)

@@ -8,10 +8,6 @@ from pelton.ir.types import F32, DType
 from pelton.ops import get
 
 
-# op → the operand that is a place or an angle: rounded to a few digits, it is another one
-_PLACES = {"roi_align": 1, "max_roi_pool": 1, "grid_sample": 1, "sin": 0, "cos": 0, "tan": 0}
-
-
 def keep(graph: Graph, dtype: DType) -> Graph:
     """The same program with every f32 value as `dtype`, cast on its way in and out. What an op cannot be in `dtype` stays in f32, between two casts,
     and so do steps of the onnx package; so do places, angles and what becomes an integer, and what these are computed of element by element.
@@ -63,7 +59,7 @@ def keep(graph: Graph, dtype: DType) -> Graph:
 
 def _place(node: Node) -> int | None:
     """Which operand stays as it is."""
-    return 0 if node.op.name == "cast" and node.attrs["to"].is_integer else _PLACES.get(node.op.name)
+    return 0 if node.op is get("cast") and node.attrs["to"].is_integer else node.op.place
 
 
 def _exact(graph: Graph) -> set[Value]:

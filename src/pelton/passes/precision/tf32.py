@@ -6,8 +6,7 @@ import numpy as np
 from pelton.ir.graph import Graph, Node, Value, live, unique
 from pelton.ir.types import F32
 
-PRODUCTS = {"matmul", "convolution", "conv_transpose"}      # of their first two operands
-CUT = 13                                                    # bits
+CUT = 13                       # bits
 
 
 def round_weights(graph: Graph) -> Graph:
@@ -16,7 +15,7 @@ def round_weights(graph: Graph) -> Graph:
     taken = {v.name for v in (*graph.inputs, *constants, *(v for n in graph.nodes for v in n.outputs))}
     nodes = []
     for node in graph.nodes:
-        factors = {v for v in node.inputs[:2] if v in graph.constants and v.type.dtype is F32} if node.op.name in PRODUCTS else set()
+        factors = {v for v in node.inputs[:2] if v in graph.constants and v.type.dtype is F32} if node.op.product else set()
         for v in factors - to.keys():
             to[v] = Value(v.type, unique(v.name + "_tf32", taken))
             taken.add(to[v].name)

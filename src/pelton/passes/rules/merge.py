@@ -10,7 +10,7 @@ from pelton.ir.types import broadcast_shapes
 
 from pelton.passes.rewriting.pattern import ANY
 from pelton.passes.rewriting.rule import array, constant, require, rule, when
-from pelton.passes.words import (
+from pelton.ops.words import (
     add, batch_norm, conv_transpose, convolution, matmul, mul, neg, reduce_max, reduce_mean, reduce_min, reduce_prod,
     reduce_sum, reshape, sub
 )

@@ -13,7 +13,7 @@ from pelton.ops.op import Term
 
 from pelton.passes.rewriting.pattern import ANY
 from pelton.passes.rewriting.rule import array, constant, elements, everywhere, made_by, require, rule, scalar, when
-from pelton.passes.words import (
+from pelton.ops.words import (
     add, attention, clip, div, erf, exp, expand, gelu, gelu_tanh, greater, greater_equal, group_norm, hard_sigmoid,
     hard_swish, instance_norm, iota, layer_norm, leaky_relu, less, less_equal, log, log_softmax, matmul, maximum, mish,
     mul, neg, pow_, prelu, reciprocal, reduce_max, reduce_mean, reduce_sum, reshape, rms_norm, sigmoid, softmax,

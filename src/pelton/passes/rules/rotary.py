@@ -14,7 +14,7 @@ from pelton.ops.op import Term
 from pelton.passes.rewriting.pattern import ANY
 from pelton.passes.rewriting.rule import constant, elements, made_by, refuse, require, rule, when
 from .views import Cut, full, sliced
-from pelton.passes.words import (
+from pelton.ops.words import (
     add, concat, cos, expand, gather, gather_nd, mul, neg, reshape, rotary, sin, slice_, sub, transpose
 )
 

@@ -12,7 +12,7 @@ from pelton.passes.rewriting.pattern import ANY, Family
 from pelton.passes.rewriting.rule import (
     array, constant, elements, everywhere, made_by, require, rule, scalar, skip, when
 )
-from pelton.passes.words import (
+from pelton.ops.words import (
     abs_, add, cast, clip, div, exp, logical_not, matmul, maximum, minimum, mul, neg, pow_, reciprocal, relu, reshape,
     sigmoid, softplus, sqrt, sub, transpose, where
 )
@@ -236,8 +236,8 @@ def matmul_outer(a, b):
 
 # --- limits
 
-CLAMPS = {"relu": lambda x, a, b: relu(x), "maximum": lambda x, a, b: maximum(x, a), "minimum": lambda x, a, b: minimum(x, b),
-          "clip": lambda x, a, b: clip(x, a, b)}
+CLAMPS = {relu: lambda x, a, b: relu(x), maximum: lambda x, a, b: maximum(x, a), minimum: lambda x, a, b: minimum(x, b),
+          clip: lambda x, a, b: clip(x, a, b)}
 
 
 def _limits(node: Node) -> tuple[float, float]:
@@ -276,7 +276,7 @@ def clamp(x, node):
 def clamp_clamp(x, node):
     """Limits of limits are limits."""
     when(not constant(x))
-    inner = next(n for n in map(made_by, node.inputs) if n is not None and n.op.name in CLAMPS)
+    inner = next(n for n in map(made_by, node.inputs) if n is not None and n.op in CLAMPS)
     (a, b), (c, d) = _limits(inner), _limits(node)
     return _clamped(x, min(max(a, c), d), min(max(b, c), d))
 

@@ -14,7 +14,7 @@ from pelton.ops.shape import length
 from pelton.passes.rewriting.pattern import ANY
 from pelton.passes.rewriting.rule import constant, elements, everywhere, made_by, require, rule, skip, uses, when
 from .simplify import POINTWISE
-from pelton.passes.words import (
+from pelton.ops.words import (
     average_pool, concat, conv_transpose, convolution, expand, gather, iota, max_pool, pad, reduce_max, reduce_mean,
     reduce_min, reduce_prod, reduce_sum, reshape, slice_, tile, transpose
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 import math
 
 from pelton.ir.graph import Value
+from pelton.ops.words import copy
 from pelton.plan.layout import Order, broadcast, collapse, is_dense, last_of, order_of, row_major
 from pelton.plan.region import Region
 
@@ -40,7 +41,7 @@ class Transpose(Template):
     dynamic = True
 
     def refuses(self, region: Region) -> str | None:
-        if len(region.body.nodes) != 1 or region.body.nodes[0].op.name != "copy":
+        if len(region.body.nodes) != 1 or region.body.nodes[0].op is not copy:
             return "not a copy"
         if not computable(region.output.type.dtype) or not region.body.inputs or 0 in region.output.type.shape:
             return "nothing that kernels hold"
@@ -107,7 +108,7 @@ class Pointwise(Template):
         return last_of(order_of(region.output.type.shape, layouts[region.output]), value.type.rank)
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
-        if region.body.nodes[0].op.name == "copy" or scalar_constant(region, value) is not None:
+        if region.body.nodes[0].op is copy or scalar_constant(region, value) is not None:
             return True
         grid, flat = flattened(region, layouts)
         return grid.step(flat[value]) in (0, 1)

@@ -7,6 +7,7 @@ from pelton.ir import dims
 from pelton.ir.dims import Size, Undecided, equal, is_known
 from pelton.ir.graph import Value
 from pelton.ir.types import I64
+from pelton.ops.words import add, cast, expand, iota, reshape
 
 from pelton.importers.onnx import sizes
 from pelton.importers.onnx.node import Reading, Thing, reads
@@ -32,9 +33,9 @@ def _end(n: Reading, indices: Value) -> Size | None:
     known, maker = n.program.sizes.get(indices), n.program.makers.get(indices)
     if known is not None:
         return dims.maximum(*known.flat) + 1 if known.size and sizes.whole(known) else None
-    if maker is None or maker.op.name not in ("iota", "reshape", "expand", "cast", "add"):
+    if maker is None or maker.op not in (iota, reshape, expand, cast, add):
         return None
-    if maker.op.name == "iota":
+    if maker.op is iota:
         return maker.attrs["size"]
     ends = [_end(n, v) for v in maker.inputs]
     return None if any(e is None for e in ends) else sum(e for e in ends if e is not None) - len(ends) + 1
