@@ -10,6 +10,7 @@ import test_exports
 import test_microsoft_attention
 import test_microsoft_quant
 from compare import assert_close
+from draw import examples
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 from onnx_cases import BY_HAND, CASES
@@ -19,6 +20,7 @@ from pelton.errors import ModelError
 from pelton.importers.imported import OnData
 from pelton.importers.onnx.load import load
 from pelton.importers.onnx.node import READERS
+from pelton.importers.onnx.ops.declared import AsDeclared
 from pelton.ir.dims import mapped, symbol
 from pelton.ir.evaluate import evaluate
 from pelton.ir.graph import Graph
@@ -90,12 +92,30 @@ def test_nothing_is_resized_to_nothing():
     check(m, {"y": np.empty((0, 3, 8, 15), np.float32)})
 
 
+DECLARED = {key: reader.op for key, reader in READERS.items() if isinstance(reader, AsDeclared)}
+READ = [(name, operator, op, types, attrs) for name, op, types, attrs in examples()
+        for (_, operator), of in DECLARED.items() if of is op]
+
+
+@pytest.mark.parametrize("name, operator, op, types, attrs", READ, ids=[e[0] for e in READ])
+def test_what_an_op_declares_is_read_as_it(name, operator, op, types, attrs):
+    """Its examples as ONNX spells them become that op again. `test_ops.py` compares what it means."""
+    how = {op.spelled.get(k, k): v for k, v in attrs.items()}
+    how |= {"opset": onnx.defs.onnx_opset_version(), "outputs": len(op.infer_types(types, attrs))}
+    graph = load(one_node(operator, *map(str, types), **how)).graph
+    (made,) = graph.nodes
+    assert made.op is op and made.inputs == graph.inputs
+    assert made.attrs.keys() == attrs.keys()
+    assert all(type(made.attrs[k]) is type(v) and made.attrs[k] == pytest.approx(v) for k, v in attrs.items())
+
+
 def test_every_reader_is_tested():
     tested = {(attrs.get("domain", ""), op) for op, *_, attrs in CASES} | {(attrs.get("domain", ""), op) for op, *_, attrs, _ in BY_HAND}
     for make in (*test_microsoft_attention.CASES.values(), *test_microsoft_quant.CASES.values()):
         called = make(np.random.default_rng(0))[0].graph.node[0]
         tested.add((called.domain, called.op_type))
     tested |= {(n.domain, n.op_type) for name in test_exports.MODELS for n in onnx.load_from_string(test_exports.model(name)).graph.node}
+    tested |= DECLARED.keys()
     tested.add(("ai.onnx.ml", "CategoryMapper"))                          # in test_labels.py
     flow = {"Bernoulli", "If", "Loop", "Scan", "SplitToSequence", "ConcatFromSequence", "NonZero", "Unique", "NonMaxSuppression"}
     missing = {key for key in READERS.keys() - tested if key[1] not in flow and not key[1].startswith(("Sequence", "Optional"))}

@@ -1,4 +1,4 @@
-"""One ONNX node as its reader sees it, and the table of readers that every `onnx_ops_*.py` adds to."""
+"""One ONNX node as its reader sees it, and the table of readers that every file of `ops/` adds to."""
 from __future__ import annotations
 
 import functools
@@ -16,6 +16,7 @@ from pelton.ir.dims import Dim, Size, is_known
 from pelton.ir.graph import Value
 from pelton.ir.types import I64, DType, TensorType
 from pelton.ops.foreign import DTYPES
+from pelton.ops.op import Op
 
 from pelton.importers.imported import OnData
 
@@ -219,12 +220,12 @@ class Reading:
 
     # --- output
 
-    def emit(self, op: str, *inputs: Value, **attrs: Any) -> Value:
+    def emit(self, op: str | Op, *inputs: Value, **attrs: Any) -> Value:
         """One application of an op with one output; evaluated at once where all inputs are constants."""
         (value,) = self.emit_all(op, *inputs, **attrs)
         return value
 
-    def emit_all(self, op: str, *inputs: Value, **attrs: Any) -> tuple[Value, ...]:
+    def emit_all(self, op: str | Op, *inputs: Value, **attrs: Any) -> tuple[Value, ...]:
         return self.program.emit(self, op, inputs, attrs)
 
     def foreign(self, types: Mapping[int, TensorType] = MappingProxyType({})) -> tuple[Thing, ...]:

@@ -58,11 +58,6 @@ def gather_elements(n: Reading) -> Thing:
     return n.emit("gather_elements", x, _positive(n, indices, x.type.shape[axis] if x.type.rank else 0), axis=axis)
 
 
-@reads("GatherND")
-def gather_nd(n: Reading) -> Thing:
-    return n.emit("gather_nd", *n.inputs, batch_dims=n.attr("batch_dims", 0))
-
-
 @reads("ScatterElements", "Scatter")
 def scatter_elements(n: Reading) -> Thing:
     x, indices, updates = n.inputs

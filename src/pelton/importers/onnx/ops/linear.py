@@ -43,11 +43,6 @@ def gemm(n: Reading) -> Thing:
     return y if c is None or n.attr("beta") == 0 else n.emit("add", y, scaled(n, c, n.attr("beta")))
 
 
-@reads("Det")
-def det(n: Reading) -> Thing:
-    return n.emit("det", n.input(0))
-
-
 @reads("FusedMatMul", "TransposeMatMul", domain=MICROSOFT)
 def fused_matmul(n: Reading) -> Thing:
     """transBatch moves the first axis behind the batches, before trans exchanges the last two."""

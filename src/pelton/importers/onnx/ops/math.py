@@ -8,42 +8,12 @@ import numpy as np
 from pelton.ir.graph import Value
 from pelton.ir.types import BOOL, F64, I64, STRING, DType
 
+from .declared import aligned
 from pelton.importers.onnx.node import Reading, Thing, reads
 
 HUGE = 1 << 24                  # more elements than a mask drawn while importing may have
 
-# ONNX's name → our word of the same operands and meaning
-SAME = {"Abs": "abs", "Acos": "acos", "Acosh": "acosh", "Add": "add", "And": "logical_and", "Asin": "asin", "Asinh": "asinh", "Atan": "atan",
-        "Atanh": "atanh", "BitwiseAnd": "bitwise_and", "BitwiseNot": "bitwise_not", "BitwiseOr": "bitwise_or", "BitwiseXor": "bitwise_xor",
-        "Ceil": "ceil", "Cos": "cos", "Cosh": "cosh", "Div": "div", "Erf": "erf", "Exp": "exp", "Floor": "floor", "Greater": "greater",
-        "GreaterOrEqual": "greater_equal", "HardSwish": "hard_swish", "IsNaN": "is_nan", "Less": "less", "LessOrEqual": "less_equal", "Log": "log",
-        "Mish": "mish", "Mul": "mul", "Neg": "neg", "Not": "logical_not", "Or": "logical_or", "Reciprocal": "reciprocal",
-        "Relu": "relu", "Round": "round", "Sigmoid": "sigmoid", "Sign": "sign", "Sin": "sin", "Sinh": "sinh", "Softplus": "softplus",
-        "Softsign": "softsign", "Sqrt": "sqrt", "Sub": "sub", "Tan": "tan", "Tanh": "tanh", "Xor": "logical_xor"}
-# the same with attributes of the same names
-WITH_ATTRIBUTES = {"Celu": ("celu", ("alpha",)), "Elu": ("elu", ("alpha",)), "HardSigmoid": ("hard_sigmoid", ("alpha", "beta")),
-                   "LeakyRelu": ("leaky_relu", ("alpha",)), "Selu": ("selu", ("alpha", "gamma")), "Swish": ("swish", ("alpha",)),
-                   "ThresholdedRelu": ("thresholded_relu", ("alpha",))}
 CHAINS = {"Max": "maximum", "Min": "minimum", "Sum": "add"}
-
-
-@reads(*SAME)
-def same(n: Reading) -> Thing:
-    return n.emit(SAME[n.op], *_aligned(n))
-
-
-def _aligned(n: Reading) -> tuple[Value, ...]:
-    """The inputs. Before opset 7 the axes of the second one may be said to lie along those of the first from `axis` on."""
-    if n.opset >= 7 or n.attr("axis") is None or len(n.inputs) != 2:
-        return n.inputs
-    a, b = n.inputs
-    return a, n.reshape(b, (*b.type.shape, *[1] * (a.type.rank - n.axis(n.attr("axis"), a.type.rank) - b.type.rank)))
-
-
-@reads(*WITH_ATTRIBUTES)
-def with_attributes(n: Reading) -> Thing:
-    word, names = WITH_ATTRIBUTES[n.op]
-    return n.emit(word, *n.inputs, **{name: n.attr(name) for name in names})
 
 
 @reads(*CHAINS)
@@ -68,7 +38,7 @@ def mean(n: Reading) -> Thing:
 
 @reads("Equal")
 def equal(n: Reading) -> Thing | tuple[Thing, ...]:
-    return n.foreign() if n.input(0).type.dtype is STRING else n.emit("equal", *_aligned(n))
+    return n.foreign() if n.input(0).type.dtype is STRING else n.emit("equal", *aligned(n))
 
 
 @reads("Mod")
@@ -80,7 +50,7 @@ def mod(n: Reading) -> Thing:
 def power(n: Reading) -> Thing:
     """The exponent may be of another type than the base, whose type the result has. Whole powers of integers wrap; others go by float64, where what lies
     within the error of a power of a whole number is one: 3 to the 1.0 is not 2."""
-    base, exponent = _aligned(n)
+    base, exponent = aligned(n)
     dtype = base.type.dtype
     if dtype.is_float or dtype is exponent.type.dtype:
         return n.emit("pow", base, n.cast(exponent, dtype))
@@ -104,16 +74,6 @@ def bit_shift(n: Reading) -> Thing:
 @reads("Gelu")
 def gelu(n: Reading) -> Thing:
     return n.emit("gelu_tanh" if n.attr("approximate") == "tanh" else "gelu", n.input(0))
-
-
-@reads("IsInf")
-def is_inf(n: Reading) -> Thing:
-    return n.emit("is_inf", n.input(0), positive=n.flag("detect_positive"), negative=n.flag("detect_negative"))
-
-
-@reads("Where")
-def where(n: Reading) -> Thing:
-    return n.emit("where", *n.inputs)
 
 
 @reads("Clip")

@@ -69,11 +69,6 @@ def _in_training(n: Reading, x: Value, scale: Value, bias: Value, mean: Value, v
     return n.emit("batch_norm", x, *own, epsilon=n.attr("epsilon")), mixed(mean, middle), mixed(variance, spread)
 
 
-@reads("InstanceNormalization")
-def instance_normalization(n: Reading) -> Thing:
-    return n.emit("instance_norm", *n.inputs, epsilon=n.attr("epsilon"))
-
-
 @reads("GroupNormalization")
 def group_normalization(n: Reading) -> Thing:
     """Until opset 20 scale and bias are per group, from 21 on per channel."""
@@ -124,11 +119,6 @@ def skip_layer_normalization(n: Reading) -> tuple[Thing, ...]:
     total = total if bias is None else n.emit("add", total, bias)
     y = rms_norm(n, total, n.input(2), default=SMALLER) if simple else layer_norm(n, total, n.input(2), n.optional(3), default=SMALLER)
     return y, None, None, total
-
-
-@reads("LRN")
-def lrn(n: Reading) -> Thing:
-    return n.emit("lrn", n.input(0), size=n.attr("size"), alpha=n.attr("alpha"), beta=n.attr("beta"), bias=n.attr("bias"))
 
 
 @reads("LpNormalization")
