@@ -15,53 +15,54 @@ import numpy as np
 from pelton.engine.model import Buffer, Engine, Port, Slice, Step
 
 KERNELS = """
-typedef union { void *p; long d; } args;
+typedef __INT64_TYPE__ idx;
+typedef union { void *p; idx d; } args;
 
 /* z = x + y, tiles of `dims[0]` elements, dims[1] in all */
-void add(const args *a, long begin, long end, void *scratch) {
+void add(const args *a, idx begin, idx end, void *scratch) {
     const float *x = a[0].p, *y = a[1].p; float *z = a[2].p;
-    long n = a[4].d, to = end * a[3].d;
-    for (long i = begin * a[3].d; i < (to < n ? to : n); i++) z[i] = x[i] + y[i];
+    idx n = a[4].d, to = end * a[3].d;
+    for (idx i = begin * a[3].d; i < (to < n ? to : n); i++) z[i] = x[i] + y[i];
 }
 
 /* z = x * dims[0], one element per tile */
-void scale(const args *a, long begin, long end, void *scratch) {
+void scale(const args *a, idx begin, idx end, void *scratch) {
     const float *x = a[0].p; float *z = a[1].p;
-    for (long i = begin; i < end; i++) z[i] = x[i] * (float)a[2].d;
+    for (idx i = begin; i < end; i++) z[i] = x[i] * (float)a[2].d;
 }
 
 /* the same, but a tile takes dims[1] thousand rounds */
-void slow(const args *a, long begin, long end, void *scratch) {
-    for (long i = begin; i < end; i++) {
+void slow(const args *a, idx begin, idx end, void *scratch) {
+    for (idx i = begin; i < end; i++) {
         volatile float v = ((const float *)a[0].p)[i];
-        for (volatile long k = 0; k < a[3].d * 1000; k++) {}
+        for (volatile idx k = 0; k < a[3].d * 1000; k++) {}
         ((float *)a[1].p)[i] = v * (float)a[2].d;
     }
 }
 
 /* z = the sum of dims[0] elements before and at i (serial in a tile), through scratch: wrong if two workers share it */
-void window(const args *a, long begin, long end, void *scratch) {
-    const float *x = a[0].p; float *z = a[1].p, *s = scratch; long n = a[2].d;
-    for (long i = begin; i < end; i++) {
-        for (long k = 0; k < n; k++) s[k] = i - k >= 0 ? x[i - k] : 0;
+void window(const args *a, idx begin, idx end, void *scratch) {
+    const float *x = a[0].p; float *z = a[1].p, *s = scratch; idx n = a[2].d;
+    for (idx i = begin; i < end; i++) {
+        for (idx k = 0; k < n; k++) s[k] = i - k >= 0 ? x[i - k] : 0;
         float sum = 0;
-        for (long k = 0; k < n; k++) sum += ((volatile float *)s)[k];
+        for (idx k = 0; k < n; k++) sum += ((volatile float *)s)[k];
         z[i] = sum;
     }
 }
 
 /* counts itself in, then waits for a second one, for at most dims[0] looks */
-void meet(const args *a, long begin, long end, void *scratch) {
-    long *here = a[0].p;
+void meet(const args *a, idx begin, idx end, void *scratch) {
+    idx *here = a[0].p;
     __atomic_fetch_add(here, 1, 5);
-    for (long k = 0; k < a[2].d && __atomic_load_n(here, 5) < 2; k++) {}
+    for (idx k = 0; k < a[2].d && __atomic_load_n(here, 5) < 2; k++) {}
     *(float *)a[1].p = __atomic_load_n(here, 5) == 2;
 }
 
 /* z = x · 2^-140, a denormal */
-void denormal(const args *a, long begin, long end, void *scratch) {
+void denormal(const args *a, idx begin, idx end, void *scratch) {
     const float *x = a[0].p; float *z = a[1].p;
-    for (long i = begin; i < end; i++) { volatile float t = x[i] * 0x1p-100f; t = t * 0x1p-40f; z[i] = t; }
+    for (idx i = begin; i < end; i++) { volatile float t = x[i] * 0x1p-100f; t = t * 0x1p-40f; z[i] = t; }
 }
 """
 

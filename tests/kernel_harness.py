@@ -11,6 +11,7 @@ import faulthandler
 import mmap
 import os
 import random
+import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -182,9 +183,15 @@ def compiler(isa: str = TARGET.isa, kind: type[Compiler] = machines.Imitating) -
     return _compilers[isa, kind]
 
 
+def longs(text: str) -> list[str]:
+    """Where C, comments aside, depends on how wide a `long` is: by the type, or by a number of that type. Kernels index with `idx`."""
+    return re.findall(r"\blong\b|\b[0-9]+[uU]?[lL]\b", re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.S).replace("202311L", ""))
+
+
 def linked(kernels: Sequence[Kernel], target: Target) -> bytes:
     """The code of kernels, which this CPU runs. What is for CPUs above it is also compiled and linked for these."""
     sources = {k.symbol: k.source for k in kernels}
+    assert not any(map(longs, sources.values())), "a kernel says `long`, which is not as wide on all targets"
     if target.isa != TARGET.isa and not machines.runs(target.isa):
         real = compiler(target.isa, Compiler)
         machine_code.check_object(real.link(real.objects(sources)))
@@ -349,9 +356,9 @@ def _run(region: Region, kernel: Kernel, code: bytes, lay: Mapping[Value, Stride
             try:
                 for b in held:
                     b.protect()
-                args = (ctypes.c_long * len(words))(*words)
+                args = (ctypes.c_int64 * len(words))(*words)
                 run = getattr(ctypes.CDLL(file.name), kernel.symbol)
-                run.argtypes, run.restype = [ctypes.c_void_p, ctypes.c_long, ctypes.c_long, ctypes.c_void_p], None
+                run.argtypes, run.restype = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p], None
                 for phase in range(kernel.phases):
                     for begin, end in [(0, kernel.tiles)] if tiles == "whole" else [(i, i + 1) for i in reversed(range(kernel.tiles))]:
                         run(args, phase * kernel.tiles + begin, phase * kernel.tiles + end, scratch.address)

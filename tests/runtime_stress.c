@@ -11,13 +11,13 @@
 enum { STEPS = 60, MOST = 40, PHASES = 5 };
 
 typedef struct {
-    long runs[MOST * PHASES]; /* plain memory: only the walker's order keeps it from racing */
-    long tiles, all, wave;      /* tiles: of a phase */
+    idx runs[MOST * PHASES]; /* plain memory: only the walker's order keeps it from racing */
+    idx tiles, all, wave;      /* tiles: of a phase */
 } cell;
 
 typedef struct {
     cell cells[STEPS];
-    long first[STEPS + 1];    /* step → first step of its wave */
+    idx first[STEPS + 1];    /* step → first step of its wave */
     unsigned seed;
 } world;
 
@@ -27,18 +27,18 @@ static void fail(const char *what) {
 }
 
 /* a[0]: world, a[1]: scratch check, a[2]: own step */
-static void touch(const args *a, long begin, long end, void *scratch) {
+static void touch(const args *a, idx begin, idx end, void *scratch) {
     world *w = a[0].p;
-    long me = a[1].d;
-    volatile long *mine = scratch;
+    idx me = a[1].d;
+    volatile idx *mine = scratch;
     *mine = me * 1000 + begin;
-    for (long t = begin; t < end; t++) {
-        long past = ++w->cells[me].runs[t];
-        for (long s = w->first[me] - 1, n = 0; s >= 0 && n < 3; s--, n++)   /* what ran before this wave is complete */
-            for (long k = 0; k < w->cells[s].all; k++)
+    for (idx t = begin; t < end; t++) {
+        idx past = ++w->cells[me].runs[t];
+        for (idx s = w->first[me] - 1, n = 0; s >= 0 && n < 3; s--, n++)   /* what ran before this wave is complete */
+            for (idx k = 0; k < w->cells[s].all; k++)
                 if (w->cells[s].runs[k] != past)
                     fail("a wave began before the one before had ended");
-        for (long k = 0; k < t / w->cells[me].tiles * w->cells[me].tiles; k++)
+        for (idx k = 0; k < t / w->cells[me].tiles * w->cells[me].tiles; k++)
             if (w->cells[me].runs[k] != past)
                 fail("a phase began before the one before had ended");
     }
@@ -49,17 +49,17 @@ static void touch(const args *a, long begin, long end, void *scratch) {
 }
 
 static double seconds;
-static long threads, milli_cores;
+static idx threads, milli_cores;
 
 static void *call(void *seed) {
     unsigned random = (unsigned)(size_t)seed;
     int64_t stop = now() + (int64_t)(seconds * 1e9);
-    long programs = 0, runs = 0;
+    idx programs = 0, runs = 0;
     while (now() < stop) {
         world *w = calloc(1, sizeof *w);
         step_row rows[STEPS];
         int64_t words[STEPS * 2];
-        for (long i = 0, wave = 0; i < STEPS; i++) {
+        for (idx i = 0, wave = 0; i < STEPS; i++) {
             bool same = i && rand_r(&random) % 4 == 0;
             wave += same ? 0 : 1 + rand_r(&random) % 2;
             w->cells[i].tiles = rand_r(&random) % 3 == 0 ? rand_r(&random) % 3 : rand_r(&random) % (MOST + 1);
@@ -74,8 +74,8 @@ static void *call(void *seed) {
         if (!p)
             fail("no memory");
         int64_t stamps[2 * STEPS];
-        long n = 1 + rand_r(&random) % 60;
-        for (long r = 0; r < n; r++) {
+        idx n = 1 + rand_r(&random) % 60;
+        for (idx r = 0; r < n; r++) {
             if (rand_r(&random) % 8 == 0)
                 pelton_profile(p, NULL, stamps);
             else
@@ -85,8 +85,8 @@ static void *call(void *seed) {
                 nanosleep(&nap, NULL);
             }
         }
-        for (long i = 0; i < STEPS; i++)
-            for (long k = 0; k < w->cells[i].all; k++)
+        for (idx i = 0; i < STEPS; i++)
+            for (idx k = 0; k < w->cells[i].all; k++)
                 if (w->cells[i].runs[k] != n)
                     fail("a tile did not run once per run");
         pelton_program_free(p);
@@ -101,16 +101,16 @@ int main(int argc, char **argv) {
     if (argc != 5)
         return 2;
     seconds = atof(argv[1]);
-    long callers = atol(argv[2]), total = 0;
+    idx callers = atol(argv[2]), total = 0;
     threads = atol(argv[3]);
     milli_cores = atol(argv[4]);
     pthread_t ids[64];
-    for (long i = 0; i < callers; i++)
+    for (idx i = 0; i < callers; i++)
         pthread_create(&ids[i], NULL, call, (void *)(i + 1));
-    for (long i = 0; i < callers; i++) {
+    for (idx i = 0; i < callers; i++) {
         void *runs;
         pthread_join(ids[i], &runs);
-        total += (long)runs;
+        total += (idx)runs;
     }
     printf("%ld runs\n", total);
     return 0;

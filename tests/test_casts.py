@@ -31,11 +31,11 @@ def name(s: DType, d: DType, attrs: dict) -> str:
 
 
 def spelled(s: DType, d: DType, attrs: dict) -> str:
-    """`void name(const args *a, long n, long flush)`: the cast of n elements, whole vectors, where arithmetic knows subnormals, or does not as in engines."""
+    """`void name(const args *a, idx n, idx flush)`: the cast of n elements, whole vectors, where arithmetic knows subnormals, or does not as in engines."""
     x = Scalar("var", (f"ld_{s.value}(x + i)",), s)
     cast = expression(get("cast").trace((s,), get("cast").complete({"to": d, **attrs}), (x,)))
-    return (f"void {name(s, d, attrs)}(const args *a, long n, long flush) {{ __builtin_ia32_ldmxcsr(flush ? 0x9fc0 : 0x1f80); {memory(s)} *x = a[1].p; "
-            f"{memory(d)} *y = a[0].p; rolled for (long i = 0; i < n; i += VL) st_{d.value}(y + i, {cast}); __builtin_ia32_ldmxcsr(0x1f80); }}\n")
+    return (f"void {name(s, d, attrs)}(const args *a, idx n, idx flush) {{ __builtin_ia32_ldmxcsr(flush ? 0x9fc0 : 0x1f80); {memory(s)} *x = a[1].p; "
+            f"{memory(d)} *y = a[0].p; rolled for (idx i = 0; i < n; i += VL) st_{d.value}(y + i, {cast}); __builtin_ia32_ldmxcsr(0x1f80); }}\n")
 
 
 @pytest.fixture(scope="module", params=BUILDS, ids=lambda b: f"{b[0]}-{b[1]}")

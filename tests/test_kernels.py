@@ -4,15 +4,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kernel_harness import CASES, TARGET, TARGETS, Case, check, check_dynamic, check_on, compiler, declare, named, program, region_of, varying, walk
+from kernel_harness import (CASES, TARGET, TARGETS, Case, check, check_dynamic, check_on, compiler, declare, longs, named, program, region_of, varying,
+                            walk)
 
 from pelton.ir.dims import is_known
 from pelton.ir.graph import Node, Value
 from pelton.ir.types import DType
+import pelton.backends.cpu
 from pelton.codegen.c.toolchain import Compiler
 from pelton.codegen.template import SOURCES, TEMPLATES, Kernel, Template
 from pelton.ops import get
 
+NATIVE = Path(pelton.backends.cpu.__file__).parent / "native"
 LAST = dict(x=(0, 2, 3, 1), z=(0, 2, 3, 1))
 def pieces(of, axis, *sizes):
     """Slices of a value that lie side by side."""
@@ -190,6 +193,19 @@ def test_kernel_files_compile_by_themselves(path, isa):
     made.link(made.objects({name: path.read_text().replace("KERNEL", name)}))
 
 
+@pytest.mark.parametrize("path", sorted((*SOURCES.glob("*.[ch]"), *NATIVE.glob("*.[ch]"))), ids=lambda p: p.name)
+def test_indices_are_as_wide_on_every_target(path):
+    """`idx` in kernels and in what walks their tiles: a `long` has 32 bits on some."""
+    assert not longs(path.read_text())
+
+
+def test_a_long_would_be_noticed():
+    assert longs("void f(const args *a, long begin) { return 1L << n; } // as long as it lasts") == ["long", "1L"]
+    assert longs("enum : idx { N = 5, M = 7LL }; const u64 m = 1ull; /* so long */ // 5L\nint along_it = 0xL;") == []
+    with pytest.raises(AssertionError, match="says `long`"):
+        check(Copying("for (long i = begin; i < end; i++) y[i] = x[i];"), Case("copying", program(("y", "copy", "x"), x="f32[5, 7]")))
+
+
 class Copying(Template):
     """y = x, by whatever C stands between the loads."""
 
@@ -206,20 +222,20 @@ class Copying(Template):
 
     def emit(self, region, layouts, tactic, target):
         n = region.output.type.size
-        source = '#include "vec.h"\nvoid k_copying(const args *a, long begin, long end, void *scratch) {\n    const float *x = a[0].p; float *y = a[1].p;\n'
+        source = '#include "vec.h"\nvoid k_copying(const args *a, idx begin, idx end, void *scratch) {\n    const float *x = a[0].p; float *y = a[1].p;\n'
         source += f"    {self.body}\n}}\n"
         return Kernel(source, "k_copying", (region.body.inputs[0], region.output), n, scratch=64)
 
 
 @pytest.mark.parametrize("body, complaint", [
-    ("for (long i = begin; i < end; i++) y[i] = x[i];", None),
-    ("for (long i = begin; i < end; i++) y[i] = x[i] * 1.001f;", "is more than"),
-    ("for (long i = begin; i < end; i++) y[i] = i == 5 ? 0.0f / 0.0f : x[i];", "NaN misplaced"),
-    ("for (long i = begin; i < end; i++) y[i] = x[i]; if (begin == 0) y[end] = 1;", "touched memory"),
-    ("for (long i = begin; i < end; i++) y[i] = x[i]; float z = ((volatile float *)x)[-1];", "touched memory"),
-    ("for (long i = begin; i < end; i++) y[i] = x[i]; ((float *)scratch)[16] = 1;", "touched memory"),
-    ("for (long i = begin; i < end; i++) y[i] = x[i]; ((float *)x)[0] = 1;", "was written"),
-    ("for (long i = begin; i < end; i++) y[i] = x[i] * (end - begin > 1 ? 1.0f : 1.0000001f);", "depends on how its tiles are cut")],
+    ("for (idx i = begin; i < end; i++) y[i] = x[i];", None),
+    ("for (idx i = begin; i < end; i++) y[i] = x[i] * 1.001f;", "is more than"),
+    ("for (idx i = begin; i < end; i++) y[i] = i == 5 ? 0.0f / 0.0f : x[i];", "NaN misplaced"),
+    ("for (idx i = begin; i < end; i++) y[i] = x[i]; if (begin == 0) y[end] = 1;", "touched memory"),
+    ("for (idx i = begin; i < end; i++) y[i] = x[i]; float z = ((volatile float *)x)[-1];", "touched memory"),
+    ("for (idx i = begin; i < end; i++) y[i] = x[i]; ((float *)scratch)[16] = 1;", "touched memory"),
+    ("for (idx i = begin; i < end; i++) y[i] = x[i]; ((float *)x)[0] = 1;", "was written"),
+    ("for (idx i = begin; i < end; i++) y[i] = x[i] * (end - begin > 1 ? 1.0f : 1.0000001f);", "depends on how its tiles are cut")],
     ids=["right", "inexact", "nan", "writes-behind", "reads-before", "scratch", "writes-input", "tiles"])
 def test_the_harness_finds_a_wrong_kernel(body, complaint):
     case = Case("copied", program(("y", "copy", "x"), x="f32[37]"))
@@ -234,7 +250,7 @@ def test_the_harness_finds_what_is_written_between_rows():
     """In memory with gaps, a kernel that takes the output for dense writes where nothing of it lies."""
     case = Case("rows", program(("y", "copy", "x"), x="f32[3, 7]"))
     with pytest.raises(AssertionError, match="memory around|is more than|NaN"):
-        check(Copying("for (long i = begin; i < end; i++) y[i] = x[i];"), case)
+        check(Copying("for (idx i = begin; i < end; i++) y[i] = x[i];"), case)
 
 
 def test_tactics_have_names_that_parse():

@@ -276,8 +276,8 @@ def test_all_types_pass_through():
 
 
 COPY = """
-typedef union { void *p; long d; } args;
-void copy(const args *a, long begin, long end, void *scratch) { for (volatile long i = 0; i < a[2].d; i++) ((char *)a[1].p)[i] = ((char *)a[0].p)[i]; }
+typedef __INT64_TYPE__ idx; typedef union { void *p; idx d; } args;
+void copy(const args *a, idx begin, idx end, void *scratch) { for (volatile idx i = 0; i < a[2].d; i++) ((char *)a[1].p)[i] = ((char *)a[0].p)[i]; }
 """
 
 
@@ -396,9 +396,9 @@ def test_the_floating_point_mode_is_the_callers():
             '''))
         get, set_ = ctypes.CFUNCTYPE(ctypes.c_uint)(code.symbol("get")), ctypes.CFUNCTYPE(None, ctypes.c_uint)(code.symbol("set"))
         source = compiled('''
-            typedef union { void *p; long d; } args;
-            void mode(const args *a, long begin, long end, void *s) {
-                for (long i = begin; i < end; i++) {
+            typedef __INT64_TYPE__ idx; typedef union { void *p; idx d; } args;
+            void mode(const args *a, idx begin, idx end, void *s) {
+                for (idx i = begin; i < end; i++) {
                     unsigned m;
                     __asm__("stmxcsr %0" : "=m"(m));
                     ((unsigned *)a[0].p)[i] = m & ~63u;

@@ -53,9 +53,9 @@ PRELUDE = '#include "vec_narrow.h"\n'
 # ---- one C file with a loop around every function --------------------------------------------------------------------------------------
 
 def loop(name: str, call: str, out: DType, *inputs: DType) -> str:
-    """`void name(const args *a, long n)`: a[0] = call(x0, x1, …) for n elements, whole vectors."""
+    """`void name(const args *a, idx n)`: a[0] = call(x0, x1, …) for n elements, whole vectors."""
     loads = " ".join(f"__typeof__(ld_{d.value}(0)) x{i} = ld_{d.value}((void *)((char *)a[{i + 1}].p + i * {d.size}));" for i, d in enumerate(inputs))
-    return (f"void {name}(const args *a, long n) {{ rolled for (long i = 0; i < n; i += VL) {{ {loads} "
+    return (f"void {name}(const args *a, idx n) {{ rolled for (idx i = 0; i < n; i += VL) {{ {loads} "
             f"st_{out.value}((void *)((char *)a[0].p + i * {out.size}), {call}); }} }}\n")
 
 
@@ -73,7 +73,7 @@ def functions() -> str:
             text.append(loop(f"t_{t}_{name}_second", f"{t}_{name}(x0, bc_{t}(1))", d, d))
         text.append(loop(f"t_{t}_select", f"{t}_select(x0, x1, x2)", d, BOOL, d, d))
         for name in REDUCTIONS:
-            text.append(f"void t_{t}_h{name}(const args *a, long n) {{ for (long i = 0; i < n; i += VL) "
+            text.append(f"void t_{t}_h{name}(const args *a, idx n) {{ for (idx i = 0; i < n; i += VL) "
                         f"(({t} *)a[0].p)[i / VL] = h{name}_{t}(ld_{t}(({t} *)a[1].p + i)); }}\n")
     for name in ("and", "or", "xor", "eq", "ne"):
         text.append(loop(f"t_bool_{name}", f"bool_{name}(x0, x1)", BOOL, BOOL, BOOL))
@@ -92,18 +92,18 @@ def accesses(lanes: int) -> str:
     text = []
     for d in STORED:
         t, at = d.value, f"({'f16' if d is F16 else d.value} *)"
-        text.append(f"void t_{t}_copy(const args *a, long n) {{ stn_{t}({at}a[0].p, ldn_{t}({at}a[1].p, n), n); }}\n")
-        text.append(f"void t_{t}_fill(const args *a, long n) {{ st_{t}({at}a[0].p, ldn_{t}({at}a[1].p, n)); }}\n")
-        text.append(f"void t_{t}_gather(const args *a, long n, long s) {{ st_{t}({at}a[0].p, ldg_{t}({at}a[1].p, s, n)); }}\n")
-        text.append(f"void t_{t}_scatter(const args *a, long n, long s) {{ stg_{t}({at}a[0].p, s, ld_{t}({at}a[1].p), n); }}\n")
-        text.append(f"void t_{t}_piece(const args *a, long n, long s) {{ stp_{t}({at}a[0].p, 5, s, ld_{t}({at}a[1].p), n); }}\n")
+        text.append(f"void t_{t}_copy(const args *a, idx n) {{ stn_{t}({at}a[0].p, ldn_{t}({at}a[1].p, n), n); }}\n")
+        text.append(f"void t_{t}_fill(const args *a, idx n) {{ st_{t}({at}a[0].p, ldn_{t}({at}a[1].p, n)); }}\n")
+        text.append(f"void t_{t}_gather(const args *a, idx n, idx s) {{ st_{t}({at}a[0].p, ldg_{t}({at}a[1].p, s, n)); }}\n")
+        text.append(f"void t_{t}_scatter(const args *a, idx n, idx s) {{ stg_{t}({at}a[0].p, s, ld_{t}({at}a[1].p), n); }}\n")
+        text.append(f"void t_{t}_piece(const args *a, idx n, idx s) {{ stp_{t}({at}a[0].p, 5, s, ld_{t}({at}a[1].p), n); }}\n")
         text.append(f"void t_{t}_broadcast(const args *a) {{ st_{t}({at}a[0].p, bc_{t}(*{at}a[1].p)); }}\n")
         for n in range(lanes + 1):
             text.append(f"void t_{t}_copy_{n}(const args *a) {{ stn_{t}({at}a[0].p, ldn_{t}({at}a[1].p, {n}), {n}); }}\n")
             text.append(f"void t_{t}_fill_{n}(const args *a) {{ st_{t}({at}a[0].p, ldn_{t}({at}a[1].p, {n})); }}\n")
     for name in ("memcpy", "memmove", "memset"):
-        source = "(int)(long)a[1].p" if name == "memset" else "a[1].p"
-        text.append(f"void t_{name}(const args *a, long n) {{ __builtin_{name}(a[0].p, {source}, n); }}\n")
+        source = "(int)(idx)a[1].p" if name == "memset" else "a[1].p"
+        text.append(f"void t_{name}(const args *a, idx n) {{ __builtin_{name}(a[0].p, {source}, n); }}\n")
     return "".join(text)
 
 
@@ -130,7 +130,7 @@ class Library:
 
     def __call__(self, name: str, *arrays: np.ndarray | int, n: int = 0, stride: int = 1) -> int:
         table = (ctypes.c_void_p * len(arrays))(*(a if isinstance(a, int) else a.ctypes.data for a in arrays))
-        return self._functions[name](table, ctypes.c_long(n), ctypes.c_long(stride))
+        return self._functions[name](table, ctypes.c_int64(n), ctypes.c_int64(stride))
 
     def map(self, name: str, out: DType, *inputs: np.ndarray) -> np.ndarray:
         count = -(-inputs[0].size // self.lanes) * self.lanes

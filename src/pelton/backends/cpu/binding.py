@@ -4,7 +4,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Mapping
-from ctypes import c_bool, c_char_p, c_float, c_int64, c_long, c_size_t, c_ssize_t, c_uint32, c_uint64, c_void_p, py_object
+from ctypes import c_bool, c_char_p, c_float, c_int64, c_size_t, c_ssize_t, c_uint32, c_uint64, c_void_p, py_object
 from functools import lru_cache
 from typing import TypeVar
 
@@ -14,11 +14,11 @@ PATH = os.path.join(os.path.dirname(__file__), "libpelton.so")
 
 _Library = TypeVar("_Library", bound=ctypes.CDLL)
 _SIGNATURES = {
-    "pelton_program": (c_void_p, [c_void_p, c_long, c_void_p, c_long, c_void_p, c_long, c_long, c_long, c_void_p]),
+    "pelton_program": (c_void_p, [c_void_p, c_int64, c_void_p, c_int64, c_void_p, c_int64, c_int64, c_int64, c_void_p]),
     "pelton_program_free": (None, [c_void_p]),
     "pelton_run": (None, [c_void_p, c_void_p]),
     "pelton_profile": (None, [c_void_p, c_void_p, c_void_p]),
-    "pelton_time": (None, [c_void_p, c_void_p, c_long, c_void_p]),
+    "pelton_time": (None, [c_void_p, c_void_p, c_int64, c_void_p]),
     "pelton_suppress": (c_int64, [c_void_p, c_void_p, c_int64, c_float, c_float, c_bool, c_int64, c_void_p, c_void_p, c_void_p]),
     "pelton_load": (c_void_p, [c_void_p, c_size_t, c_char_p, c_char_p, c_size_t]),
     "pelton_symbol": (c_void_p, [c_void_p, c_char_p]),
@@ -28,7 +28,7 @@ _SIGNATURES = {
 }
 _WITH_THE_LOCK = {                                # they touch Python's objects
     "pelton_python": (None, [c_void_p]),
-    "pelton_bind": (c_long, [py_object, c_long, c_long, c_void_p]),
+    "pelton_bind": (c_int64, [py_object, c_int64, c_int64, c_void_p]),
     "pelton_call": (py_object, [py_object, c_void_p, c_ssize_t]),
 }
 Stamps = c_int64                                  # what time stamps and times are made of

@@ -4,7 +4,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable, Sequence
-from ctypes import c_char_p, c_int, c_long, c_ssize_t, c_void_p, py_object, pythonapi
+from ctypes import c_char_p, c_int, c_int64, c_ssize_t, c_void_p, py_object, pythonapi
 from functools import lru_cache
 
 import numpy as np
@@ -27,7 +27,7 @@ class _Port(ctypes.Structure):
 
 
 class _Callable(ctypes.Structure):
-    _fields_ = [("ports", ctypes.POINTER(_Port)), ("places", c_void_p), ("program", c_void_p), ("inputs", c_long), ("count", c_long)]
+    _fields_ = [("ports", ctypes.POINTER(_Port)), ("places", c_void_p), ("program", c_void_p), ("inputs", c_int64), ("count", c_int64)]
 
 
 class _Method(ctypes.Structure):

@@ -57,11 +57,11 @@ def literal(x, dtype: DType) -> str:
     kind = computed(dtype)
     if not dtype.is_float:
         x = int(x)
-        text = f"({kind}){x}" if x > -(1 << 63) else f"({kind})(-{(1 << 63) - 1}L - 1)"
+        text = f"({kind}){x}" if x > -(1 << 63) else f"({kind})(-{(1 << 63) - 1}LL - 1)"
         if dtype.value[0] == "u":
-            text += "u" if dtype.size < 8 else "ul"
+            text += "u" if dtype.size < 8 else "ull"
         elif dtype.size == 8 and x > -(1 << 63):
-            text += "L"
+            text += "LL"
     else:
         x = float(x)
         suffix = "f" if kind == "f32" else ""
@@ -119,7 +119,7 @@ def _prefix(dtype: DType) -> str:
 def spelled(x: Size) -> str:
     """A size in C: a literal, or what `kernel` makes an argument of the kernel where a run decides it."""
     if not isinstance(x, Dim):
-        return f"{int(x)}L"
+        return f"{int(x)}LL"
     return f"⟨{x}|{' '.join(f'{s.name}:{s.least}:{s.usual}:{s.most}' for s in dims.symbols(x))}⟩"
 
 
@@ -211,7 +211,7 @@ def tail(region: Region, layouts: Layouts, grid: Grid, made: Sequence[Value], *,
     pointers = f"{inner}_tail" if inner else "tail"
     text = (f"typedef struct {{ {declared} }} {pointers};\n"
             f"AI {pointers} {pointers}_open(const args *a) {{ return ({pointers}){{ {opened} }}; }}\n"
-            f"AI {f'vf32 {inner}' if inner else 'void finish'}(const {pointers} *t, {params + ', ' if params else ''}long b, long r, long c, int n) {{\n"
+            f"AI {f'vf32 {inner}' if inner else 'void finish'}(const {pointers} *t, {params + ', ' if params else ''}idx b, idx r, idx c, int n) {{\n"
             "    (void)b; (void)r; (void)c;\n    "
             + "\n    ".join(code.lines) + "\n}\n")
     return Tail(text, tuple(code.operands))
@@ -290,14 +290,14 @@ def _pieces(nodes: Sequence[Node], name: str, layouts: Layouts, grid: Grid, poin
 
     first = [f"{pointer(n.output, 'y')} + {Grid(g.shape, g.b, (), ()).address(layouts[n.output])}" for n, g in zip(nodes, lying)]
     return [f"{{ {memory(dtype)} *const y = {by_c(first)};",
-            f"  const long row = {by_c([spelled(r[0][1]) if r else '0' for r in rows])}, start = {by_c(list(map(str, starts)))};",
+            f"  const idx row = {by_c([spelled(r[0][1]) if r else '0' for r in rows])}, start = {by_c(list(map(str, starts)))};",
             f"  stn_{dtype.value}(y + r * row + (c - start), {name}, n); }}"]
 
 
 def constants(**sizes: Size) -> str:
-    """Sizes by name, for C: as constants, long so that products do not overflow; as macros that read an argument where a run decides them."""
+    """Sizes by name, for C: as constants, as wide as an index so that products do not overflow; as macros that read an argument where a run decides them."""
     known = [f"{k} = {int(v)}" for k, v in sizes.items() if not isinstance(v, Dim)]
-    return (f"enum : long {{ {', '.join(known)} }};\n" if known else "") + "".join(
+    return (f"enum : idx {{ {', '.join(known)} }};\n" if known else "") + "".join(
         f"#define {k} {spelled(v)}\n" for k, v in sizes.items() if isinstance(v, Dim))
 
 

@@ -11,6 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
+typedef int64_t idx;   /* of tiles, steps and sizes, here and in kernels (codegen/c/src/vec.h), whatever a long is on a machine */
+
 enum { LINE = 64 };   /* bytes that travel between cores together */
 
 static inline int64_t now(void) {
@@ -61,7 +63,7 @@ static inline void leave_kernel_mode(uint64_t before) {
 /* A bounded wait: pauses first, then gives the core away, then says that it is time to sleep. */
 typedef struct {
     int64_t start, limit;   /* ns; a limit of 0 never spins */
-    long rounds;
+    idx rounds;
     bool yielding;          /* more threads than cores: whoever we wait for may need this one */
 } spin;
 

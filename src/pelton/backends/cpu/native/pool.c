@@ -20,10 +20,10 @@ static struct {
     _Alignas(LINE) _Atomic uint32_t bell;       /* rung for every opened run; parked workers sleep on it */
     _Atomic uint32_t parked;
     _Alignas(LINE) _Atomic(seat *) open[OPEN_RUNS];
-    _Alignas(LINE) _Atomic long computing;      /* threads inside a run or spinning for one */
-    _Alignas(LINE) _Atomic long workers;
-    _Atomic long milli_cores;
-    long generation;                            /* grows in a forked child */
+    _Alignas(LINE) _Atomic idx computing;      /* threads inside a run or spinning for one */
+    _Alignas(LINE) _Atomic idx workers;
+    _Atomic idx milli_cores;
+    idx generation;                            /* grows in a forked child */
     _Atomic int64_t asking;                     /* when the system is next asked for a thread, after it gave us none; 0: at any time */
     bool prepared;                              /* fork handlers are in place */
     seat *unused;
@@ -32,8 +32,8 @@ static struct {
 
 void pool_enter(void) { atomic_fetch_add_explicit(&pool.computing, 1, memory_order_relaxed); }
 void pool_leave(void) { atomic_fetch_sub_explicit(&pool.computing, 1, memory_order_relaxed); }
-void pool_cores(long milli) { atomic_store_explicit(&pool.milli_cores, milli, memory_order_relaxed); }
-bool pool_fits(long threads) { return threads * 1000 <= atomic_load_explicit(&pool.milli_cores, memory_order_relaxed); }
+void pool_cores(idx milli) { atomic_store_explicit(&pool.milli_cores, milli, memory_order_relaxed); }
+bool pool_fits(idx threads) { return threads * 1000 <= atomic_load_explicit(&pool.milli_cores, memory_order_relaxed); }
 bool pool_crowded(void) { return !pool_fits(atomic_load_explicit(&pool.computing, memory_order_relaxed)); }
 
 /* Enters a seat if it is open and has room. */
@@ -48,11 +48,11 @@ static bool join(seat *s, run *r) {
 }
 
 /* The lowest free slot; there is one, because no more than `limit` have joined. */
-static long take_slot(seat *s) {
-    for (long w = 0;; w = (w + 1) % (MAX_THREADS / 64)) {
+static idx take_slot(seat *s) {
+    for (idx w = 0;; w = (w + 1) % (MAX_THREADS / 64)) {
         uint64_t taken = atomic_load_explicit(&s->slots[w], memory_order_relaxed);
         while (~taken) {
-            long bit = __builtin_ctzll(~taken);
+            idx bit = __builtin_ctzll(~taken);
             if (w * 64 + bit > atomic_load_explicit(&s->limit, memory_order_relaxed))
                 break;                             /* given back behind us: look again from the start */
             if (atomic_compare_exchange_weak_explicit(&s->slots[w], &taken, taken | UINT64_C(1) << bit,
@@ -62,7 +62,7 @@ static long take_slot(seat *s) {
     }
 }
 
-static void leave(seat *s, long slot) {
+static void leave(seat *s, idx slot) {
     atomic_fetch_and_explicit(&s->slots[slot / 64], ~(UINT64_C(1) << slot % 64), memory_order_release);
     atomic_fetch_sub_explicit(&s->state, 1, memory_order_release);
 }
@@ -74,7 +74,7 @@ static bool assist(void) {
         run r;
         if (!s || !join(s, &r))
             continue;
-        long slot = take_slot(s);
+        idx slot = take_slot(s);
         pool_enter();
         program_assist(s->program, r, slot);
         pool_leave();
@@ -112,7 +112,7 @@ static void *work(void *unused) {
     return NULL;
 }
 
-static void hire(long workers) {
+static void hire(idx workers) {
     if (atomic_load_explicit(&pool.workers, memory_order_relaxed) >= workers)
         return;
     int64_t asking = atomic_load_explicit(&pool.asking, memory_order_relaxed);
@@ -144,7 +144,7 @@ static void hire(long workers) {
     pthread_mutex_unlock(&pool.lock);
 }
 
-void pool_rouse(long threads) {
+void pool_rouse(idx threads) {
     hire(threads - 1);
     atomic_fetch_add(&pool.bell, 1);
     if (atomic_load(&pool.parked))
@@ -164,7 +164,7 @@ bool seat_adopt(seat *s) {
 }
 
 run seat_open(seat *s, bool stepwise) {
-    long wanted = atomic_load_explicit(&s->limit, memory_order_relaxed);
+    idx wanted = atomic_load_explicit(&s->limit, memory_order_relaxed);
     hire(wanted);
     uint64_t state = atomic_load_explicit(&s->state, memory_order_relaxed), opened;
     do {
@@ -207,7 +207,7 @@ static void after_fork_in_child(void) {
     pool.generation++;
 }
 
-seat *seat_take(program *p, long threads) {
+seat *seat_take(program *p, idx threads) {
     pthread_mutex_lock(&pool.lock);
     bool ready = pool.prepared || !pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
     pool.prepared = ready;

@@ -15,7 +15,7 @@ typedef struct seat {
     _Atomic uint32_t limit;                     /* workers that may join */
     program *program;
     struct seat *next;                          /* in the list of unused seats */
-    long generation;                            /* of the process: a fork leaves the workers behind */
+    idx generation;                            /* of the process: a fork leaves the workers behind */
     int entry;                                  /* in the directory of open runs, -1 for none */
     _Alignas(LINE) _Atomic uint64_t slots[MAX_THREADS / 64];   /* one bit per participant; bit 0 is the caller's */
 } seat;
@@ -26,7 +26,7 @@ typedef struct {
     bool stepwise;
 } run;
 
-seat *seat_take(program *p, long threads);      /* NULL: no memory */
+seat *seat_take(program *p, idx threads);      /* NULL: no memory */
 void seat_give(seat *s);                        /* waits for stragglers */
 
 bool seat_adopt(seat *s);                       /* true after a fork: whoever sat here, even in the middle of a run, stayed in the parent */
@@ -34,14 +34,14 @@ run seat_open(seat *s, bool stepwise);          /* announces a run and wakes wor
 uint32_t seat_epoch(const seat *s);             /* of the latest run */
 void seat_close(seat *s);                       /* no worker joins any more; those inside leave by themselves */
 
-void pool_cores(long milli);                    /* cores this process may use, in thousandths */
-void pool_rouse(long threads);                  /* wakes the workers, so that a measurement does not begin with it */
-bool pool_fits(long threads);                   /* that many threads have a core each */
+void pool_cores(idx milli);                    /* cores this process may use, in thousandths */
+void pool_rouse(idx threads);                  /* wakes the workers, so that a measurement does not begin with it */
+bool pool_fits(idx threads);                   /* that many threads have a core each */
 void pool_enter(void);                          /* counts a thread that takes a core … */
 void pool_leave(void);                          /* … until it leaves */
 bool pool_crowded(void);                        /* more of them than cores */
 
 /* What a worker does in a run; in program.c. */
-void program_assist(program *p, run r, long slot);
+void program_assist(program *p, run r, idx slot);
 
 #endif

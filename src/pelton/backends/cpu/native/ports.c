@@ -49,7 +49,7 @@ typedef struct {
     const port *ports;
     char **places;
     program *program;
-    long inputs, count;
+    idx inputs, count;
 } callable;
 
 /* Before any other call here: what is used of Python. */
@@ -59,8 +59,8 @@ EXPORT void pelton_python(const void *api) {
 
 /* Puts the addresses of a list of n arrays into `places`. Gives the index of the first one that is not contiguous and aligned or, from `inputs` on, may not
  * be written; n if there is none. The caller holds the interpreter's lock. */
-EXPORT long pelton_bind(void *list, long inputs, long n, char **places) {
-    for (long i = 0; i < n; i++) {
+EXPORT idx pelton_bind(void *list, idx inputs, idx n, char **places) {
+    for (idx i = 0; i < n; i++) {
         void *capsule = python.attribute(python.item(list, i), python.interface);
         if (!capsule)
             return i;                                         /* ctypes raises what Python says */
@@ -101,7 +101,7 @@ EXPORT void *pelton_call(void *self, void *const *given, intptr_t count) {
     const callable *c = python.address(python.part(self, 0));
     void *held[MOST], *outputs = count == 1 && c->inputs <= MOST && python.count(given[0]) == c->inputs ? python.dict() : NULL;
     bool fits = outputs != NULL;
-    long n = 0;
+    idx n = 0;
     while (fits && n < c->inputs) {
         void *array = python.found(given[0], c->ports[n].name);
         fits = array && (c->places[n] = exactly(array, c->ports + n));

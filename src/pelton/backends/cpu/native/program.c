@@ -10,7 +10,7 @@
 typedef struct {
     kernel *k;
     const args *a;
-    long tiles, grain, phases;
+    idx tiles, grain, phases;
 } step;
 
 typedef struct {
@@ -21,20 +21,20 @@ typedef struct {
 typedef struct {
     counter *parts;                         /* of equal shares of the tiles */
     const step *first;
-    long count, tiles, grain;
+    idx count, tiles, grain;
 } unit;
 
 typedef struct {
     _Alignas(LINE) _Atomic uint64_t done;   /* tiles finished in all runs so far: never reset, so nobody waits for a reset */
     unit *units;
-    long count, tiles, phases, step;        /* tiles: of a phase; step: the index of its first one */
+    idx count, tiles, phases, step;        /* tiles: of a phase; step: the index of its first one */
 } wave;
 
 typedef struct {
     wave *waves;
     unit *units;
     counter *counters;
-    long count;
+    idx count;
     bool parallel;                          /* there is something to share */
     _Atomic uint64_t runs;
 } schedule;
@@ -44,13 +44,13 @@ struct program {
     step *steps;
     args *words;
     patch_row *patches;
-    long count, n_patches, threads, parts;  /* parts: that the tiles of a step are shared out by */
+    idx count, n_patches, threads, parts;  /* parts: that the tiles of a step are shared out by */
     char *scratch;
     size_t stride, scratch_bytes;           /* per participant; in all, where it is the program's own */
     schedule schedules[2];                  /* as planned; every step a wave of its own, for time stamps */
     const schedule *last;                   /* the one of the latest shared run */
     _Atomic int64_t *stamps;                /* of the latest run, if it was a profile: per step when it began and ended; written by whoever works on it */
-    _Alignas(LINE) _Atomic long at;         /* the caller's wave: where a late worker starts */
+    _Alignas(LINE) _Atomic idx at;         /* the caller's wave: where a late worker starts */
     _Alignas(LINE) _Atomic uint32_t bell;   /* rung at the end of a wave if somebody sleeps for it */
     _Atomic uint32_t sleepers;
 };
@@ -74,11 +74,11 @@ static bool arrange(schedule *s, const program *p, const step_row *rows, bool st
         return false;
     unit *u = s->units;
     bool chain = false;                               /* the last wave may grow */
-    for (long i = 0; i < p->count;) {
-        long end = i + 1, present = 0;
+    for (idx i = 0; i < p->count;) {
+        idx end = i + 1, present = 0;
         while (!stepwise && end < p->count && rows[end].wave == rows[i].wave && p->steps[i].phases == 1 && p->steps[end].phases == 1)
             end++;
-        for (long j = i; j < end; j++)
+        for (idx j = i; j < end; j++)
             present += p->steps[j].tiles > 0;
         const step *only = &p->steps[i];
         bool brief = end == i + 1 && only->tiles > 0 && only->tiles <= only->grain && only->phases == 1;
@@ -90,7 +90,7 @@ static bool arrange(schedule *s, const program *p, const step_row *rows, bool st
             w->units = u;
             w->step = i;
             w->phases = only->phases;
-            for (long j = i; j < end; j++) {
+            for (idx j = i; j < end; j++) {
                 if (!p->steps[j].tiles)
                     continue;
                 *u = (unit){.parts = s->counters + (u - s->units) * p->parts, .first = &p->steps[j], .count = 1, .tiles = p->steps[j].tiles, .grain = p->steps[j].grain};
@@ -107,8 +107,8 @@ static bool arrange(schedule *s, const program *p, const step_row *rows, bool st
     return true;
 }
 
-program *pelton_program(const step_row *rows, long n, const int64_t *words, long n_words,
-                        const patch_row *patches, long n_patches, long threads, long milli_cores, void *scratch) {
+program *pelton_program(const step_row *rows, idx n, const int64_t *words, idx n_words,
+                        const patch_row *patches, idx n_patches, idx threads, idx milli_cores, void *scratch) {
     pool_cores(milli_cores);
     program *p = lines(1, sizeof *p);
     if (!p)
@@ -125,7 +125,7 @@ program *pelton_program(const step_row *rows, long n, const int64_t *words, long
         goto no_memory;
     memcpy(p->words, words, n_words * sizeof *p->words);
     memcpy(p->patches, patches, n_patches * sizeof *patches);
-    for (long i = 0; i < n; i++) {
+    for (idx i = 0; i < n; i++) {
         p->steps[i] = (step){(kernel *)rows[i].function, p->words + rows[i].word, rows[i].tiles, rows[i].grain, rows[i].phases};
         size_t pages = (rows[i].scratch + PAGE - 1) / PAGE * PAGE;
         p->stride = pages > p->stride ? pages : p->stride;
@@ -172,8 +172,8 @@ typedef enum { CLAIMED, EXHAUSTED, STALE } claim;
  * caches, and only when it is done takes from others. Guided chunks: large ones first, so that counters are rarely touched; small ones last, so that all
  * end together. A counter goes on counting from phase to phase. One of the epoch before belongs to a finished run and counts as 0; any other epoch means
  * that we are the late ones. */
-static claim claim_tiles(unit *u, uint32_t epoch, long phase, long part, long parts, long *begin, long *end) {
-    const long from = u->tiles * part / parts, all = u->tiles * (part + 1) / parts - from, to = all * (phase + 1);
+static claim claim_tiles(unit *u, uint32_t epoch, idx phase, idx part, idx parts, idx *begin, idx *end) {
+    const idx from = u->tiles * part / parts, all = u->tiles * (part + 1) / parts - from, to = all * (phase + 1);
     if (!all)                                         /* nobody ever claims it, so its counter tells nothing */
         return EXHAUSTED;
     counter *c = &u->parts[part];
@@ -182,10 +182,10 @@ static claim claim_tiles(unit *u, uint32_t epoch, long phase, long part, long pa
         uint32_t of = next >> 32;
         if (of != epoch && of != epoch - 1)
             return STALE;
-        long claimed = of == epoch ? (long)(next & UINT32_MAX) : 0, left = to - claimed;
+        idx claimed = of == epoch ? (idx)(next & UINT32_MAX) : 0, left = to - claimed;
         if (left <= 0)
             return EXHAUSTED;
-        long take = left / 2;
+        idx take = left / 2;
         take = take < u->grain ? u->grain : take;
         take = take > left ? left : take;
         uint64_t after = (uint64_t)epoch << 32 | (uint64_t)(claimed + take);
@@ -197,7 +197,7 @@ static claim claim_tiles(unit *u, uint32_t epoch, long phase, long part, long pa
     }
 }
 
-static inline void execute(const unit *u, long begin, long end, void *scratch) {
+static inline void execute(const unit *u, idx begin, idx end, void *scratch) {
     if (u->count == 1) {
         u->first->k(u->first->a, begin, end, scratch);
         return;
@@ -211,7 +211,7 @@ static bool reached(wave *w, uint64_t target) {
 }
 
 /* Adds finished tiles; the one who adds the last wakes those who sleep for them. */
-static void credit(program *p, wave *w, long tiles, uint64_t target) {
+static void credit(program *p, wave *w, idx tiles, uint64_t target) {
     if (p->stamps)
         atomic_store_explicit(&p->stamps[2 * w->step + 1], now(), memory_order_relaxed);
     if (atomic_fetch_add(&w->done, (uint64_t)tiles) + (uint64_t)tiles == target && atomic_load(&p->sleepers)) {
@@ -238,18 +238,18 @@ static void await(program *p, wave *w, uint64_t target) {
 }
 
 /* Goes over the waves from `start`, doing what is left of them. Slot 0 is the caller. */
-static void walk(program *p, schedule *s, uint32_t epoch, long slot, long start) {
+static void walk(program *p, schedule *s, uint32_t epoch, idx slot, idx start) {
     void *scratch = p->scratch ? p->scratch + slot * p->stride : NULL;
-    const long own = slot * p->parts / p->threads;
+    const idx own = slot * p->parts / p->threads;
     uint64_t runs = atomic_load_explicit(&s->runs, memory_order_relaxed);
-    for (long i = start; i < s->count; i++) {
+    for (idx i = start; i < s->count; i++) {
         wave *w = &s->waves[i];
         if (slot == 0)
             atomic_store_explicit(&p->at, i, memory_order_release);
-        for (long phase = 0; phase < w->phases; phase++) {
-            long finished = 0, begin, end;
+        for (idx phase = 0; phase < w->phases; phase++) {
+            idx finished = 0, begin, end;
             for (unit *u = w->units; u < w->units + w->count; u++) {
-                for (long part = own, n = 0; n < p->parts; n++, part = part + 1 < p->parts ? part + 1 : 0) {
+                for (idx part = own, n = 0; n < p->parts; n++, part = part + 1 < p->parts ? part + 1 : 0) {
                     claim c;
                     while ((c = claim_tiles(u, epoch, phase, part, p->parts, &begin, &end)) == CLAIMED) {
                         execute(u, begin, end, scratch);
@@ -276,7 +276,7 @@ static void walk_alone(program *p, const schedule *s) {
     }
 }
 
-void program_assist(program *p, run r, long slot) {
+void program_assist(program *p, run r, idx slot) {
     walk(p, &p->schedules[r.stepwise], r.epoch, slot, atomic_load_explicit(&p->at, memory_order_acquire));
 }
 
@@ -338,19 +338,19 @@ void pelton_profile(program *p, char *const *ports, int64_t *stamps) {
     int64_t at = now();
     memset(stamps, 0, 2 * p->count * sizeof *stamps);
     go(p, (_Atomic int64_t *)stamps);
-    for (long i = 0; i < p->count; i++) {             /* a step begins where the one before it ends; one without tiles takes no time */
+    for (idx i = 0; i < p->count; i++) {             /* a step begins where the one before it ends; one without tiles takes no time */
         stamps[2 * i] = at;
         stamps[2 * i + 1] = at = stamps[2 * i + 1] > at ? stamps[2 * i + 1] : at;
     }
     leave_kernel_mode(mode);
 }
 
-void pelton_time(program *p, char *const *ports, long repeats, int64_t *times) {
+void pelton_time(program *p, char *const *ports, idx repeats, int64_t *times) {
     uint64_t mode = enter_kernel_mode();
     prepare(p, ports);
     if (p->schedules[0].parallel)
         pool_rouse(p->threads);
-    for (long i = 0; i < repeats; i++) {
+    for (idx i = 0; i < repeats; i++) {
         int64_t begin = now();
         go(p, NULL);
         times[i] = now() - begin;

@@ -4,8 +4,8 @@
 
 #include "pool.h"
 
-typedef union { void *p; long d; } args;
-typedef void kernel(const args *a, long begin, long end, void *scratch);
+typedef union { void *p; idx d; } args;
+typedef void kernel(const args *a, idx begin, idx end, void *scratch);
 
 /* One row per step, as Python hands it over. */
 typedef struct {
@@ -24,12 +24,12 @@ typedef struct {
 
 #define EXPORT __attribute__((visibility("default")))
 
-EXPORT program *pelton_program(const step_row *steps, long n, const int64_t *words, long n_words,
-                               const patch_row *patches, long n_patches, long threads, long milli_cores,
+EXPORT program *pelton_program(const step_row *steps, idx n, const int64_t *words, idx n_words,
+                               const patch_row *patches, idx n_patches, idx threads, idx milli_cores,
                                void *scratch);   /* NULL: no memory. scratch: pages for all participants, each the most that a step asks for; NULL: its own */
 EXPORT void pelton_program_free(program *p);
 EXPORT void pelton_run(program *p, char *const *ports);
 EXPORT void pelton_profile(program *p, char *const *ports, int64_t *stamps);           /* begin and end of every step, in ns */
-EXPORT void pelton_time(program *p, char *const *ports, long repeats, int64_t *times); /* ns of every run */
+EXPORT void pelton_time(program *p, char *const *ports, idx repeats, int64_t *times); /* ns of every run */
 
 #endif

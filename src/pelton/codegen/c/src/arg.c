@@ -3,7 +3,7 @@
 #include "row.h"
 
 // <region>
-enum : long { ROWS = 2, COLS = 37, N = 49, XN = 37, XC = 1, ALONG = 0 };
+enum : idx { ROWS = 2, COLS = 37, N = 49, XN = 37, XC = 1, ALONG = 0 };
 #define X_AT(r) ((r) * N * COLS)
 #define PLACE i32
 #define LAST 0
@@ -16,12 +16,12 @@ typedef vf32 vec;
 #define JOIN(a, b) f32_maximum(a, b)
 #define IDENTITY bc_f32(-INFINITY)
 #define WHOLE(v) hmax_f32(v)
-typedef struct { long *y; } tail;
+typedef struct { idx *y; } tail;
 AI tail tail_open(const args *a) { return (tail){ a[1].p }; }
-AI void finish(const tail *t, vi64 x, long b, long r, long c, int n) { stn_i64(t->y + r * COLS + c, x, n); }
+AI void finish(const tail *t, vi64 x, idx b, idx r, idx c, int n) { stn_i64(t->y + r * COLS + c, x, n); }
 // </region>
 // <tactic>
-enum : long { NV = 2, RB = 1, CB = 37 };
+enum : idx { NV = 2, RB = 1, CB = 37 };
 // </tactic>
 
 // Whether v comes before w, and whether it takes the place of the best before it: for vectors and numbers alike.
@@ -40,10 +40,10 @@ AI void meet(found *f, vec v, places at, vi32 valid) {
     f->at = __builtin_convertvector(takes, places) ? at : f->at;
 }
 
-AI void columns(const args *a, int vectors, int lanes, const tail *t, const element *x, long r, long c) {
+AI void columns(const args *a, int vectors, int lanes, const tail *t, const element *x, idx r, idx c) {
     found f[NV];
     unroll (int j = 0; j < vectors; j++) f[j] = (found){ LOAD(x + c + j * VL, lanes), (places)0 };
-    for (long i = 1; i < N; i++)
+    for (idx i = 1; i < N; i++)
         unroll (int j = 0; j < vectors; j++) meet(&f[j], LOAD(x + i * XN + c + j * VL, lanes), (places)(PLACE)i, (vi32)-1);
     unroll (int j = 0; j < vectors; j++) finish(t, CONVERT(f[j].at, i64), 0, r, c + j * VL, lanes);
 }
@@ -53,7 +53,7 @@ AI void columns(const args *a, int vectors, int lanes, const tail *t, const elem
 #define NEARER(a, b) __builtin_elementwise_max(a, b)
 #define NEAREST(v) PASTE_EXPANDED(hmax_, PLACE)(v)
 #else
-#define NOWHERE (PLACE)(~0ul >> (65 - 8 * sizeof(PLACE)))
+#define NOWHERE (PLACE)(~0ull >> (65 - 8 * sizeof(PLACE)))
 #define NEARER(a, b) __builtin_elementwise_min(a, b)
 #define NEAREST(v) PASTE_EXPANDED(hmin_, PLACE)(v)
 #endif
@@ -63,12 +63,12 @@ AI places where(found f, vec top) {
     return __builtin_convertvector((f.best == top) | ((f.best != f.best) & (top != top)), places) ? f.at : (places)NOWHERE;
 }
 
-AI long along(const args *a, const element *x) {
+AI idx along(const args *a, const element *x) {
     const places lane = {LANES};
-    const long first = N < VL ? N : VL;
+    const idx first = N < VL ? N : VL;
     found f[2] = {{ first < VL ? KEEP(LOAD(x, first), first, IDENTITY) : LOAD(x, VL), lane < (PLACE)first ? lane : (places)NOWHERE }};
     f[1] = f[0];
-    long i = VL;
+    idx i = VL;
     for (; i + 2 * VL <= N; i += 2 * VL)
         unroll (int j = 0; j < 2; j++) meet(&f[j], LOAD(x + i + j * VL, VL), lane + (PLACE)(i + j * VL), (vi32)-1);
     if (i + VL <= N) meet(&f[0], LOAD(x + i, VL), lane + (PLACE)i, (vi32)-1), i += VL;
@@ -77,17 +77,17 @@ AI long along(const args *a, const element *x) {
     return NEAREST(NEARER(where(f[0], top), where(f[1], top)));
 }
 
-void KERNEL(const args *table, long begin, long end, void *scratch) {
+void KERNEL(const args *table, idx begin, idx end, void *scratch) {
     OWN_ARGS(a, table);
     const tail T = tail_open(a);
-    for (long t = begin; t < end; t++)
+    for (idx t = begin; t < end; t++)
         EACH_ROW(t) {
             const element *x = (const element *)a[0].p + X_AT(r);
             if (ALONG) {
-                for (long c = c0; c < c1; c += VL) {
-                    const long n = c1 - c < VL ? c1 - c : VL;
-                    long at[VL] = {0};
-                    for (long i = 0; i < n; i++) at[i] = along(a, x + (c + i) * XC);
+                for (idx c = c0; c < c1; c += VL) {
+                    const idx n = c1 - c < VL ? c1 - c : VL;
+                    idx at[VL] = {0};
+                    for (idx i = 0; i < n; i++) at[i] = along(a, x + (c + i) * XC);
                     finish(&T, ld_i64(at), 0, r, c, n);
                 }
             } else {

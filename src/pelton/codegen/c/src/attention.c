@@ -3,28 +3,28 @@
 #include "attention.h"
 
 // <region>
-enum : long { SQ = 37, SK = 29, D = 19, DV = 21, QR = 19, KR = 19, VR = 21, CAUSAL = 0, MASKED = 1, RUNNING = 0 };
+enum : idx { SQ = 37, SK = 29, D = 19, DV = 21, QR = 19, KR = 19, VR = 21, CAUSAL = 0, MASKED = 1, RUNNING = 0 };
 #define SCALE 0.25f
 #define Q_AT(b) ((b) * SQ * D)
 #define K_AT(b) ((b) * SK * D)
 #define V_AT(b) ((b) * SK * DV)
-AI vf32 mask_at(const args *a, const float *mask, long b, long r, long c, int n) { return ldn_f32(mask + r * SK + c, n); }
+AI vf32 mask_at(const args *a, const float *mask, idx b, idx r, idx c, int n) { return ldn_f32(mask + r * SK + c, n); }
 typedef struct { float *y; } tail;
 AI tail tail_open(const args *a) { return (tail){ a[4].p }; }
-AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t->y + (b * SQ + r) * DV + c, x, n); }
+AI void finish(const tail *t, vf32 x, idx b, idx r, idx c, int n) { stn_f32(t->y + (b * SQ + r) * DV + c, x, n); }
 // </region>
 // <tactic>
-enum : long { MR = 6, NV = 2, MB = 48, KB = 256 };
+enum : idx { MR = 6, NV = 2, MB = 48, KB = 256 };
 // </tactic>
 
-enum : long { NR = NV * VL, COLS = (DV + NR - 1) / NR * NR, ROW = KB + (KB % 256 ? 0 : VL) };    // rows a power of two apart would share their place in L1
+enum : idx { NR = NV * VL, COLS = (DV + NR - 1) / NR * NR, ROW = KB + (KB % 256 ? 0 : VL) };    // rows a power of two apart would share their place in L1
 #define MBS ((SQ + MB - 1) / MB)
 #define KEYS ((SK + NR - 1) / NR * NR)
 
 // Keys as [panel][d][NR], columns past SK zero: VL × VL elements turned at a time.
 static void pack_keys(const args *a, const float *k, float *to) {
-    for (long n = 0; n < KEYS; n += VL)
-        for (long d = 0; d < D; d += VL) {
+    for (idx n = 0; n < KEYS; n += VL)
+        for (idx d = 0; d < D; d += VL) {
             float *panel = to + n / NR * NR * D + n % NR;
             vf32 v[VL];
             unroll (int i = 0; i < VL; i++) v[i] = n + i >= SK ? bc_f32(0) : piece(k + (n + i) * KR + d, D - d);
@@ -35,12 +35,12 @@ static void pack_keys(const args *a, const float *k, float *to) {
 
 // Values as [panel][key][NR], columns past DV zero.
 static void pack_values(const args *a, const float *v, float *to) {
-    for (long n = 0; n < SK; n++)
-        for (long c = 0; c < COLS; c += VL) st_f32(to + c / NR * NR * SK + n * NR + c % NR, piece(v + n * VR + c, DV - c));
+    for (idx n = 0; n < SK; n++)
+        for (idx c = 0; c < COLS; c += VL) st_f32(to + c / NR * NR * SK + n * NR + c % NR, piece(v + n * VR + c, DV - c));
 }
 
 // Scores of queries m … and keys n …: what a row does not read becomes minus infinity.
-AI void score(int rows, bool edge, const args *a, const float *mask, const float *q, const float *k, float *s, long b, long m, long n) {
+AI void score(int rows, bool edge, const args *a, const float *mask, const float *q, const float *k, float *s, idx b, idx m, idx n) {
     vf32 acc[MR][NV];
     unroll (int i = 0; i < rows; i++)
         unroll (int j = 0; j < NV; j++) acc[i][j] = bc_f32(0);
@@ -48,7 +48,7 @@ AI void score(int rows, bool edge, const args *a, const float *mask, const float
     const bool cut = edge || (CAUSAL && n + NR > m + 1);
     unroll (int i = 0; i < rows; i++)
         unroll (int j = 0; j < NV; j++) {
-            const long c = n + j * VL, limit = CAUSAL && m + i + 1 < SK ? m + i + 1 : SK;
+            const idx c = n + j * VL, limit = CAUSAL && m + i + 1 < SK ? m + i + 1 : SK;
             const int left = !edge ? VL : SK % NR - j * VL;
             vf32 x = acc[i][j];
             if (MASKED && left > 0) x += mask_at(a, mask, b, m + i, c, left < VL ? left : VL);
@@ -56,16 +56,16 @@ AI void score(int rows, bool edge, const args *a, const float *mask, const float
         }
 }
 
-AI void scores(bool edge, const args *a, const float *mask, const float *q, const float *k, float *s, long b, long m0, long m1, long n) {
-    long m = m0;
+AI void scores(bool edge, const args *a, const float *mask, const float *q, const float *k, float *s, idx b, idx m0, idx m1, idx n) {
+    idx m = m0;
     for (; m + MR <= m1; m += MR, q += MR * D, s += MR * ROW) score(MR, edge, a, mask, q, k, s, b, m, n);
     if (m < m1) COUNTED(SQ % MR, MR, score(COUNT, edge, a, mask, q, k, s, b, m, n));
 }
 
 // Rows of exponentials times the values of n keys, on top of what went before, faded; the last part is divided by the row's sum and goes through the tail.
 typedef struct { float top, sum, fade; } row;
-AI void weigh(int rows, bool edge, const args *a, const tail *t, const float *s, const float *v, float *part, const row *r, long n, bool first, bool last,
-              long b, long m, long c) {
+AI void weigh(int rows, bool edge, const args *a, const tail *t, const float *s, const float *v, float *part, const row *r, idx n, bool first, bool last,
+              idx b, idx m, idx c) {
     vf32 acc[MR][NV];
     unroll (int i = 0; i < rows; i++)
         unroll (int j = 0; j < NV; j++) acc[i][j] = bc_f32(0);
@@ -79,32 +79,32 @@ AI void weigh(int rows, bool edge, const args *a, const tail *t, const float *s,
         }
 }
 
-AI void weights(bool edge, const args *a, const tail *t, const float *s, const float *v, float *part, const row *r, long n, bool first, bool last,
-                long b, long m0, long m1, long c) {
-    long m = m0;
+AI void weights(bool edge, const args *a, const tail *t, const float *s, const float *v, float *part, const row *r, idx n, bool first, bool last,
+                idx b, idx m0, idx m1, idx c) {
+    idx m = m0;
     for (; m + MR <= m1; m += MR, s += MR * ROW, part += MR * NR, r += MR) weigh(MR, edge, a, t, s, v, part, r, n, first, last, b, m, c);
     if (m < m1) COUNTED(SQ % MR, MR, weigh(COUNT, edge, a, t, s, v, part, r, n, first, last, b, m, c));
 }
 
-void KERNEL(const args *table, long begin, long end, void *scratch) {
+void KERNEL(const args *table, idx begin, idx end, void *scratch) {
     OWN_ARGS(a, table);
     const tail T = tail_open(a);
     const float *mask = MASKED ? a[3].p : 0, *packed_k = 0, *packed_v = 0;
     float *keys = scratch, *values = keys + KEYS * D, *queries = values + SK * COLS, *s = queries + MB * D, *part = s + MB * ROW;
     row *rows = (row *)(part + (RUNNING ? MB * COLS : 0));
-    for (long t = begin; t < end; t++) {
-        const long b = t / MBS, m0 = t % MBS * MB, m1 = m0 + MB < SQ ? m0 + MB : SQ, seen = CAUSAL && m1 < SK ? m1 : SK;
+    for (idx t = begin; t < end; t++) {
+        const idx b = t / MBS, m0 = t % MBS * MB, m1 = m0 + MB < SQ ? m0 + MB : SQ, seen = CAUSAL && m1 < SK ? m1 : SK;
         const float *q = (const float *)a[0].p + Q_AT(b) + m0 * QR, *k = (const float *)a[1].p + K_AT(b), *v = (const float *)a[2].p + V_AT(b);
         if (packed_k != k) pack_keys(a, packed_k = k, keys);
         if (packed_v != v) pack_values(a, packed_v = v, values);
-        for (long i = 0; i < m1 - m0; i++) {
-            for (long d = 0; d < D; d++) queries[i * D + d] = q[i * QR + d] * SCALE;
+        for (idx i = 0; i < m1 - m0; i++) {
+            for (idx d = 0; d < D; d++) queries[i * D + d] = q[i * QR + d] * SCALE;
             rows[i] = (row){ .top = -__FLT_MAX__ };                        // finite: a block of which nothing is read adds nothing
         }
-        for (long k0 = 0; k0 == 0 || k0 < seen; k0 += KB) {                // once also where there are no keys: then the sum of values is 0
-            const long kn = k0 + KB < seen ? KB : seen - k0;
+        for (idx k0 = 0; k0 == 0 || k0 < seen; k0 += KB) {                // once also where there are no keys: then the sum of values is 0
+            const idx kn = k0 + KB < seen ? KB : seen - k0;
             const bool first = k0 == 0, last = k0 + kn == seen;
-            for (long n = k0; n < k0 + kn; n += NR) {
+            for (idx n = k0; n < k0 + kn; n += NR) {
                 if (SK % NR == 0 || n + NR <= SK) scores(false, a, mask, queries, keys + n * D, s + n - k0, b, m0, m1, n);
                 else scores(true, a, mask, queries, keys + n * D, s + n - k0, b, m0, m1, n);
             }
@@ -114,7 +114,7 @@ void KERNEL(const args *table, long begin, long end, void *scratch) {
                 r->sum = r->sum * r->fade + added;
                 if (last) r->sum = r->sum == 0 ? 0 : 1 / r->sum;             // of no keys
             }
-            for (long c = 0; c < DV; c += NR) {
+            for (idx c = 0; c < DV; c += NR) {
                 if (DV % NR == 0 || c + NR <= DV) weights(false, a, &T, s, values + c * SK + k0 * NR, part + c * MB, rows, kn, first, last, b, m0, m1, c);
                 else weights(true, a, &T, s, values + c * SK + k0 * NR, part + c * MB, rows, kn, first, last, b, m0, m1, c);
             }

@@ -2,28 +2,28 @@
 #include "attention.h"
 
 // <region>
-enum : long { SQ = 3, SK = 29, D = 19, DV = 21, QR = 19, KR = 19, VR = 21, CAUSAL = 0, MASKED = 1 };
+enum : idx { SQ = 3, SK = 29, D = 19, DV = 21, QR = 19, KR = 19, VR = 21, CAUSAL = 0, MASKED = 1 };
 #define SCALE 0.25f
 #define Q_AT(b) ((b) * SQ * D)
 #define K_AT(b) ((b) * SK * D)
 #define V_AT(b) ((b) * SK * DV)
-AI vf32 mask_at(const args *a, const float *mask, long b, long r, long c, int n) { return ldn_f32(mask + r * SK + c, n); }
+AI vf32 mask_at(const args *a, const float *mask, idx b, idx r, idx c, int n) { return ldn_f32(mask + r * SK + c, n); }
 typedef struct { float *y; } tail;
 AI tail tail_open(const args *a) { return (tail){ a[4].p }; }
-AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t->y + (b * SQ + r) * DV + c, x, n); }
+AI void finish(const tail *t, vf32 x, idx b, idx r, idx c, int n) { stn_f32(t->y + (b * SQ + r) * DV + c, x, n); }
 // </region>
 // <tactic>
-enum : long { NV = 3, PARTS = 2 };
+enum : idx { NV = 3, PARTS = 2 };
 // </tactic>
 
-enum : long { NR = NV * VL };
+enum : idx { NR = NV * VL };
 
 // VL scores; keys past the last one are read as the last one.
-AI vf32 score(const args *a, const float *q, const float *k, long left) {
+AI vf32 score(const args *a, const float *q, const float *k, idx left) {
     vf32 acc[VL];
     const float *at[VL];
     unroll (int i = 0; i < VL; i++) acc[i] = bc_f32(0), at[i] = k + (i < left ? i : left - 1) * KR;
-    for (long d = 0; d + VL <= D; d += VL) {
+    for (idx d = 0; d + VL <= D; d += VL) {
         const vf32 x = ld_f32(q + d);
         unroll (int i = 0; i < VL; i++) acc[i] = vec_fma(x, ld_f32(at[i] + d), acc[i]);
     }
@@ -38,11 +38,11 @@ AI vf32 score(const args *a, const float *q, const float *k, long left) {
 }
 
 // `width` columns of the result; the sum over keys in PARTS, enough of them to keep the multipliers busy.
-AI void weigh(int width, const args *a, const tail *t, const float *e, const float *v, float scale, long n, long b, long r, long c) {
+AI void weigh(int width, const args *a, const tail *t, const float *e, const float *v, float scale, idx n, idx b, idx r, idx c) {
     vf32 sum[NV];
     unroll (int j = 0; j * VL < width; j++) sum[j] = bc_f32(0);
-    for (long k = 0; k < n;) {
-        const long end = k + PARTS * CHAIN < n ? k + PARTS * CHAIN : n;
+    for (idx k = 0; k < n;) {
+        const idx end = k + PARTS * CHAIN < n ? k + PARTS * CHAIN : n;
         vf32 acc[PARTS][NV];
         unroll (int p = 0; p < PARTS; p++)
             unroll (int j = 0; j * VL < width; j++) acc[p][j] = bc_f32(0);
@@ -60,22 +60,22 @@ AI void weigh(int width, const args *a, const tail *t, const float *e, const flo
     unroll (int j = 0; j * VL < width; j++) finish(t, sum[j] * scale, b, r, c + j * VL, width - j * VL < VL ? width - j * VL : VL);
 }
 
-void KERNEL(const args *table, long begin, long end, void *scratch) {
+void KERNEL(const args *table, idx begin, idx end, void *scratch) {
     OWN_ARGS(a, table);
     const tail T = tail_open(a);
     const float *mask = MASKED ? a[3].p : 0;
     float *s = scratch;
-    for (long t = begin; t < end; t++) {
-        const long b = t / SQ, r = t % SQ, n = CAUSAL && r + 1 < SK ? r + 1 : SK;
+    for (idx t = begin; t < end; t++) {
+        const idx b = t / SQ, r = t % SQ, n = CAUSAL && r + 1 < SK ? r + 1 : SK;
         const float *q = (const float *)a[0].p + Q_AT(b) + r * QR, *k = (const float *)a[1].p + K_AT(b), *v = (const float *)a[2].p + V_AT(b);
-        for (long c = 0; c < n; c += VL) {
+        for (idx c = 0; c < n; c += VL) {
             vf32 x = score(a, q, k + c * KR, n - c);
             if (MASKED) x += mask_at(a, mask, b, r, c, n - c < VL ? n - c : VL);
             st_f32(s + c, c + VL <= n ? x : hide(x, c, n));
         }
         float top = -__FLT_MAX__;
         const float sum = exponentials(s, (n + VL - 1) / VL, &top), scale = sum == 0 ? 0 : 1 / sum;
-        long c = 0;
+        idx c = 0;
         for (; c + NR <= DV; c += NR) weigh(NR, a, &T, s, v + c, scale, n, b, r, c);
         if (DV % NR) weigh(DV % NR, a, &T, s, v + c, scale, n, b, r, c);
     }

@@ -3,7 +3,7 @@
 #include "row.h"
 
 // <region>
-enum : long { ROWS = 6, COLS = 37, TAPS = 2, SIZE = 10, STEP = 37, IK = 1, WK = 1, PICK = 0, XC = 1, IC = 0, WC = 0 };
+enum : idx { ROWS = 6, COLS = 37, TAPS = 2, SIZE = 10, STEP = 37, IK = 1, WK = 1, PICK = 0, XC = 1, IC = 0, WC = 0 };
 #define X_AT(r) 0
 #define I_AT(r) ((r) * TAPS)
 #define W_AT(r) ((r) * TAPS)
@@ -17,23 +17,23 @@ typedef f32 scalar;
 #define WEIGHTS(p, stride, n) ldg_f32(p, stride, n)
 typedef struct { float *y; } tail;
 AI tail tail_open(const args *a) { return (tail){ a[3].p }; }
-AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t->y + r * COLS + c, x, n); }
+AI void finish(const tail *t, vf32 x, idx b, idx r, idx c, int n) { stn_f32(t->y + r * COLS + c, x, n); }
 // </region>
 // <tactic>
-enum : long { RB = 1, CB = 37 };
+enum : idx { RB = 1, CB = 37 };
 // </tactic>
 
-enum : long { TOGETHER = 4 };                                             // vectors that one look at an index is for
+enum : idx { TOGETHER = 4 };                                             // vectors that one look at an index is for
 
-AI long place(const args *a, index i) {
-    long v = i;
+AI idx place(const args *a, index i) {
+    idx v = i;
     v += v < 0 ? SIZE : 0;
     return (v < 0 ? 0 : v < SIZE ? v : SIZE - 1) * STEP;
 }
 
-AI void picked(const args *a, int n, const tail *t, const element *x, const index *i, const scalar *w, long r, long c) {
+AI void picked(const args *a, int n, const tail *t, const element *x, const index *i, const scalar *w, idx r, idx c) {
     vec sum = (vec)0;
-    for (long k = 0; k < TAPS; k++) {
+    for (idx k = 0; k < TAPS; k++) {
         element part[VL] = {0};
         unroll (int l = 0; l < VL; l++)
             if (l < n) part[l] = x[(c + l) * XC + place(a, i[(c + l) * IC + k * IK])];
@@ -43,10 +43,10 @@ AI void picked(const args *a, int n, const tail *t, const element *x, const inde
     finish(t, sum, 0, r, c, n);
 }
 
-AI void summed(const args *a, int vectors, int n, const tail *t, const element *x, const index *i, const scalar *w, long r, long c) {
+AI void summed(const args *a, int vectors, int n, const tail *t, const element *x, const index *i, const scalar *w, idx r, idx c) {
     vec sum[TOGETHER];
     unroll (int j = 0; j < vectors; j++) sum[j] = (vec)0;
-    for (long k = 0; k < TAPS; k++) {
+    for (idx k = 0; k < TAPS; k++) {
         const scalar by = w[k * WK];
         if (by == 0) continue;
         const element *from = x + place(a, i[k * IK]) + c;
@@ -55,10 +55,10 @@ AI void summed(const args *a, int vectors, int n, const tail *t, const element *
     unroll (int j = 0; j < vectors; j++) finish(t, sum[j], 0, r, c + j * VL, n);
 }
 
-void KERNEL(const args *table, long begin, long end, void *scratch) {
+void KERNEL(const args *table, idx begin, idx end, void *scratch) {
     OWN_ARGS(a, table);
     const tail T = tail_open(a);
-    for (long t = begin; t < end; t++)
+    for (idx t = begin; t < end; t++)
         EACH_ROW(t) {
             const element *x = (const element *)a[0].p + X_AT(r);
             const index *i = (const index *)a[1].p + I_AT(r);

@@ -4,36 +4,36 @@
 #include "product.h"
 
 // <region>
-enum : long { BATCH = 1, H = 9, W = 7, C = 5, OH = 9, OW = 7, OC = 19, GROUPS = 1, KH = 3, KW = 3, SH = 1, SW = 1, PT = 1, PL = 1, DH = 1, DW = 1, PADDED = 1,
+enum : idx { BATCH = 1, H = 9, W = 7, C = 5, OH = 9, OW = 7, OC = 19, GROUPS = 1, KH = 3, KW = 3, SH = 1, SW = 1, PT = 1, PL = 1, DH = 1, DW = 1, PADDED = 1,
               XN = 315, XH = 35, XW = 5, PACKED = 1, WG = 0, WO = 0, WC = 0, WH = 0, WW = 0 };
 typedef struct { float *y; } tail;
 AI tail tail_open(const args *a) { return (tail){ a[2].p }; }
-AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t->y + (b * OH * OW + r) * OC + c, x, n); }
+AI void finish(const tail *t, vf32 x, idx b, idx r, idx c, int n) { stn_f32(t->y + (b * OH * OW + r) * OC + c, x, n); }
 // </region>
 // <tactic>
-enum : long { MR = 6, NV = 2, MB = 48, NB = 32, GB = 1 };
+enum : idx { MR = 6, NV = 2, MB = 48, NB = 32, GB = 1 };
 // </tactic>
 
-enum : long { NR = NV * VL, PANELS = (OC + NR - 1) / NR, NBS = (PANELS * NR + NB - 1) / NB,
+enum : idx { NR = NV * VL, PANELS = (OC + NR - 1) / NR, NBS = (PANELS * NR + NB - 1) / NB,
               LONG = KH * KW * C > CHAIN,                                  // the sum is made of partial sums, one or more for each kernel row
               GBS = (GROUPS + GB - 1) / GB };
 #define PIXELS (OH * OW)
 #define MBS ((PIXELS + MB - 1) / MB)
 #define JOINED (DW == 1 && XW == C)                                       // the taps of a row lie next to each other in memory
 #if defined(OH) || defined(OW)                                             // a run decides: as in a whole block
-enum : long { TILES = (MB + MR - 1) / MR };
+enum : idx { TILES = (MB + MR - 1) / MR };
 #else
-enum : long { TILES = ((PIXELS < MB ? PIXELS : MB) + MR - 1) / MR };
+enum : idx { TILES = ((PIXELS < MB ? PIXELS : MB) + MR - 1) / MR };
 #endif
 // What each product asks for of the next panel, in bytes, all tiles of a block together for all of it. Against no asking: 48 to 128 channels, 5 × 5, on 6 × 6
 // pixels 0.135 → 0.113 ms (1 thread), 512 on 14 × 14 with strides of two 1.55 → 1.45, 1024 to 2048 1.54 → 1.46 (2 threads), 256 on 28 × 28
 // with strides of two 1.36 → 1.29; with more tiles in a block, or little to read, no difference that stands out of the noise.
-enum : long { STEP = PACKED && OC * KH * KW * C >= FAR ? (4 * NR + TILES - 1) / TILES : 0 };
+enum : idx { STEP = PACKED && OC * KH * KW * C >= FAR ? (4 * NR + TILES - 1) / TILES : 0 };
 static const float zeros[GB > 1 ? GROUPS * C : C];
 #include "filters.h"
 
-AI void sum(int rows, long n, const float *const *at, long first, const float *w, vf32 (*acc)[NV], const char *next) {
-    fourfold for (long k = 0; k < n; k++) {
+AI void sum(int rows, idx n, const float *const *at, idx first, const float *w, vf32 (*acc)[NV], const char *next) {
+    fourfold for (idx k = 0; k < n; k++) {
         if (STEP) __builtin_prefetch(next + k * STEP, 0, 2);
         vf32 v[NV];
         unroll (int j = 0; j < NV; j++) v[j] = ld_f32(w + k * NR + j * VL);
@@ -49,7 +49,7 @@ AI void flush(int rows, vf32 (*acc)[NV], vf32 (*total)[NV]) {
         unroll (int j = 0; j < NV; j++) total[i][j] += acc[i][j], acc[i][j] = bc_f32(0);
 }
 
-AI void done(int rows, bool edge, const tail *t, vf32 (*acc)[NV], long b, long p, long g, long n) {
+AI void done(int rows, bool edge, const tail *t, vf32 (*acc)[NV], idx b, idx p, idx g, idx n) {
     unroll (int i = 0; i < rows; i++)
         unroll (int j = 0; j < NV; j++) {
             const int lanes = !edge ? VL : OC % NR - j * VL;
@@ -57,23 +57,23 @@ AI void done(int rows, bool edge, const tail *t, vf32 (*acc)[NV], long b, long p
         }
 }
 
-AI void long_sum(int rows, long n, const float *const *at, const float *w, vf32 (*acc)[NV], vf32 (*total)[NV], const char *next) {
+AI void long_sum(int rows, idx n, const float *const *at, const float *w, vf32 (*acc)[NV], vf32 (*total)[NV], const char *next) {
     if (n <= 2 * CHAIN) {
         sum(rows, n, at, 0, w, acc, next);
         return;
     }
     const float *from[MR];
-    for (long k = 0; k < n; k += CHAIN) {
+    for (idx k = 0; k < n; k += CHAIN) {
         unroll (int i = 0; i < rows; i++) from[i] = at[i] + k;
         sum(rows, k + CHAIN < n ? CHAIN : n - k, from, 0, w + k * NR, acc, next + k * STEP);
         flush(rows, acc, total);
     }
 }
 
-AI void tile(int rows, bool edge, const args *a, const tail *t, const float *x, const float *w, long b, long p, long g, long n, const char *next) {
+AI void tile(int rows, bool edge, const args *a, const tail *t, const float *x, const float *w, idx b, idx p, idx g, idx n, const char *next) {
     vf32 acc[MR][NV], total[MR][NV];
     const float *at[MR];
-    long top[MR], left[MR];
+    idx top[MR], left[MR];
     bool inside = true;                                                   // no pixel of the tile reaches over the left or right edge
     unroll (int i = 0; i < rows; i++) {
         top[i] = (p + i) / OW * SH - PT;
@@ -81,18 +81,18 @@ AI void tile(int rows, bool edge, const args *a, const tail *t, const float *x, 
         inside &= left[i] >= 0 && left[i] + (KW - 1) * DW < W;
         unroll (int j = 0; j < NV; j++) total[i][j] = acc[i][j] = bc_f32(0);
     }
-    for (long kh = 0; kh < KH; kh++) {
+    for (idx kh = 0; kh < KH; kh++) {
         if (PADDED && JOINED) {
-            unroll (int i = 0; i < rows; i++) inside &= (unsigned long)(top[i] + kh * DH) < H;
+            unroll (int i = 0; i < rows; i++) inside &= (u64)(top[i] + kh * DH) < H;
         }
         if (JOINED && (!PADDED || inside)) {
             unroll (int i = 0; i < rows; i++) at[i] = x + (top[i] + kh * DH) * XH + left[i] * XW;
             long_sum(rows, KW * C, at, w, acc, total, next);
             w += KW * C * NR, next += KW * C * STEP;
-        } else for (long kw = 0; kw < KW; kw++) {
+        } else for (idx kw = 0; kw < KW; kw++) {
             unroll (int i = 0; i < rows; i++) {
-                const long y = top[i] + kh * DH, z = left[i] + kw * DW;
-                at[i] = !PADDED || ((unsigned long)y < H && (unsigned long)z < W) ? x + y * XH + z * XW : zeros;
+                const idx y = top[i] + kh * DH, z = left[i] + kw * DW;
+                at[i] = !PADDED || ((u64)y < H && (u64)z < W) ? x + y * XH + z * XW : zeros;
             }
             long_sum(rows, C, at, w, acc, total, next);
             w += C * NR, next += C * STEP;
@@ -103,11 +103,11 @@ AI void tile(int rows, bool edge, const args *a, const tail *t, const float *x, 
 }
 
 // The same where it is known which places the windows meet: `places` has those of the MB pixels of a task, tap by tap.
-AI void tile_at(int rows, bool edge, const tail *t, const float *const *places, const float *w, long b, long p, long g, long n) {
+AI void tile_at(int rows, bool edge, const tail *t, const float *const *places, const float *w, idx b, idx p, idx g, idx n) {
     vf32 acc[MR][NV], total[MR][NV];
     unroll (int i = 0; i < rows; i++)
         unroll (int j = 0; j < NV; j++) total[i][j] = acc[i][j] = bc_f32(0);
-    for (long tap = 0; tap < KH * KW; tap++, places += MB, w += C * NR) {
+    for (idx tap = 0; tap < KH * KW; tap++, places += MB, w += C * NR) {
         const float *at[MR];
         unroll (int i = 0; i < rows; i++) at[i] = places[i];
         sum(rows, C, at, g * C, w, acc, (const char *)w);
@@ -117,30 +117,30 @@ AI void tile_at(int rows, bool edge, const tail *t, const float *const *places, 
 }
 
 // The places that the windows of pixels p0 to p1 meet in the channels of the first group.
-AI void find(const args *a, const float **places, const float *x, long p0, long p1) {
-    for (long p = p0; p < p1; p++) {
-        const long top = p / OW * SH - PT, left = p % OW * SW - PL;
-        for (long kh = 0; kh < KH; kh++)
-            for (long kw = 0; kw < KW; kw++) {
-                const long y = top + kh * DH, z = left + kw * DW;
-                places[(kh * KW + kw) * MB + p - p0] = !PADDED || ((unsigned long)y < H && (unsigned long)z < W) ? x + y * XH + z * XW : zeros;
+AI void find(const args *a, const float **places, const float *x, idx p0, idx p1) {
+    for (idx p = p0; p < p1; p++) {
+        const idx top = p / OW * SH - PT, left = p % OW * SW - PL;
+        for (idx kh = 0; kh < KH; kh++)
+            for (idx kw = 0; kw < KW; kw++) {
+                const idx y = top + kh * DH, z = left + kw * DW;
+                places[(kh * KW + kw) * MB + p - p0] = !PADDED || ((u64)y < H && (u64)z < W) ? x + y * XH + z * XW : zeros;
             }
     }
 }
 
-void KERNEL(const args *table, long begin, long end, void *scratch) {
+void KERNEL(const args *table, idx begin, idx end, void *scratch) {
     OWN_ARGS(a, table);
     const tail T = tail_open(a);
-    long held = -1;
-    for (long t = begin; t < end; t++) {
-        const long mb = t % MBS, nb = t / MBS % NBS, g = t / (MBS * NBS) % GBS * GB, b = t / (MBS * NBS * GBS);
-        const long p0 = mb * MB, p1 = p0 + MB < PIXELS ? p0 + MB : PIXELS, n0 = nb * NB, n1 = n0 + NB < OC ? n0 + NB : OC;
+    idx held = -1;
+    for (idx t = begin; t < end; t++) {
+        const idx mb = t % MBS, nb = t / MBS % NBS, g = t / (MBS * NBS) % GBS * GB, b = t / (MBS * NBS * GBS);
+        const idx p0 = mb * MB, p1 = p0 + MB < PIXELS ? p0 + MB : PIXELS, n0 = nb * NB, n1 = n0 + NB < OC ? n0 + NB : OC;
         const float *x = (const float *)a[0].p + b * XN + g * C, *filters = (const float *)a[1].p + (g * PANELS * NR + n0) * (KH * KW * C);
         if (GB > 1) {
             find(a, scratch, x - g * C, p0, p1);
-            for (long own = g; own < g + GB && own < GROUPS; own++, filters += PANELS * NR * KH * KW * C)
-                for (long n = n0; n < n1; n += NR)
-                    for (long p = p0; p < p1; p += MR) {
+            for (idx own = g; own < g + GB && own < GROUPS; own++, filters += PANELS * NR * KH * KW * C)
+                for (idx n = n0; n < n1; n += NR)
+                    for (idx p = p0; p < p1; p += MR) {
                         const float *const *places = (const float *const *)scratch + p - p0, *w = filters + (n - n0) * (KH * KW * C);
                         const bool edge = OC % NR && n + NR > OC;
                         if (p + MR <= p1 && !edge) tile_at(MR, false, &T, places, w, b, p, own, n);
@@ -154,10 +154,10 @@ void KERNEL(const args *table, long begin, long end, void *scratch) {
             held = g * NBS + nb;                                          // consecutive tiles share their filters
             filters = scratch;
         }
-        for (long n = n0; n < n1; n += NR) {
+        for (idx n = n0; n < n1; n += NR) {
             const float *w = filters + (n - n0) * (KH * KW * C);
             const char *next = (const char *)(w + KH * KW * C * NR);
-            long p = p0;
+            idx p = p0;
             if (OC % NR == 0 || n + NR <= OC) {
                 for (; p + MR <= p1; p += MR, next += KH * KW * C * STEP) tile(MR, false, a, &T, x, w, b, p, g, n, next);
                 if (p < p1) COUNTED(PIXELS % MR, MR, tile(COUNT, false, a, &T, x, w, b, p, g, n, next));

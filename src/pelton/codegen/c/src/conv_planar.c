@@ -4,31 +4,31 @@
 #include "product.h"
 
 // <region>
-enum : long { BATCH = 1, H = 9, W = 7, C = 3, OH = 9, OW = 7, OC = 19, KH = 3, KW = 3, SH = 1, SW = 1, PT = 1, PL = 1, DH = 1, DW = 1,
+enum : idx { BATCH = 1, H = 9, W = 7, C = 3, OH = 9, OW = 7, OC = 19, KH = 3, KW = 3, SH = 1, SW = 1, PT = 1, PL = 1, DH = 1, DW = 1,
               XN = 189, XC = 63, XH = 7 };
 typedef struct { float *y; } tail;
 AI tail tail_open(const args *a) { return (tail){ a[2].p }; }
-AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t->y + (b * OH * OW + r) * OC + c, x, n); }
+AI void finish(const tail *t, vf32 x, idx b, idx r, idx c, int n) { stn_f32(t->y + (b * OH * OW + r) * OC + c, x, n); }
 // </region>
 // <tactic>
-enum : long { MR = 6, NV = 2, RB = 2, NB = 32 };
+enum : idx { MR = 6, NV = 2, RB = 2, NB = 32 };
 // </tactic>
 
-enum : long { NR = NV * VL, NBS = (OC + NB - 1) / NB, TAPS = C * KH * KW, ROWS = (RB - 1) * SH + (KH - 1) * DH + 1,
+enum : idx { NR = NV * VL, NBS = (OC + NB - 1) / NB, TAPS = C * KH * KW, ROWS = (RB - 1) * SH + (KH - 1) * DH + 1,
               LONG = TAPS > CHAIN };                                       // the sum is made of partial sums, one for each plane, or kernel row
 #define COLS ((OW - 1) * SW + (KW - 1) * DW + 1)
 #define RBS ((OH + RB - 1) / RB)
 
 // A row of a plane as the taps see it: zeros, what there is of the picture, zeros.
 AI void copy_row(const args *a, const float *x, float *to, bool there) {
-    const long first = PL < COLS ? PL : COLS, end = there ? (PL + W < COLS ? PL + W : COLS) : first;
-    for (long i = 0; i < first; i++) to[i] = 0;
-    for (long i = first; i < end; i++) to[i] = x[i - PL];
-    for (long i = end; i < COLS; i++) to[i] = 0;
+    const idx first = PL < COLS ? PL : COLS, end = there ? (PL + W < COLS ? PL + W : COLS) : first;
+    for (idx i = 0; i < first; i++) to[i] = 0;
+    for (idx i = first; i < end; i++) to[i] = x[i - PL];
+    for (idx i = end; i < COLS; i++) to[i] = 0;
 }
 
-AI void taps(int rows, long n, const float *const *at, long offset, const float *w, vf32 (*acc)[NV]) {
-    for (long k = 0; k < n; k++) {
+AI void taps(int rows, idx n, const float *const *at, idx offset, const float *w, vf32 (*acc)[NV]) {
+    for (idx k = 0; k < n; k++) {
         vf32 v[NV];
         unroll (int j = 0; j < NV; j++) v[j] = ld_f32(w + k * NR + j * VL);
         unroll (int i = 0; i < rows; i++) {
@@ -39,15 +39,15 @@ AI void taps(int rows, long n, const float *const *at, long offset, const float 
 }
 
 // `rows` pixels from the block's pixel p on; q is the picture's pixel that the block starts with.
-AI void tile(int rows, bool edge, const args *a, const tail *t, const float *x, const float *w, long b, long q, long p, long n) {
+AI void tile(int rows, bool edge, const args *a, const tail *t, const float *x, const float *w, idx b, idx q, idx p, idx n) {
     vf32 acc[MR][NV], total[MR][NV];
     const float *at[MR];
     unroll (int i = 0; i < rows; i++) {
         at[i] = x + (p + i) / OW * SH * COLS + (p + i) % OW * SW;
         unroll (int j = 0; j < NV; j++) total[i][j] = acc[i][j] = bc_f32(0);
     }
-    for (long c = 0; c < C; c++)
-        for (long kh = 0; kh < KH; kh++, w += KW * NR) {
+    for (idx c = 0; c < C; c++)
+        for (idx kh = 0; kh < KH; kh++, w += KW * NR) {
             taps(rows, KW, at, (c * ROWS + kh * DH) * COLS, w, acc);
             if (LONG && (KH * KW > CHAIN || kh == KH - 1)) {
                 unroll (int i = 0; i < rows; i++)
@@ -61,26 +61,26 @@ AI void tile(int rows, bool edge, const args *a, const tail *t, const float *x, 
         }
 }
 
-void KERNEL(const args *table, long begin, long end, void *scratch) {
+void KERNEL(const args *table, idx begin, idx end, void *scratch) {
     OWN_ARGS(a, table);
     const tail T = tail_open(a);
-    for (long t = begin; t < end; t++) {
-        const long y0 = t / NBS % RBS * RB, b = t / (NBS * RBS), n0 = t % NBS * NB, n1 = n0 + NB < OC ? n0 + NB : OC;
-        const long rows = y0 + RB < OH ? RB : OH - y0, pixels = rows * OW;
+    for (idx t = begin; t < end; t++) {
+        const idx y0 = t / NBS % RBS * RB, b = t / (NBS * RBS), n0 = t % NBS * NB, n1 = n0 + NB < OC ? n0 + NB : OC;
+        const idx rows = y0 + RB < OH ? RB : OH - y0, pixels = rows * OW;
         const float *x = (const float *)a[0].p + b * XN;
         float *picture = scratch;
-        for (long c = 0; c < C; c++)
-            for (long r = 0; r < (rows - 1) * SH + (KH - 1) * DH + 1; r++) {
-                const long y = y0 * SH - PT + r;
-                copy_row(a, x + c * XC + y * XH, picture + (c * ROWS + r) * COLS, (unsigned long)y < H);
+        for (idx c = 0; c < C; c++)
+            for (idx r = 0; r < (rows - 1) * SH + (KH - 1) * DH + 1; r++) {
+                const idx y = y0 * SH - PT + r;
+                copy_row(a, x + c * XC + y * XH, picture + (c * ROWS + r) * COLS, (u64)y < H);
             }
-        for (long n = n0; n < n1; n += NR) {
+        for (idx n = n0; n < n1; n += NR) {
             const float *w = (const float *)a[1].p + n * TAPS;
             if (OW < MR && pixels < MR) {
                 if (OC % NR == 0 || n + NR <= OC) COUNTED(pixels, MR, tile(COUNT, false, a, &T, picture, w, b, y0 * OW, 0, n))
                 else COUNTED(pixels, MR, tile(COUNT, true, a, &T, picture, w, b, y0 * OW, 0, n))
-            } else for (long p = 0; p < pixels; p += MR) {                 // the last tile steps back, and gives a few pixels once more
-                const long from = p + MR <= pixels ? p : pixels - MR;
+            } else for (idx p = 0; p < pixels; p += MR) {                 // the last tile steps back, and gives a few pixels once more
+                const idx from = p + MR <= pixels ? p : pixels - MR;
                 if (OC % NR == 0 || n + NR <= OC) tile(MR, false, a, &T, picture, w, b, y0 * OW, from, n);
                 else tile(MR, true, a, &T, picture, w, b, y0 * OW, from, n);
             }

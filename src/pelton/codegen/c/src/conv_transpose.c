@@ -3,49 +3,49 @@
 #include "vec.h"
 
 // <region>
-enum : long { BATCH = 1, H = 5, W = 7, C = 3, OH = 11, OW = 15, OC = 19, GROUPS = 1, KH = 3, KW = 3, SH = 2, SW = 2, PT = 0, PL = 0, DH = 1, DW = 1,
+enum : idx { BATCH = 1, H = 5, W = 7, C = 3, OH = 11, OW = 15, OC = 19, GROUPS = 1, KH = 3, KW = 3, SH = 2, SW = 2, PT = 0, PL = 0, DH = 1, DW = 1,
               XN = 105, XH = 21, XW = 3, PACKED = 1, WG = 0, WO = 0, WC = 0, WH = 0, WW = 0 };
 typedef struct { float *y; } tail;
 AI tail tail_open(const args *a) { return (tail){ a[2].p }; }
-AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t->y + (b * OH * OW + r) * OC + c, x, n); }
+AI void finish(const tail *t, vf32 x, idx b, idx r, idx c, int n) { stn_f32(t->y + (b * OH * OW + r) * OC + c, x, n); }
 // </region>
 // <tactic>
-enum : long { MR = 6, NV = 2, MB = 48, NB = 32 };
+enum : idx { MR = 6, NV = 2, MB = 48, NB = 32 };
 // </tactic>
 
-enum : long { NR = NV * VL, PANELS = (OC + NR - 1) / NR, PHASES = SH * SW, NBS = (PANELS * NR + NB - 1) / NB };
+enum : idx { NR = NV * VL, PANELS = (OC + NR - 1) / NR, PHASES = SH * SW, NBS = (PANELS * NR + NB - 1) / NB };
 #define MOST (((OH + SH - 1) / SH) * ((OW + SW - 1) / SW))                 // pixels of a phase
 #define MBS ((MOST + MB - 1) / MB)
 static const float zeros[C];
 #include "filters.h"
 
 // The pixels of a phase: rows first, first + stride …; so many of them in each of so many rows.
-typedef struct { long top, left, rows, columns; } phase;
-AI phase phase_of(const args *a, long k) {
-    const long top = k / SW, left = k % SW;
+typedef struct { idx top, left, rows, columns; } phase;
+AI phase phase_of(const args *a, idx k) {
+    const idx top = k / SW, left = k % SW;
     return (phase){ top, left, (OH - top + SH - 1) / SH, (OW - left + SW - 1) / SW };
 }
 
-AI void tile(bool edge, const args *a, const tail *t, const float *x, const float *w, phase f, long b, long p, long end, long g, long n) {
+AI void tile(bool edge, const args *a, const tail *t, const float *x, const float *w, phase f, idx b, idx p, idx end, idx g, idx n) {
     vf32 acc[MR][NV];
-    long row[MR], column[MR];
+    idx row[MR], column[MR];
     unroll (int i = 0; i < MR; i++) {
         row[i] = (p + i) / f.columns;
         column[i] = (p + i) % f.columns;
         unroll (int j = 0; j < NV; j++) acc[i][j] = bc_f32(0);
     }
-    for (long kh = 0; kh < KH; kh++) {
-        const long down = f.top + PT - kh * DH;
+    for (idx kh = 0; kh < KH; kh++) {
+        const idx down = f.top + PT - kh * DH;
         if (down % SH) continue;
-        for (long kw = 0; kw < KW; kw++) {
-            const long right = f.left + PL - kw * DW;
+        for (idx kw = 0; kw < KW; kw++) {
+            const idx right = f.left + PL - kw * DW;
             if (right % SW) continue;
             const float *at[MR], *k = w + (kh * KW + kw) * C * NR;
             unroll (int i = 0; i < MR; i++) {
-                const long y = row[i] + down / SH, z = column[i] + right / SW;
-                at[i] = p + i < end && (unsigned long)y < H && (unsigned long)z < W ? x + y * XH + z * XW : zeros;
+                const idx y = row[i] + down / SH, z = column[i] + right / SW;
+                at[i] = p + i < end && (u64)y < H && (u64)z < W ? x + y * XH + z * XW : zeros;
             }
-            for (long c = 0; c < C; c++) {
+            for (idx c = 0; c < C; c++) {
                 vf32 v[NV];
                 unroll (int j = 0; j < NV; j++) v[j] = ld_f32(k + c * NR + j * VL);
                 unroll (int i = 0; i < MR; i++) {
@@ -57,7 +57,7 @@ AI void tile(bool edge, const args *a, const tail *t, const float *x, const floa
     }
     unroll (int i = 0; i < MR; i++) {
         if (p + i >= end) continue;
-        const long r = (f.top + row[i] * SH) * OW + f.left + column[i] * SW;
+        const idx r = (f.top + row[i] * SH) * OW + f.left + column[i] * SW;
         unroll (int j = 0; j < NV; j++) {
             const int lanes = !edge ? VL : OC % NR - j * VL;
             if (lanes > 0) finish(t, acc[i][j], b, r, g * OC + n + j * VL, lanes < VL ? lanes : VL);
@@ -65,26 +65,26 @@ AI void tile(bool edge, const args *a, const tail *t, const float *x, const floa
     }
 }
 
-void KERNEL(const args *table, long begin, long end, void *scratch) {
+void KERNEL(const args *table, idx begin, idx end, void *scratch) {
     OWN_ARGS(a, table);
     const tail T = tail_open(a);
-    long held = -1;
-    for (long t = begin; t < end; t++) {
-        const long mb = t % MBS, nb = t / MBS % NBS, k = t / (MBS * NBS) % PHASES, g = t / (MBS * NBS * PHASES) % GROUPS, b = t / (MBS * NBS * PHASES * GROUPS);
+    idx held = -1;
+    for (idx t = begin; t < end; t++) {
+        const idx mb = t % MBS, nb = t / MBS % NBS, k = t / (MBS * NBS) % PHASES, g = t / (MBS * NBS * PHASES) % GROUPS, b = t / (MBS * NBS * PHASES * GROUPS);
         const phase f = phase_of(a, k);
-        const long pixels = f.rows * f.columns, p0 = mb * MB, p1 = p0 + MB < pixels ? p0 + MB : pixels, n0 = nb * NB, n1 = n0 + NB < OC ? n0 + NB : OC;
+        const idx pixels = f.rows * f.columns, p0 = mb * MB, p1 = p0 + MB < pixels ? p0 + MB : pixels, n0 = nb * NB, n1 = n0 + NB < OC ? n0 + NB : OC;
         const float *x = (const float *)a[0].p + b * XN + g * C, *filters = (const float *)a[1].p + (g * PANELS * NR + n0) * (KH * KW * C);
         if (!PACKED) {
             if (held != g * NBS + nb) pack_filters(a, (const float *)a[1].p + g * WG, scratch, n0, n1);
             held = g * NBS + nb;                                          // consecutive tiles share their filters
             filters = scratch;
         }
-        for (long n = n0; n < n1; n += NR) {
+        for (idx n = n0; n < n1; n += NR) {
             const float *w = filters + (n - n0) * (KH * KW * C);
             if (OC % NR == 0 || n + NR <= OC)
-                for (long p = p0; p < p1; p += MR) tile(false, a, &T, x, w, f, b, p, p1, g, n);
+                for (idx p = p0; p < p1; p += MR) tile(false, a, &T, x, w, f, b, p, p1, g, n);
             else
-                for (long p = p0; p < p1; p += MR) tile(true, a, &T, x, w, f, b, p, p1, g, n);
+                for (idx p = p0; p < p1; p += MR) tile(true, a, &T, x, w, f, b, p, p1, g, n);
         }
     }
 }

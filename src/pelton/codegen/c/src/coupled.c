@@ -2,31 +2,31 @@
 #include "vec.h"
 
 // <region>
-enum : long { CLASSES = 4, ROUNDS = 100, XR = 6, XP = 1, YR = 4, YC = 1 };
+enum : idx { CLASSES = 4, ROUNDS = 100, XR = 6, XP = 1, YR = 4, YC = 1 };
 typedef f32 element;
 // </region>
 // <tactic>
 // </tactic>
 
 AI void fit(const double *q, double *p, double *qp) {
-    for (long t = 0; t < CLASSES; t++) p[t] = 1. / CLASSES;
-    for (long round = 0; round < ROUNDS; round++) {
+    for (idx t = 0; t < CLASSES; t++) p[t] = 1. / CLASSES;
+    for (idx round = 0; round < ROUNDS; round++) {
         double pqp = 0, error = 0;
-        for (long t = 0; t < CLASSES; t++) {
+        for (idx t = 0; t < CLASSES; t++) {
             qp[t] = 0;
-            for (long j = 0; j < CLASSES; j++) qp[t] += q[t * CLASSES + j] * p[j];
+            for (idx j = 0; j < CLASSES; j++) qp[t] += q[t * CLASSES + j] * p[j];
             pqp += p[t] * qp[t];
         }
-        for (long t = 0; t < CLASSES; t++) {
+        for (idx t = 0; t < CLASSES; t++) {
             const double off = __builtin_fabs(qp[t] - pqp);
             error = off > error || off != off ? off : error;
         }
         if (!(error >= 0.005 / CLASSES)) return;
-        for (long t = 0; t < CLASSES; t++) {
+        for (idx t = 0; t < CLASSES; t++) {
             const double *row = q + t * CLASSES, step = (pqp - qp[t]) / row[t], whole = 1 + step;
             p[t] += step;
             pqp = (pqp + step * (step * row[t] + 2 * qp[t])) / (whole * whole);
-            for (long j = 0; j < CLASSES; j++) {
+            for (idx j = 0; j < CLASSES; j++) {
                 qp[j] = (qp[j] + step * row[j]) / whole;
                 p[j] /= whole;
             }
@@ -34,15 +34,15 @@ AI void fit(const double *q, double *p, double *qp) {
     }
 }
 
-void KERNEL(const args *table, long begin, long end, void *scratch) {
+void KERNEL(const args *table, idx begin, idx end, void *scratch) {
     OWN_ARGS(a, table);
     double *q = scratch, *p = q + CLASSES * CLASSES, *qp = p + CLASSES;
-    for (long r = begin; r < end; r++) {
+    for (idx r = begin; r < end; r++) {
         const element *x = (const element *)a[0].p + r * XR;
         element *y = (element *)a[1].p + r * YR;
-        for (long t = 0; t < CLASSES; t++) q[t * CLASSES + t] = 0;
-        for (long i = 0, pair = 0; i < CLASSES; i++)
-            for (long j = i + 1; j < CLASSES; j++, pair++) {
+        for (idx t = 0; t < CLASSES; t++) q[t * CLASSES + t] = 0;
+        for (idx i = 0, pair = 0; i < CLASSES; i++)
+            for (idx j = i + 1; j < CLASSES; j++, pair++) {
                 double first = x[pair * XP];
                 first = first < 1e-7 ? 1e-7 : first > 1 - 1e-7 ? 1 - 1e-7 : first;
                 const double second = 1 - first;
@@ -51,6 +51,6 @@ void KERNEL(const args *table, long begin, long end, void *scratch) {
                 q[j * CLASSES + j] += first * first;
             }
         fit(q, p, qp);
-        for (long t = 0; t < CLASSES; t++) y[t * YC] = (element)p[t];
+        for (idx t = 0; t < CLASSES; t++) y[t * YC] = (element)p[t];
     }
 }

@@ -2,7 +2,7 @@
 #include "vec.h"
 
 // <region>
-enum : long { BATCH = 2, COLS = 37, N = 49, XN = 37, ALONG = 0, EXCLUSIVE = 0, REVERSE = 0 };
+enum : idx { BATCH = 2, COLS = 37, N = 49, XN = 37, ALONG = 0, EXCLUSIVE = 0, REVERSE = 0 };
 #define X_AT(b) ((b) * N * COLS)
 typedef f32 element, scalar;
 typedef vf32 vec;
@@ -14,19 +14,19 @@ typedef vf32 vec;
 #define START 0
 typedef struct { float *y; } tail;
 AI tail tail_open(const args *a) { return (tail){ a[1].p }; }
-AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t->y + (b * N + r) * COLS + c, x, n); }
+AI void finish(const tail *t, vf32 x, idx b, idx r, idx c, int n) { stn_f32(t->y + (b * N + r) * COLS + c, x, n); }
 // </region>
 // <tactic>
-enum : long { NV = 2, CB = 37 };
+enum : idx { NV = 2, CB = 37 };
 // </tactic>
 
 #define CBS (ALONG ? 1 : (COLS + CB - 1) / CB)
 
-AI void columns(const args *a, int vectors, int lanes, const tail *t, const element *x, long b, long c) {
+AI void columns(const args *a, int vectors, int lanes, const tail *t, const element *x, idx b, idx c) {
     vec sum[NV];
     unroll (int j = 0; j < vectors; j++) sum[j] = IDENTITY;
-    for (long i = 0; i < N; i++) {
-        const long r = REVERSE ? N - 1 - i : i;
+    for (idx i = 0; i < N; i++) {
+        const idx r = REVERSE ? N - 1 - i : i;
         unroll (int j = 0; j < vectors; j++) {
             const vec v = LOAD(x + r * XN + c + j * VL, lanes);
             if (EXCLUSIVE) finish(t, sum[j], b, r, c + j * VL, lanes);
@@ -36,7 +36,7 @@ AI void columns(const args *a, int vectors, int lanes, const tail *t, const elem
     }
 }
 
-AI scalar some(const tail *t, const element *x, scalar sum, long b, long c, long lanes) {
+AI scalar some(const tail *t, const element *x, scalar sum, idx b, idx c, idx lanes) {
     scalar part[VL] = {0};
     LANES_TO(part, LOAD(x + c, lanes));
     unroll (int k = 0; k < VL; k++) {
@@ -51,20 +51,20 @@ AI scalar some(const tail *t, const element *x, scalar sum, long b, long c, long
     return sum;
 }
 
-AI void along(const args *a, const tail *t, const element *x, long b) {
+AI void along(const args *a, const tail *t, const element *x, idx b) {
     scalar sum = START;
     if (REVERSE && N % VL) sum = some(t, x, sum, b, N - N % VL, N % VL);
-    for (long i = 0; i < N / VL; i++) sum = some(t, x, sum, b, (REVERSE ? N / VL - 1 - i : i) * VL, VL);
+    for (idx i = 0; i < N / VL; i++) sum = some(t, x, sum, b, (REVERSE ? N / VL - 1 - i : i) * VL, VL);
     if (!REVERSE && N % VL) some(t, x, sum, b, N - N % VL, N % VL);
 }
 
-void KERNEL(const args *table, long begin, long end, void *scratch) {
+void KERNEL(const args *table, idx begin, idx end, void *scratch) {
     OWN_ARGS(a, table);
     const tail T = tail_open(a);
-    for (long t = begin; t < end; t++) {
-        const long b = t / CBS, c0 = t % CBS * CB, c1 = c0 + CB < COLS ? c0 + CB : COLS;
+    for (idx t = begin; t < end; t++) {
+        const idx b = t / CBS, c0 = t % CBS * CB, c1 = c0 + CB < COLS ? c0 + CB : COLS;
         const element *x = (const element *)a[0].p + X_AT(b);
-        long c = c0;
+        idx c = c0;
         if (ALONG) {
             along(a, &T, x, b);
             continue;

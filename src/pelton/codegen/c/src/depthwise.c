@@ -2,34 +2,34 @@
 #include "vec.h"
 
 // <region>
-enum : long { BATCH = 1, H = 9, W = 17, C = 13, OH = 9, OW = 17, KH = 3, KW = 3, SH = 1, SW = 1, PT = 1, PL = 1, DH = 1, DW = 1, XN = 1989, XH = 221, XW = 13 };
+enum : idx { BATCH = 1, H = 9, W = 17, C = 13, OH = 9, OW = 17, KH = 3, KW = 3, SH = 1, SW = 1, PT = 1, PL = 1, DH = 1, DW = 1, XN = 1989, XH = 221, XW = 13 };
 #define EDGES 1        // the sizes are constants and the window is small: blocks at the edges leave out the taps that lie beside the row
 typedef struct { float *y; } tail;
 AI tail tail_open(const args *a) { return (tail){ a[2].p }; }
-AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t->y + (b * OH * OW + r) * C + c, x, n); }
+AI void finish(const tail *t, vf32 x, idx b, idx r, idx c, int n) { stn_f32(t->y + (b * OH * OW + r) * C + c, x, n); }
 // </region>
 // <tactic>
-enum : long { TW = 6, NV = 1, RB = 1 };
+enum : idx { TW = 6, NV = 1, RB = 1 };
 // </tactic>
 
-enum : long { CP = (C + VL - 1) / VL * VL };
+enum : idx { CP = (C + VL - 1) / VL * VL };
 #define RBS ((OH + RB - 1) / RB)
 
 // `count` pixels from q on, of row p, `vectors` of their channels. Taps beside the row are asked for where `edge` is set: the compiler knows each where q and
 // the sizes are constants.
-AI void pixels(int count, int edge, int vectors, const args *a, const tail *t, const float *x, const float *w, long b, long p, long q, long c, int lanes) {
+AI void pixels(int count, int edge, int vectors, const args *a, const tail *t, const float *x, const float *w, idx b, idx p, idx q, idx c, int lanes) {
     vf32 acc[NV][TW];
     unroll (int j = 0; j < vectors; j++)
         unroll (int i = 0; i < count; i++) acc[j][i] = bc_f32(0);
-    const long top = p * SH - PT, left = q * SW - PL;
+    const idx top = p * SH - PT, left = q * SW - PL;
     const float *row = x + top * XH + left * XW + c;
     unroll (int kh = 0; kh < KH; kh++) {
-        if ((unsigned long)(top + kh * DH) >= H) continue;
+        if ((u64)(top + kh * DH) >= H) continue;
         unroll (int kw = 0; kw < KW; kw++)
             unroll (int j = 0; j < vectors; j++) {
                 const vf32 k = ld_f32(w + (kh * KW + kw) * CP + c + j * VL);
                 unroll (int i = 0; i < count; i++)
-                    if (!edge || (unsigned long)(left + i * SW + kw * DW) < W)
+                    if (!edge || (u64)(left + i * SW + kw * DW) < W)
                         acc[j][i] = vec_fma(ldn_f32(row + kh * DH * XH + (i * SW + kw * DW) * XW + j * VL, lanes), k, acc[j][i]);
             }
     }
@@ -38,15 +38,15 @@ AI void pixels(int count, int edge, int vectors, const args *a, const tail *t, c
 }
 
 // One pixel, its taps clipped to the picture.
-AI void border(int vectors, const args *a, const tail *t, const float *x, const float *w, long b, long p, long q, long c, int lanes) {
+AI void border(int vectors, const args *a, const tail *t, const float *x, const float *w, idx b, idx p, idx q, idx c, int lanes) {
     vf32 acc[NV];
     unroll (int j = 0; j < vectors; j++) acc[j] = bc_f32(0);
-    const long top = p * SH - PT, left = q * SW - PL;
-    for (long kh = 0; kh < KH; kh++) {
-        if ((unsigned long)(top + kh * DH) >= H) continue;
-        for (long kw = 0; kw < KW; kw++) {
-            const long z = left + kw * DW;
-            if ((unsigned long)z < W)
+    const idx top = p * SH - PT, left = q * SW - PL;
+    for (idx kh = 0; kh < KH; kh++) {
+        if ((u64)(top + kh * DH) >= H) continue;
+        for (idx kw = 0; kw < KW; kw++) {
+            const idx z = left + kw * DW;
+            if ((u64)z < W)
                 unroll (int j = 0; j < vectors; j++)
                     acc[j] = vec_fma(ldn_f32(x + (top + kh * DH) * XH + z * XW + c + j * VL, lanes), ld_f32(w + (kh * KW + kw) * CP + c + j * VL), acc[j]);
         }
@@ -61,33 +61,33 @@ AI void border(int vectors, const args *a, const tail *t, const float *x, const 
 
 #if EDGES
 // Blocks of TW pixels from 0 on: those that reach over the left edge, those that reach over neither, those that reach over the right one, and what is left.
-enum : long { A0 = (Q0 + TW - 1) / TW, A = A0 * TW < OW ? A0 : OW / TW, M = Q1 > A * TW ? (Q1 - A * TW) / TW : 0, Z = OW / TW };
+enum : idx { A0 = (Q0 + TW - 1) / TW, A = A0 * TW < OW ? A0 : OW / TW, M = Q1 > A * TW ? (Q1 - A * TW) / TW : 0, Z = OW / TW };
 
-AI void row(int vectors, const args *a, const tail *t, const float *x, const float *w, long b, long p, long c, int lanes) {
+AI void row(int vectors, const args *a, const tail *t, const float *x, const float *w, idx b, idx p, idx c, int lanes) {
     unroll (int i = 0; i < A; i++) pixels(TW, 1, vectors, a, t, x, w, b, p, i * TW, c, lanes);
-    for (long i = A; i < A + M; i++) pixels(TW, 0, vectors, a, t, x, w, b, p, i * TW, c, lanes);
+    for (idx i = A; i < A + M; i++) pixels(TW, 0, vectors, a, t, x, w, b, p, i * TW, c, lanes);
     unroll (int i = A + M; i < Z; i++) pixels(TW, 1, vectors, a, t, x, w, b, p, i * TW, c, lanes);
     if (OW % TW) pixels(OW % TW, 1, vectors, a, t, x, w, b, p, Z * TW, c, lanes);
 }
 #else
-AI void row(int vectors, const args *a, const tail *t, const float *x, const float *w, long b, long p, long c, int lanes) {
-    const long q0 = Q0, q1 = Q1;
-    for (long q = 0; q < q0; q++) border(vectors, a, t, x, w, b, p, q, c, lanes);
-    long q = q0;
+AI void row(int vectors, const args *a, const tail *t, const float *x, const float *w, idx b, idx p, idx c, int lanes) {
+    const idx q0 = Q0, q1 = Q1;
+    for (idx q = 0; q < q0; q++) border(vectors, a, t, x, w, b, p, q, c, lanes);
+    idx q = q0;
     for (; q + TW <= q1; q += TW) pixels(TW, 0, vectors, a, t, x, w, b, p, q, c, lanes);
     COUNTED((Q1 - Q0) % TW, TW, pixels(COUNT, 0, vectors, a, t, x, w, b, p, q, c, lanes));
     for (q += (Q1 - Q0) % TW; q < OW; q++) border(vectors, a, t, x, w, b, p, q, c, lanes);
 }
 #endif
 
-void KERNEL(const args *table, long begin, long end, void *scratch) {
+void KERNEL(const args *table, idx begin, idx end, void *scratch) {
     OWN_ARGS(a, table);
     const tail T = tail_open(a);
-    for (long t = begin; t < end; t++) {
-        const long b = t / RBS, p0 = t % RBS * RB, p1 = p0 + RB < OH ? p0 + RB : OH;
+    for (idx t = begin; t < end; t++) {
+        const idx b = t / RBS, p0 = t % RBS * RB, p1 = p0 + RB < OH ? p0 + RB : OH;
         const float *x = (const float *)a[0].p + b * XN, *w = a[1].p;
-        for (long p = p0; p < p1; p++) {
-            long c = 0;
+        for (idx p = p0; p < p1; p++) {
+            idx c = 0;
             for (; c + NV * VL <= C; c += NV * VL) row(NV, a, &T, x, w, b, p, c, VL);
             if (NV > 1 && C / VL % NV)
                 for (; c + VL <= C; c += VL) row(1, a, &T, x, w, b, p, c, VL);

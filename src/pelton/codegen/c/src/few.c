@@ -5,20 +5,20 @@
 #include "vec.h"
 
 // <region>
-enum : long { BATCH = 1, M = 3, N = 43, K = 19, AR = 19, BK = 43, BN = 1 };
+enum : idx { BATCH = 1, M = 3, N = 43, K = 19, AR = 19, BK = 43, BN = 1 };
 #define A_AT(b) 0
 #define B_AT(b) 0
 typedef struct { float *y; } tail;
 AI tail tail_open(const args *a) { return (tail){ a[2].p }; }
-AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t->y + (b * M + r) * N + c, x, n); }
+AI void finish(const tail *t, vf32 x, idx b, idx r, idx c, int n) { stn_f32(t->y + (b * M + r) * N + c, x, n); }
 // </region>
 // <tactic>
-enum : long { NB = 64 };
+enum : idx { NB = 64 };
 // </tactic>
 
 #define NBS ((N + NB - 1) / NB)
 #define WHOLE_ROWS (BN == 1)
-enum : long { DEEP = 4, WIDE = 4, BLOCK = 1024 };
+enum : idx { DEEP = 4, WIDE = 4, BLOCK = 1024 };
 
 // `deep` rows of B, so many vectors of its columns of n lanes, added to the sums. Two vectors are a line of the cache: rows whose distance is a power of two
 // share a few places in L1, which no line of them would outlive.
@@ -35,18 +35,18 @@ AI void added(int deep, int vectors, int n, const args *a, const float *A, const
         unroll (int j = 0; j < vectors; j++) st_f32(sum + i * NB + j * VL, acc[i * 2 + j]);
 }
 
-AI void rows(int deep, const args *a, const float *A, const float *B, float *sum, long count) {
-    long c = 0;
+AI void rows(int deep, const args *a, const float *A, const float *B, float *sum, idx count) {
+    idx c = 0;
     for (; c + 2 * VL <= count; c += 2 * VL) added(deep, 2, VL, a, A, B + c, sum + c);
     for (; c + VL <= count; c += VL) added(deep, 1, VL, a, A, B + c, sum + c);
     if (c < count) added(deep, 1, (int)(count - c), a, A, B + c, sum + c);
 }
 
 // `count` columns of B times the rows of A, from k on: added to lane j of part i for row i and column j.
-AI void dots(int count, const args *a, const float *A, const float *B, float *part, long k) {
+AI void dots(int count, const args *a, const float *A, const float *B, float *part, idx k) {
     vf32 acc[M * WIDE];
     unroll (int i = 0; i < M * WIDE; i++) acc[i] = bc_f32(0);
-    const long end = k + VL * BLOCK < K ? k + VL * BLOCK : K;
+    const idx end = k + VL * BLOCK < K ? k + VL * BLOCK : K;
     for (; k + VL <= end; k += VL)
         unroll (int j = 0; j < count; j++) {
             const vf32 v = ld_f32(B + j * BN + k);
@@ -61,32 +61,32 @@ AI void dots(int count, const args *a, const float *A, const float *B, float *pa
         unroll (int j = 0; j < count; j++) part[i * VL + j] += hsum_f32(acc[i * WIDE + j]);
 }
 
-void KERNEL(const args *table, long begin, long end, void *scratch) {
+void KERNEL(const args *table, idx begin, idx end, void *scratch) {
     OWN_ARGS(a, table);
     const tail T = tail_open(a);
     float *sum = scratch, *whole = K > BLOCK ? sum + M * NB : sum;
-    for (long t = begin; t < end; t++) {
-        const long b = t / NBS, n0 = t % NBS * NB, n1 = n0 + NB < N ? n0 + NB : N;
+    for (idx t = begin; t < end; t++) {
+        const idx b = t / NBS, n0 = t % NBS * NB, n1 = n0 + NB < N ? n0 + NB : N;
         const float *A = (const float *)a[0].p + A_AT(b), *B = (const float *)a[1].p + B_AT(b);
         if (WHOLE_ROWS) {
-            for (long i = 0; i < M * NB; i += VL) st_f32(whole + i, bc_f32(0));
-            for (long k = 0; k < K;) {
-                const long end = k + BLOCK < K ? k + BLOCK : K;
+            for (idx i = 0; i < M * NB; i += VL) st_f32(whole + i, bc_f32(0));
+            for (idx k = 0; k < K;) {
+                const idx end = k + BLOCK < K ? k + BLOCK : K;
                 if (K > BLOCK)
-                    for (long i = 0; i < M * NB; i += VL) st_f32(sum + i, bc_f32(0));
+                    for (idx i = 0; i < M * NB; i += VL) st_f32(sum + i, bc_f32(0));
                 for (; k + DEEP <= end; k += DEEP) rows(DEEP, a, A + k, B + k * BK + n0, sum, n1 - n0);
                 for (; k < end; k++) rows(1, a, A + k, B + k * BK + n0, sum, n1 - n0);
                 if (K > BLOCK)
-                    for (long i = 0; i < M * NB; i += VL) st_f32(whole + i, ld_f32(whole + i) + ld_f32(sum + i));
+                    for (idx i = 0; i < M * NB; i += VL) st_f32(whole + i, ld_f32(whole + i) + ld_f32(sum + i));
             }
         }
-        for (long n = n0; n < n1; n += VL) {
+        for (idx n = n0; n < n1; n += VL) {
             const int left = n1 - n < VL ? (int)(n1 - n) : VL;
             float part[M * VL];
             if (!WHOLE_ROWS) {
-                for (long i = 0; i < M * VL; i += VL) st_f32(part + i, bc_f32(0));
-                for (long k = 0; k < K; k += VL * BLOCK) {
-                    long j = 0;
+                for (idx i = 0; i < M * VL; i += VL) st_f32(part + i, bc_f32(0));
+                for (idx k = 0; k < K; k += VL * BLOCK) {
+                    idx j = 0;
                     for (; j + WIDE <= left; j += WIDE) dots(WIDE, a, A, B + (n + j) * BN, part + j, k);
                     for (; j < left; j++) dots(1, a, A, B + (n + j) * BN, part + j, k);
                 }

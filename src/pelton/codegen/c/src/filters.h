@@ -2,14 +2,14 @@
 #pragma once
 #include "vec.h"
 
-AI void pack_filters(const args *a, const float *filters, float *to, long n0, long n1) {
-    for (long n = n0; n < n1; n += NR)
-        for (long kh = 0; kh < KH; kh++)
-            for (long kw = 0; kw < KW; kw++)
-                for (long c = 0; c < C; c++) {
+AI void pack_filters(const args *a, const float *filters, float *to, idx n0, idx n1) {
+    for (idx n = n0; n < n1; n += NR)
+        for (idx kh = 0; kh < KH; kh++)
+            for (idx kw = 0; kw < KW; kw++)
+                for (idx c = 0; c < C; c++) {
                     const float *from = filters + n * WO + c * WC + kh * WH + kw * WW;
                     unroll (int j = 0; j < NV; j++) {
-                        const long left = OC - n - j * VL;
+                        const idx left = OC - n - j * VL;
                         st_f32(to, left <= 0 ? bc_f32(0) : ldg_f32(from + j * VL * WO, WO, left < VL ? left : VL));
                         to += VL;
                     }

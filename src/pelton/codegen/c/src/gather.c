@@ -3,7 +3,7 @@
 #include "row.h"
 
 // <region>
-enum : long { ROWS = 6, COLS = 37, DEPTH = 1, IK = 0, PICK = 0, XC = 1, IC = 0 };
+enum : idx { ROWS = 6, COLS = 37, DEPTH = 1, IK = 0, PICK = 0, XC = 1, IC = 0 };
 #define X_AT(r) 0
 #define I_AT(r) (r)
 #define SIZES {10}
@@ -13,17 +13,17 @@ typedef f32 element;
 #define LOAD(p, n) ldn_f32(p, n)
 typedef struct { float *y; } tail;
 AI tail tail_open(const args *a) { return (tail){ a[2].p }; }
-AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t->y + r * COLS + c, x, n); }
+AI void finish(const tail *t, vf32 x, idx b, idx r, idx c, int n) { stn_f32(t->y + r * COLS + c, x, n); }
 // </region>
 // <tactic>
-enum : long { RB = 1, CB = 37 };
+enum : idx { RB = 1, CB = 37 };
 // </tactic>
 
-AI long place(const args *a, const index *i) {
-    const long sizes[DEPTH] = SIZES, steps[DEPTH] = STEPS;
-    long at = 0;
-    unroll (long k = 0; k < DEPTH; k++) {
-        long v = i[k * IK];
+AI idx place(const args *a, const index *i) {
+    const idx sizes[DEPTH] = SIZES, steps[DEPTH] = STEPS;
+    idx at = 0;
+    unroll (idx k = 0; k < DEPTH; k++) {
+        idx v = i[k * IK];
         v += v < 0 ? sizes[k] : 0;
         v = v < 0 ? 0 : v < sizes[k] ? v : sizes[k] - 1;
         at += v * steps[k];
@@ -31,17 +31,17 @@ AI long place(const args *a, const index *i) {
     return at;
 }
 
-AI void picked(const args *a, int n, const tail *t, const element *x, const index *i, long r, long c) {
+AI void picked(const args *a, int n, const tail *t, const element *x, const index *i, idx r, idx c) {
     element part[VL] = {0};
     unroll (int l = 0; l < VL; l++)
         if (l < n) part[l] = x[(c + l) * XC + place(a, i + (c + l) * IC)];
     finish(t, LOAD(part, n), 0, r, c, n);
 }
 
-void KERNEL(const args *table, long begin, long end, void *scratch) {
+void KERNEL(const args *table, idx begin, idx end, void *scratch) {
     OWN_ARGS(a, table);
     const tail T = tail_open(a);
-    for (long t = begin; t < end; t++)
+    for (idx t = begin; t < end; t++)
         EACH_ROW(t) {
             const element *x = (const element *)a[0].p + X_AT(r);
             const index *i = (const index *)a[1].p + I_AT(r);

@@ -3,18 +3,18 @@
 #include "product.h"
 
 // <region>
-enum : long { BATCH = 1, M = 37, N = 40, K = 19, AR = 19, PACKED = 1, BK = 40, BN = 1 };
+enum : idx { BATCH = 1, M = 37, N = 40, K = 19, AR = 19, PACKED = 1, BK = 40, BN = 1 };
 #define A_AT(b) ((b) * M * K)
 #define B_AT(b) 0
 typedef struct { float *y; } tail;
 AI tail tail_open(const args *a) { return (tail){ a[2].p }; }
-AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t->y + (b * M + r) * N + c, x, n); }
+AI void finish(const tail *t, vf32 x, idx b, idx r, idx c, int n) { stn_f32(t->y + (b * M + r) * N + c, x, n); }
 // </region>
 // <tactic>
-enum : long { MR = 6, NV = 2, MB = 48, NB = 32, KC = 384 };
+enum : idx { MR = 6, NV = 2, MB = 48, NB = 32, KC = 384 };
 // </tactic>
 
-enum : long { NR = NV * VL };
+enum : idx { NR = NV * VL };
 #define MBS ((M + MB - 1) / MB)
 #define NBS ((N + NB - 1) / NB)
 #define BLOCKED (K > KC)
@@ -24,16 +24,16 @@ enum : long { NR = NV * VL };
 // Tiles of a block share the asking. Where a run decides M, each does as much as in a whole block, a number that the compiler knows: with a loop that finds
 // it out, BERT of 128 tokens took 4 % longer. What the tiles that a smaller M lacks would have asked for is asked for before the others.
 #ifdef M
-enum : long { M_VARIES = 1, TILES = (MB + MR - 1) / MR };
+enum : idx { M_VARIES = 1, TILES = (MB + MR - 1) / MR };
 #else
-enum : long { M_VARIES = 0, TILES = ((M < MB ? M : MB) + MR - 1) / MR };
+enum : idx { M_VARIES = 0, TILES = ((M < MB ? M : MB) + MR - 1) / MR };
 #endif
 #define STREAMED (PACKED && K * N >= FAR && (M_VARIES || M >= 24))
 
 // One tile of `rows` × NR: its part of the sum from k0 on, `kn` long; the last part goes through the tail. A panel comes from memory once and is used by
 // all tiles of a block: each asks for its part of the next one, `step` bytes with every product.
-AI void tile(int rows, bool edge, const args *a, const tail *t, const float *A, const float *p, float *part, long kn, bool first, bool last,
-             long b, long m, long n, const float *next, long step) {
+AI void tile(int rows, bool edge, const args *a, const tail *t, const float *A, const float *p, float *part, idx kn, bool first, bool last,
+             idx b, idx m, idx n, const float *next, idx step) {
     vf32 acc[MR * NV];
     unroll (int i = 0; i < rows * NV; i++) acc[i] = bc_f32(0);
     if (KC <= CHAIN + CHAIN / 2 || K <= CHAIN) product_of(false, rows, NV, A, AR, p, kn, acc, next, step);
@@ -54,12 +54,12 @@ AI void tile(int rows, bool edge, const args *a, const tail *t, const float *A, 
 }
 
 // B as [panel][k][NR], columns past N zero.
-AI void pack(const args *a, const float *B, float *to, long n0, long n1) {
-    for (long n = n0; n < n1; n += NR)
-        for (long k = 0; k < K; k++) {
+AI void pack(const args *a, const float *B, float *to, idx n0, idx n1) {
+    for (idx n = n0; n < n1; n += NR)
+        for (idx k = 0; k < K; k++) {
             float *row = to + (n - n0) * K + k * NR;
             unroll (int j = 0; j < NV; j++) {
-                const long c = n + j * VL;
+                const idx c = n + j * VL;
                 const float *from = B + k * BK + c * BN;
                 if (c + VL <= N) st_f32(row + j * VL, BN == 1 ? ld_f32(from) : ldg_f32(from, BN, VL));
                 else st_f32(row + j * VL, c >= N ? bc_f32(0) : BN == 1 ? ldn_f32(from, N - c) : ldg_f32(from, BN, N - c));
@@ -67,31 +67,31 @@ AI void pack(const args *a, const float *B, float *to, long n0, long n1) {
         }
 }
 
-void KERNEL(const args *table, long begin, long end, void *scratch) {
+void KERNEL(const args *table, idx begin, idx end, void *scratch) {
     OWN_ARGS(a, table);
     const tail T = tail_open(a);
     float *part = scratch, *packed = part + (BLOCKED ? MB * NB : 0);
-    const long step = STREAMED ? (4 * NR + TILES - 1) / TILES : 0;
-    long held = -1;
-    for (long t = begin; t < end; t++) {
-        const long mb = t % MBS, nb = t / MBS % NBS, b = t / (MBS * NBS);
-        const long m0 = mb * MB, m1 = m0 + MB < M ? m0 + MB : M, n0 = nb * NB, n1 = n0 + NB < N ? n0 + NB : N;
+    const idx step = STREAMED ? (4 * NR + TILES - 1) / TILES : 0;
+    idx held = -1;
+    for (idx t = begin; t < end; t++) {
+        const idx mb = t % MBS, nb = t / MBS % NBS, b = t / (MBS * NBS);
+        const idx m0 = mb * MB, m1 = m0 + MB < M ? m0 + MB : M, n0 = nb * NB, n1 = n0 + NB < N ? n0 + NB : N;
         const float *A = (const float *)a[0].p + A_AT(b), *B = (const float *)a[1].p + B_AT(b);
         if (!PACKED) {
             if (held != t / MBS) pack(a, B, packed, n0, n1);                 // consecutive tiles share their columns
             held = t / MBS;
             B = packed - n0 * K;
         }
-        for (long k0 = 0; k0 == 0 || k0 < K; k0 += KC) {                    // once also where there is nothing to add up
-            const long kn = k0 + KC < K ? KC : K - k0;
+        for (idx k0 = 0; k0 == 0 || k0 < K; k0 += KC) {                    // once also where there is nothing to add up
+            const idx kn = k0 + KC < K ? KC : K - k0;
             const bool first = k0 == 0, last = k0 + kn == K;
-            for (long n = n0; n < n1; n += NR) {
+            for (idx n = n0; n < n1; n += NR) {
                 const float *p = B + n * K + k0 * NR;
                 const float *next = n + NR < n1 ? p + K * NR : last ? B + n1 * K : B + n0 * K + (k0 + KC) * NR;
                 float *row = part + (n - n0) * MB;
                 if (M_VARIES && STREAMED && M >= 24 && M < MB)
-                    for (long i = (M / MR) * kn * step; i < 4 * kn * NR; i += 64) __builtin_prefetch((const char *)next + i, 0, 2);
-                long m = m0;
+                    for (idx i = (M / MR) * kn * step; i < 4 * kn * NR; i += 64) __builtin_prefetch((const char *)next + i, 0, 2);
+                idx m = m0;
                 if (N % NR == 0 || n + NR <= N) {
                     for (; m + MR <= m1; m += MR, next += kn * step / 4)
                         tile(MR, false, a, &T, A + m * AR + k0, p, row + (m - m0) * NR, kn, first, last, b, m, n, next, step);

@@ -3,7 +3,7 @@
 #include "vec.h"
 
 // <region>
-enum : long { PIXELS = 6, C = 37, SIZE = 5 };
+enum : idx { PIXELS = 6, C = 37, SIZE = 5 };
 #define BIAS 1.0f
 #define ALPHA 2e-5f
 #define INVERSE_POWER(v) (1 / (f32_sqrt(v) * f32_sqrt(f32_sqrt(v))))
@@ -13,29 +13,29 @@ typedef vf32 vec;
 #define LOAD(p, n) ldn_f32(p, n)
 typedef struct { float *y; } tail;
 AI tail tail_open(const args *a) { return (tail){ a[1].p }; }
-AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t->y + r * C + c, x, n); }
+AI void finish(const tail *t, vf32 x, idx b, idx r, idx c, int n) { stn_f32(t->y + r * C + c, x, n); }
 // </region>
 // <tactic>
-enum : long { RB = 1, NV = 2 };
+enum : idx { RB = 1, NV = 2 };
 // </tactic>
 
-enum : long { BEFORE = (SIZE - 1) / 2 };
+enum : idx { BEFORE = (SIZE - 1) / 2 };
 
 // Lanes c + k …, zero past the last channel.
-AI vec shifted(const args *a, const element *x, long c, long k) {
-    const long left = C - c - k;
+AI vec shifted(const args *a, const element *x, idx c, idx k) {
+    const idx left = C - c - k;
     return left >= VL ? LOAD(x + c + k, VL) : left > 0 ? LOAD(x + c + k, left) : (vec)0;
 }
 
 // Vectors of channels from c on. Those whose windows begin before the first channel (HEAD) read a copy, those whose windows end past the last
 // (FOOT) load in part.
 enum { INNER, HEAD, FOOT };
-AI void channels(const args *a, int where, int vectors, int lanes, const tail *t, const element *x, const element *first, long r, long c) {
+AI void channels(const args *a, int where, int vectors, int lanes, const tail *t, const element *x, const element *first, idx r, idx c) {
     vf32 v[NV];
     unroll (int j = 0; j < vectors; j++) v[j] = bc_f32(0);
-    unroll (long k = 0; k < SIZE; k++)
+    unroll (idx k = 0; k < SIZE; k++)
         unroll (int j = 0; j < vectors; j++) {
-            const long at = c + j * VL;
+            const idx at = c + j * VL;
             const vf32 w = where == HEAD ? LOAD(first + at + k, VL) : where == FOOT ? shifted(a, x, at, k - BEFORE) : LOAD(x + at + k - BEFORE, VL);
             v[j] = vec_fma(w, w, v[j]);
         }
@@ -43,16 +43,16 @@ AI void channels(const args *a, int where, int vectors, int lanes, const tail *t
     unroll (int j = 0; j < vectors; j++) finish(t, LOAD(x + c + j * VL, lanes) * v[j], 0, r, c + j * VL, lanes);
 }
 
-void KERNEL(const args *table, long begin, long end, void *scratch) {
+void KERNEL(const args *table, idx begin, idx end, void *scratch) {
     OWN_ARGS(a, table);
     const tail T = tail_open(a);
-    enum : long { HELD = 2 * (BEFORE + VL) + SIZE };                       // zeros, then the first channels of a pixel: what vectors at the head read
+    enum : idx { HELD = 2 * (BEFORE + VL) + SIZE };                       // zeros, then the first channels of a pixel: what vectors at the head read
     element *first = scratch;
-    for (long i = 0; i < HELD; i++) first[i] = 0;
-    for (long r = begin * RB; r < (end * RB < PIXELS ? end * RB : PIXELS); r++) {
+    for (idx i = 0; i < HELD; i++) first[i] = 0;
+    for (idx r = begin * RB; r < (end * RB < PIXELS ? end * RB : PIXELS); r++) {
         const element *x = (const element *)a[0].p + X_AT(r);
-        for (long i = 0; i < (HELD - BEFORE < C ? HELD - BEFORE : C); i++) first[BEFORE + i] = x[i];
-        long c = 0;
+        for (idx i = 0; i < (HELD - BEFORE < C ? HELD - BEFORE : C); i++) first[BEFORE + i] = x[i];
+        idx c = 0;
         for (; c < BEFORE && c + VL <= C; c += VL) channels(a, HEAD, 1, VL, &T, x, first, r, c);
         for (; c + (NV + 1) * VL + SIZE <= C; c += NV * VL) channels(a, INNER, NV, VL, &T, x, first, r, c);
         for (; c + VL <= C; c += VL) channels(a, FOOT, 1, VL, &T, x, first, r, c);

@@ -3,7 +3,7 @@
 #include "recurrent.h"
 
 // <region>
-enum : long { TIME = 5, DIRECTIONS = 1, BATCH = 4, H = 19, REVERSE = 0, PACKED = 1, R_D = 1444, R_R = 19, PEEPHOLES = 1, INPUT_FORGET = 0,
+enum : idx { TIME = 5, DIRECTIONS = 1, BATCH = 4, H = 19, REVERSE = 0, PACKED = 1, R_D = 1444, R_R = 19, PEEPHOLES = 1, INPUT_FORGET = 0,
               GATES_T = 608, GATES_B = 152, H_D = 76, H_B = 19, C_D = 76, C_B = 19,
               P_D = 57, Y_T = 152, Y_D = 76, Y_B = 19, LAST_H_D = 76, LAST_H_B = 19, LAST_C_D = 76, LAST_C_B = 19 };
 #define CLIP 0.f
@@ -15,15 +15,15 @@ AI operands open(const args *a) {
 }
 // </region>
 // <tactic>
-enum : long { MR = 1, UV = 2, BB = 4, SPLIT = 1 };
+enum : idx { MR = 1, UV = 2, BB = 4, SPLIT = 1 };
 // </tactic>
 
-enum : long { UNITS = UV * VL, BLOCKS = (H + UNITS - 1) / UNITS, HP = BLOCKS * UNITS, NV = 4 * UV };
+enum : idx { UNITS = UV * VL, BLOCKS = (H + UNITS - 1) / UNITS, HP = BLOCKS * UNITS, NV = 4 * UV };
 #define BBS ((BATCH + BB - 1) / BB)
 #define PHASES (1 + TIME)
 
 // One step of `rows` of the batch for the units from u on, `width` of them: operands point to the first row of this direction, states lie HP apart.
-AI void step(const args *a, int rows, int width, const operands *o, const weight *w, const float *h, float *next, float *c, long u) {
+AI void step(const args *a, int rows, int width, const operands *o, const weight *w, const float *h, float *next, float *c, idx u) {
     vf32 acc[MR][NV];
     unroll (int i = 0; i < rows; i++)
         unroll (int g = 0; g < 4; g++)
@@ -49,16 +49,16 @@ AI void step(const args *a, int rows, int width, const operands *o, const weight
         }
 }
 
-AI void steps(const args *a, int width, long rows, operands o, const weight *w, const float *h, float *next, float *c, long u) {
-    long m = 0;
+AI void steps(const args *a, int width, idx rows, operands o, const weight *w, const float *h, float *next, float *c, idx u) {
+    idx m = 0;
     for (; m + MR <= rows; m += MR, o.gates += MR * GATES_B, o.y += o.y ? MR * Y_B : 0)
         step(a, MR, width, &o, w, h + m * HP, next + m * HP, c + m * HP, u);
     if (m < rows) COUNTED(BATCH % MR, MR, step(a, COUNT, width, &o, w, h + m * HP, next + m * HP, c + m * HP, u));
 }
 
 // A phase of one part: of the states' beginning, or of the units at a time step.
-AI void run(const args *a, const operands *all, long d, long b, float *states, long phase, long part) {
-    const long rows = b + BB < BATCH ? BB : BATCH - b, first = share(BLOCKS, part, SPLIT), last = share(BLOCKS, part + 1, SPLIT);
+AI void run(const args *a, const operands *all, idx d, idx b, float *states, idx phase, idx part) {
+    const idx rows = b + BB < BATCH ? BB : BATCH - b, first = share(BLOCKS, part, SPLIT), last = share(BLOCKS, part + 1, SPLIT);
     float *c = states + 2 * BB * HP, *own = c + BB * HP;
     const weight *w = PACKED ? all->r + d * BLOCKS * H * NV * VL : (const weight *)own;
     if (phase == 0) {
@@ -70,12 +70,12 @@ AI void run(const args *a, const operands *all, long d, long b, float *states, l
         if (all->last_c) save_state(all->last_c + d * LAST_C_D + b * LAST_C_B, LAST_C_B, c, HP, rows, H, first * UNITS, last * UNITS);
         return;
     }
-    const long s = phase - 1, at = d == 1 || REVERSE ? TIME - 1 - s : s;
+    const idx s = phase - 1, at = d == 1 || REVERSE ? TIME - 1 - s : s;
     float *h = states + (s & 1) * BB * HP, *next = states + (~s & 1) * BB * HP;
     const operands o = { .gates = all->gates + at * GATES_T + b * GATES_B + d * 4 * H, .p = all->p + d * P_D,
                          .y = all->y ? all->y + at * Y_T + d * Y_D + b * Y_B : 0 };
-    for (long k = first; k < last; k++) {
-        const long block = s & 1 ? first + last - 1 - k : k;              // to and fro: what was read last is still in L2
+    for (idx k = first; k < last; k++) {
+        const idx block = s & 1 ? first + last - 1 - k : k;              // to and fro: what was read last is still in L2
         if (H % UNITS && block == BLOCKS - 1) steps(a, H % UNITS, rows, o, w + block * H * NV * VL, h, next, c, block * UNITS);
         else steps(a, UNITS, rows, o, w + block * H * NV * VL, h, next, c, block * UNITS);
     }
@@ -84,6 +84,6 @@ AI void run(const args *a, const operands *all, long d, long b, float *states, l
     if (all->last_c) save_state(all->last_c + d * LAST_C_D + b * LAST_C_B, LAST_C_B, c, HP, rows, H, first * UNITS, last * UNITS);
 }
 
-void KERNEL(const args *table, long begin, long end, void *scratch) {
+void KERNEL(const args *table, idx begin, idx end, void *scratch) {
     RUN_TILES(3 * BB * HP + (PACKED ? 0 : BLOCKS * H * NV * VL))
 }

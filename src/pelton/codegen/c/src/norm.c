@@ -2,7 +2,7 @@
 #include "row.h"
 
 // <region>
-enum : long { BATCH = 5, N = 58, CENTRED = 1 };
+enum : idx { BATCH = 5, N = 58, CENTRED = 1 };
 #define EPSILON 1e-5f
 #define X_AT(b) ((b) * N)
 typedef f32 element;
@@ -11,13 +11,13 @@ typedef vf32 vec;
 #define SELECT(mask, a, b) f32_select(mask, a, b)
 typedef struct { float *y; } tail;
 AI tail tail_open(const args *a) { return (tail){ a[1].p }; }
-AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t->y + b * N + c, x, n); }
+AI void finish(const tail *t, vf32 x, idx b, idx r, idx c, int n) { stn_f32(t->y + b * N + c, x, n); }
 // </region>
 // <tactic>
-enum : long { RB = 1 };
+enum : idx { RB = 1 };
 // </tactic>
 
-AI void row(const args *a, const tail *t, const element *x, long b) {
+AI void row(const args *a, const tail *t, const element *x, idx b) {
     vf32 sum = bc_f32(0), squares = bc_f32(0);
 #define ELEMENT(c, lanes) LOAD(x + (c), lanes)
     if (CENTRED) JOIN_ROW(sum, N, SUM, ELEMENT);
@@ -28,13 +28,13 @@ AI void row(const args *a, const tail *t, const element *x, long b) {
 })
     JOIN_ROW(squares, N, SUM, SQUARE);
     const vf32 by = 1 / f32_sqrt(bc_f32(hsum_f32(squares) / N + EPSILON));
-    long c = 0;
+    idx c = 0;
     for (; c + VL <= N; c += VL) finish(t, (LOAD(x + c, VL) - mean) * by, b, 0, c, VL);
     if (N % VL) finish(t, (LOAD(x + c, N % VL) - mean) * by, b, 0, c, N % VL);
 }
 
-void KERNEL(const args *table, long begin, long end, void *scratch) {
+void KERNEL(const args *table, idx begin, idx end, void *scratch) {
     OWN_ARGS(a, table);
     const tail T = tail_open(a);
-    for (long b = begin * RB; b < (end * RB < BATCH ? end * RB : BATCH); b++) row(a, &T, (const element *)a[0].p + X_AT(b), b);
+    for (idx b = begin * RB; b < (end * RB < BATCH ? end * RB : BATCH); b++) row(a, &T, (const element *)a[0].p + X_AT(b), b);
 }

@@ -3,7 +3,7 @@
 #include "vec.h"
 
 // <region>
-enum : long { BATCH = 2, PIXELS = 35, C = 36, GROUP = 3 };
+enum : idx { BATCH = 2, PIXELS = 35, C = 36, GROUP = 3 };
 #define EPSILON 1e-5f
 #define X_AT(b) ((b) * PIXELS * C)
 #define PIXEL_AT(r) ((r) * C)
@@ -11,26 +11,26 @@ typedef f32 element;
 #define LOAD(p, n) ldn_f32(p, n)
 typedef struct { float *y; } tail;
 AI tail tail_open(const args *a) { return (tail){ a[1].p }; }
-AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t->y + (b * PIXELS + r) * C + c, x, n); }
+AI void finish(const tail *t, vf32 x, idx b, idx r, idx c, int n) { stn_f32(t->y + (b * PIXELS + r) * C + c, x, n); }
 // </region>
 // <tactic>
-enum : long { NV = 4, CB = 36 };
+enum : idx { NV = 4, CB = 36 };
 // </tactic>
 
 #define CBS ((C + CB - 1) / CB)
-enum : long { BLOCK = 4096 };
+enum : idx { BLOCK = 4096 };
 
 // What is known of the channels of a task, from c0 on: both CB floats and a vector more.
-typedef struct { float *mean, *by; long c0; } known;
+typedef struct { float *mean, *by; idx c0; } known;
 
 // total = the sums over the pixels of (x - mean)^power, in blocks, of some vectors of channels.
-AI void moment(const args *a, int power, int vectors, int lanes, const element *x, known k, float *total, long c) {
+AI void moment(const args *a, int power, int vectors, int lanes, const element *x, known k, float *total, idx c) {
     vf32 mean[NV], sum[NV];
     unroll (int j = 0; j < vectors; j++) sum[j] = bc_f32(0), mean[j] = power == 1 ? bc_f32(0) : ld_f32(k.mean + c - k.c0 + j * VL);
-    for (long p0 = 0; p0 < PIXELS; p0 += BLOCK) {
+    for (idx p0 = 0; p0 < PIXELS; p0 += BLOCK) {
         vf32 part[NV];
         unroll (int j = 0; j < vectors; j++) part[j] = bc_f32(0);
-        for (long p = p0; p < (p0 + BLOCK < PIXELS ? p0 + BLOCK : PIXELS); p++)
+        for (idx p = p0; p < (p0 + BLOCK < PIXELS ? p0 + BLOCK : PIXELS); p++)
             unroll (int j = 0; j < vectors; j++) {
                 const vf32 v = LOAD(x + PIXEL_AT(p) + c + j * VL, lanes) - mean[j];
                 part[j] = power == 1 ? part[j] + v : vec_fma(v, v, part[j]);
@@ -40,35 +40,35 @@ AI void moment(const args *a, int power, int vectors, int lanes, const element *
     unroll (int j = 0; j < vectors; j++) st_f32(total + c - k.c0 + j * VL, sum[j]);
 }
 
-AI void write(const args *a, int vectors, int lanes, const tail *t, const element *x, known k, long b, long c) {
+AI void write(const args *a, int vectors, int lanes, const tail *t, const element *x, known k, idx b, idx c) {
     vf32 mean[NV], by[NV];
     unroll (int j = 0; j < vectors; j++) mean[j] = ld_f32(k.mean + c - k.c0 + j * VL), by[j] = ld_f32(k.by + c - k.c0 + j * VL);
-    for (long p = 0; p < PIXELS; p++)
+    for (idx p = 0; p < PIXELS; p++)
         unroll (int j = 0; j < vectors; j++) finish(t, (LOAD(x + PIXEL_AT(p) + c + j * VL, lanes) - mean[j]) * by[j], b, p, c + j * VL, lanes);
 }
 
 // Every channel of a group gets the mean over all of the group.
-AI void join(const args *a, float *sums, long channels) {
-    for (long g = 0; g < channels; g += GROUP) {
+AI void join(const args *a, float *sums, idx channels) {
+    for (idx g = 0; g < channels; g += GROUP) {
         float sum = 0;
-        for (long i = 0; i < GROUP; i++) sum += sums[g + i];
-        for (long i = 0; i < GROUP; i++) sums[g + i] = sum / (float)(GROUP * PIXELS);
+        for (idx i = 0; i < GROUP; i++) sum += sums[g + i];
+        for (idx i = 0; i < GROUP; i++) sums[g + i] = sum / (float)(GROUP * PIXELS);
     }
 }
 
 #define EACH(c0, c1, DO) do { \
-    long c = c0; \
+    idx c = c0; \
     for (; c + NV * VL <= c1; c += NV * VL) { DO(NV, VL); } \
     if (NV > 1) \
         for (; c + VL <= c1; c += VL) { DO(1, VL); } \
     if (C % VL && c < c1) { DO(1, C % VL); } \
 } while (0)
 
-void KERNEL(const args *table, long begin, long end, void *scratch) {
+void KERNEL(const args *table, idx begin, idx end, void *scratch) {
     OWN_ARGS(a, table);
     const tail T = tail_open(a);
-    for (long t = begin; t < end; t++) {
-        const long b = t / CBS, c0 = t % CBS * CB, c1 = c0 + CB < C ? c0 + CB : C;
+    for (idx t = begin; t < end; t++) {
+        const idx b = t / CBS, c0 = t % CBS * CB, c1 = c0 + CB < C ? c0 + CB : C;
         const element *x = (const element *)a[0].p + X_AT(b);
         const known k = { scratch, (float *)scratch + CB + VL, c0 };
 #define SUMS(vectors, lanes) moment(a, 1, vectors, lanes, x, k, k.mean, c)
@@ -77,7 +77,7 @@ void KERNEL(const args *table, long begin, long end, void *scratch) {
 #define SQUARES(vectors, lanes) moment(a, 2, vectors, lanes, x, k, k.by, c)
         EACH(c0, c1, SQUARES);
         join(a, k.by, c1 - c0);
-        for (long i = 0; i < c1 - c0; i += VL) st_f32(k.by + i, 1 / f32_sqrt(ld_f32(k.by + i) + EPSILON));
+        for (idx i = 0; i < c1 - c0; i += VL) st_f32(k.by + i, 1 / f32_sqrt(ld_f32(k.by + i) + EPSILON));
 #define WRITE(vectors, lanes) write(a, vectors, lanes, &T, x, k, b, c)
         EACH(c0, c1, WRITE);
     }

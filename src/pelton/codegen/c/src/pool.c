@@ -3,7 +3,7 @@
 #include "vec.h"
 
 // <region>
-enum : long { H = 9, W = 17, C = 13, OH = 5, OW = 9, KH = 3, KW = 3, SH = 2, SW = 2, PT = 1, PL = 1, DH = 1, DW = 1, XN = 1989, XH = 221, XW = 13,
+enum : idx { H = 9, W = 17, C = 13, OH = 5, OW = 9, KH = 3, KW = 3, SH = 2, SW = 2, PT = 1, PL = 1, DH = 1, DW = 1, XN = 1989, XH = 221, XW = 13,
               BATCH = 1, FIRST_ROW = 0, FIRST_COLUMN = 0, END_ROW = 9, END_COLUMN = 17 };
 typedef f32 element;
 typedef vf32 vec;
@@ -15,13 +15,13 @@ typedef f32 scalar;
 #define QUICK 0
 typedef struct { float *y; } tail;
 AI tail tail_open(const args *a) { return (tail){ a[1].p }; }
-AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t->y + (b * OH * OW + r) * C + c, x, n); }
+AI void finish(const tail *t, vf32 x, idx b, idx r, idx c, int n) { stn_f32(t->y + (b * OH * OW + r) * C + c, x, n); }
 // </region>
 // <tactic>
-enum : long { TW = 2, NV = 2, RB = 1, CB = 13 };
+enum : idx { TW = 2, NV = 2, RB = 1, CB = 13 };
 // </tactic>
 
-enum : long { AT_ONCE = TW ? TW : 1 };
+enum : idx { AT_ONCE = TW ? TW : 1 };
 #define RBS ((OH + RB - 1) / RB)
 #define CBS ((C + CB - 1) / CB)
 #define Q0 ((PL + SW - 1) / SW < OW ? (PL + SW - 1) / SW : OW)             // first window that reads nothing left of the picture
@@ -30,21 +30,21 @@ enum : long { AT_ONCE = TW ? TW : 1 };
 #define Q1 (Q2 < Q0 ? Q0 : Q2 < OW ? Q2 : OW)                             // first that reads past the right edge
 
 // The taps of a window that lie in [first, end), given where tap 0 lies.
-typedef struct { long from, to; } taps;
-AI taps inside(long at, long first, long end, long count, long step) {
-    const long from = at < first ? (first - at + step - 1) / step : 0, to = at < end ? (end - at + step - 1) / step : 0;
+typedef struct { idx from, to; } taps;
+AI taps inside(idx at, idx first, idx end, idx count, idx step) {
+    const idx from = at < first ? (first - at + step - 1) / step : 0, to = at < end ? (end - at + step - 1) / step : 0;
     return (taps){ from, to < from ? from : to < count ? to : count };
 }
 
 #if MEANS
 // A mean counts the taps inside of the picture, or of its padding where that counts: [FIRST, END).
-AI scalar counted(const args *a, long top, long left) {
+AI scalar counted(const args *a, idx top, idx left) {
     const taps h = inside(top, FIRST_ROW, END_ROW, KH, DH), w = inside(left, FIRST_COLUMN, END_COLUMN, KW, DW);
     return (scalar)((h.to - h.from) * (w.to - w.from));
 }
 #define JOINED(v, by) ((v) / (vec)(by))
 #else
-AI scalar counted(const args *a, long top, long left) { return 1; }
+AI scalar counted(const args *a, idx top, idx left) { return 1; }
 #define JOINED(v, by) (v)
 #endif
 
@@ -59,15 +59,15 @@ AI scalar counted(const args *a, long top, long left) { return 1; }
 // `count` windows of row p from q on, some vectors of channels; false where that has to be done with exact joins. At an edge columns
 // outside of the picture are left out.
 AI bool windows(bool exact, bool edge, int count, int vectors, int lanes, const args *a, const tail *t, const element *x, taps h, const scalar *by,
-                long b, long p, long q, long c) {
+                idx b, idx p, idx q, idx c) {
     vec column[NV][(AT_ONCE - 1) * SW + (KW - 1) * DW + 1], all[2] = {(vec)0, (vec)0};
-    const long columns = (count - 1) * SW + (KW - 1) * DW + 1, left = q * SW - PL;
+    const idx columns = (count - 1) * SW + (KW - 1) * DW + 1, left = q * SW - PL;
     unroll (int i = 0; i < vectors; i++)
-        unroll (long j = 0; j < columns; j++) column[i][j] = IDENTITY;
-    for (long k = h.from; k < h.to; k++) {
+        unroll (idx j = 0; j < columns; j++) column[i][j] = IDENTITY;
+    for (idx k = h.from; k < h.to; k++) {
         const element *row = x + (p * SH - PT + k * DH) * XH + left * XW + c;
-        unroll (long j = 0; j < columns; j++) {
-            if (edge && (unsigned long)(left + j) >= W) continue;
+        unroll (idx j = 0; j < columns; j++) {
+            if (edge && (u64)(left + j) >= W) continue;
             unroll (int i = 0; i < vectors; i++) {
                 const vec v = LOAD(row + j * XW + i * VL, lanes);
                 column[i][j] = exact ? JOIN(column[i][j], v) : FASTER(column[i][j], v);
@@ -79,20 +79,20 @@ AI bool windows(bool exact, bool edge, int count, int vectors, int lanes, const 
     unroll (int j = 0; j < count; j++)
         unroll (int i = 0; i < vectors; i++) {
             vec v = column[i][j * SW];
-            unroll (long k = 1; k < KW; k++) v = exact ? JOIN(v, column[i][j * SW + k * DW]) : FASTER(v, column[i][j * SW + k * DW]);
+            unroll (idx k = 1; k < KW; k++) v = exact ? JOIN(v, column[i][j * SW + k * DW]) : FASTER(v, column[i][j * SW + k * DW]);
             finish(t, JOINED(v, by[j]), b, p * OW + q + j, c + i * VL, lanes);
         }
     return true;
 }
-COLD void windows_exact(int count, int vectors, int lanes, const args *a, const tail *t, const element *x, taps h, const scalar *by, long b, long p, long q, long c) {
+COLD void windows_exact(int count, int vectors, int lanes, const args *a, const tail *t, const element *x, taps h, const scalar *by, idx b, idx p, idx q, idx c) {
     for (int j = 0; j < count; j++)
         for (int i = 0; i < vectors; i++) windows(true, true, 1, 1, lanes, a, t, x, h, by + j, b, p, q + j, c + i * VL);
 }
 
-AI void row(bool edge, int count, const args *a, const tail *t, const element *x, taps h, long b, long p, long q, long c0, long c1) {
+AI void row(bool edge, int count, const args *a, const tail *t, const element *x, taps h, idx b, idx p, idx q, idx c0, idx c1) {
     scalar by[AT_ONCE];
     unroll (int i = 0; i < count; i++) by[i] = counted(a, p * SH - PT, (q + i) * SW - PL);
-    long c = c0;
+    idx c = c0;
 #define SOME(vectors, lanes) \
     if (!windows(!QUICK, edge, count, vectors, lanes, a, t, x, h, by, b, p, q, c)) windows_exact(count, vectors, lanes, a, t, x, h, by, b, p, q, c)
     for (; c + NV * VL <= c1; c += NV * VL) SOME(NV, VL);
@@ -102,18 +102,18 @@ AI void row(bool edge, int count, const args *a, const tail *t, const element *x
 #undef SOME
 }
 
-enum : long { BLOCK = 512 };                  // taps that are joined before what they make is joined to the rest: it keeps long sums exact
+enum : idx { BLOCK = 512 };                  // taps that are joined before what they make is joined to the rest: it keeps long sums exact
 
 // One window of any size, several vectors of channels at a time.
-AI void window(int vectors, int lanes, const args *a, const tail *t, const element *x, taps h, scalar by, long b, long p, long q, long c) {
+AI void window(int vectors, int lanes, const args *a, const tail *t, const element *x, taps h, scalar by, idx b, idx p, idx q, idx c) {
     const taps w = inside(q * SW - PL, 0, W, KW, DW);
     vec v[NV], part[NV];
     unroll (int j = 0; j < vectors; j++) v[j] = part[j] = IDENTITY;
-    long taken = 0;
-    for (long k = h.from; k < h.to; k++)
-        for (long l0 = w.from; l0 < w.to; l0 += BLOCK) {
-            const long l1 = l0 + BLOCK < w.to ? l0 + BLOCK : w.to;
-            for (long l = l0; l < l1; l++) {
+    idx taken = 0;
+    for (idx k = h.from; k < h.to; k++)
+        for (idx l0 = w.from; l0 < w.to; l0 += BLOCK) {
+            const idx l1 = l0 + BLOCK < w.to ? l0 + BLOCK : w.to;
+            for (idx l = l0; l < l1; l++) {
                 const element *at = x + (p * SH - PT + k * DH) * XH + (q * SW - PL + l * DW) * XW + c;
                 unroll (int j = 0; j < vectors; j++) part[j] = JOIN(part[j], LOAD(at + j * VL, lanes));
             }
@@ -124,25 +124,25 @@ AI void window(int vectors, int lanes, const args *a, const tail *t, const eleme
     unroll (int j = 0; j < vectors; j++) finish(t, JOINED(JOIN(v[j], part[j]), by), b, p * OW + q, c + j * VL, lanes);
 }
 
-AI void wide(const args *a, const tail *t, const element *x, taps h, long b, long p, long q, long c0, long c1) {
+AI void wide(const args *a, const tail *t, const element *x, taps h, idx b, idx p, idx q, idx c0, idx c1) {
     const scalar by = counted(a, p * SH - PT, q * SW - PL);
-    long c = c0;
+    idx c = c0;
     for (; c + NV * VL <= c1; c += NV * VL) window(NV, VL, a, t, x, h, by, b, p, q, c);
     if (NV > 1)
         for (; c + VL <= c1; c += VL) window(1, VL, a, t, x, h, by, b, p, q, c);
     if (C % VL && c < c1) window(1, C % VL, a, t, x, h, by, b, p, q, c);
 }
 
-void KERNEL(const args *table, long begin, long end, void *scratch) {
+void KERNEL(const args *table, idx begin, idx end, void *scratch) {
     OWN_ARGS(a, table);
     const tail T = tail_open(a);
-    for (long t = begin; t < end; t++) {
-        const long cb = t % CBS, rb = t / CBS % RBS, b = t / (CBS * RBS);
-        const long c0 = cb * CB, c1 = c0 + CB < C ? c0 + CB : C, p0 = rb * RB, p1 = p0 + RB < OH ? p0 + RB : OH;
+    for (idx t = begin; t < end; t++) {
+        const idx cb = t % CBS, rb = t / CBS % RBS, b = t / (CBS * RBS);
+        const idx c0 = cb * CB, c1 = c0 + CB < C ? c0 + CB : C, p0 = rb * RB, p1 = p0 + RB < OH ? p0 + RB : OH;
         const element *x = (const element *)a[0].p + b * XN;
-        for (long p = p0; p < p1; p++) {
+        for (idx p = p0; p < p1; p++) {
             const taps h = inside(p * SH - PT, 0, H, KH, DH);
-            long q = 0;
+            idx q = 0;
             for (; q + AT_ONCE <= OW; q += AT_ONCE) {
                 if (!TW) wide(a, &T, x, h, b, p, q, c0, c1);
                 else if (q >= Q0 && q + TW <= Q1) row(false, TW, a, &T, x, h, b, p, q, c0, c1);

@@ -5,40 +5,40 @@
 #include "product.h"
 
 // Columns from `begin` to `end` of rows of n elements, `stride` apart, to rows of `width`, zeros behind the last.
-AI void load_state(float *to, long width, const float *from, long stride, long rows, long n, long begin, long end) {
-    for (long i = 0; i < rows; i++)
-        for (long u = begin; u < end; u += VL) st_f32(to + i * width + u, piece(from + i * stride + u, n - u));
+AI void load_state(float *to, idx width, const float *from, idx stride, idx rows, idx n, idx begin, idx end) {
+    for (idx i = 0; i < rows; i++)
+        for (idx u = begin; u < end; u += VL) st_f32(to + i * width + u, piece(from + i * stride + u, n - u));
 }
 
-AI void save_state(float *to, long stride, const float *from, long width, long rows, long n, long begin, long end) {
-    for (long i = 0; i < rows; i++)
-        for (long u = begin; u < end && u < n; u += VL) stn_f32(to + i * stride + u, ld_f32(from + i * width + u), n - u < VL ? n - u : VL);
+AI void save_state(float *to, idx stride, const float *from, idx width, idx rows, idx n, idx begin, idx end) {
+    for (idx i = 0; i < rows; i++)
+        for (idx u = begin; u < end && u < n; u += VL) stn_f32(to + i * stride + u, ld_f32(from + i * width + u), n - u < VL ? n - u : VL);
 }
 
 // Weights [gate, unit, old unit], `stride` from row to row, in the order in which they are read: by blocks of `width` units, in a block by old units, then
 // gates; units past the last one zero. Gates lie n units apart. Blocks from `begin` to `end`.
-AI void pack_weights(float *to, const float *from, long stride, long gates, long n, long width, long begin, long end) {
-    for (long b = begin; b < end; b++)
-        for (long g = 0; g < gates; g++)
-            for (long u = 0; u < width; u++) {
+AI void pack_weights(float *to, const float *from, idx stride, idx gates, idx n, idx width, idx begin, idx end) {
+    for (idx b = begin; b < end; b++)
+        for (idx g = 0; g < gates; g++)
+            for (idx u = 0; u < width; u++) {
                 const float *row = from + (g * n + b * width + u) * stride;
                 float *at = to + b * n * gates * width + g * width + u;
-                for (long k = 0; k < n; k++) at[k * gates * width] = b * width + u < n ? row[k] : 0;
+                for (idx k = 0; k < n; k++) at[k * gates * width] = b * width + u < n ? row[k] : 0;
             }
 }
 
 AI vf32 limited(vf32 x, float clip) { return clip ? f32_maximum(f32_minimum(x, bc_f32(clip)), bc_f32(-clip)) : x; }
 
 // The first of the n blocks that share number `part` of `parts` has; share parts would begin behind the last.
-AI long share(long n, long part, long parts) { return n * part / parts; }
+AI idx share(idx n, idx part, idx parts) { return n * part / parts; }
 
 // What a kernel does: run(a, o, direction, first row of the batch, memory of its states, phase, part), by phases 0 to PHASES - 1 of SPLIT parts each. states:
 // elements of what a tile holds.
 #define RUN_TILES(states)                                                                                              \
     OWN_ARGS(a, table);                                                                                                \
     const operands o = open(a);                                                                                        \
-    for (long t = begin; t < end; t++) {                                                                               \
-        const long tile = t / SPLIT % (DIRECTIONS * BBS), d = tile / BBS, b = tile % BBS * BB;                         \
+    for (idx t = begin; t < end; t++) {                                                                               \
+        const idx tile = t / SPLIT % (DIRECTIONS * BBS), d = tile / BBS, b = tile % BBS * BB;                         \
         if (SPLIT > 1) run(a, &o, d, b, o.own + tile * (states), t / SPLIT / (DIRECTIONS * BBS), t % SPLIT);           \
-        else for (long phase = 0; phase < PHASES; phase++) run(a, &o, d, b, scratch, phase, 0);                        \
+        else for (idx phase = 0; phase < PHASES; phase++) run(a, &o, d, b, scratch, phase, 0);                        \
     }

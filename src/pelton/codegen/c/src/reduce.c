@@ -4,7 +4,7 @@
 #include "row.h"
 
 // <region>
-enum : long { ROWS = 2, COLS = 37, OUTER = 3, N = 49, XN = 37, XC = 1, COUNT = 147, ALONG = 0 };
+enum : idx { ROWS = 2, COLS = 37, OUTER = 3, N = 49, XN = 37, XC = 1, COUNT = 147, ALONG = 0 };
 #define X_AT(r) ((r) * OUTER * N * COLS)
 #define OUTER_AT(r) ((r) * N * COLS)
 typedef f32 element, scalar;
@@ -18,27 +18,27 @@ typedef vf32 vec;
 #define RESULT(v) (v)
 typedef struct { float *y; } tail;
 AI tail tail_open(const args *a) { return (tail){ a[1].p }; }
-AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t->y + r * COLS + c, x, n); }
+AI void finish(const tail *t, vf32 x, idx b, idx r, idx c, int n) { stn_f32(t->y + r * COLS + c, x, n); }
 // </region>
 // <tactic>
-enum : long { NV = 4, RB = 1, CB = 37 };
+enum : idx { NV = 4, RB = 1, CB = 37 };
 // </tactic>
 
-enum : long { CHAINS = 8 / NV, BLOCK = 512 };
+enum : idx { CHAINS = 8 / NV, BLOCK = 512 };
 
 // Columns c … of a row: `vectors` of them side by side, CHAINS elements of each at a time.
-AI void columns(const args *a, int vectors, int lanes, const tail *t, const element *x, long r, long c) {
+AI void columns(const args *a, int vectors, int lanes, const tail *t, const element *x, idx r, idx c) {
     vec total[NV], some[NV];
     unroll (int j = 0; j < vectors; j++) total[j] = some[j] = IDENTITY;
-    long made = 0;
-    for (long o = 0; o < OUTER; o++)
-        for (long i0 = 0; i0 < N; i0 += BLOCK) {
-            const long n = N - i0 < BLOCK ? N - i0 : BLOCK;
+    idx made = 0;
+    for (idx o = 0; o < OUTER; o++)
+        for (idx i0 = 0; i0 < N; i0 += BLOCK) {
+            const idx n = N - i0 < BLOCK ? N - i0 : BLOCK;
             const element *p = x + OUTER_AT(o) + i0 * XN + c;
             vec part[CHAINS][NV];
             unroll (int k = 0; k < CHAINS; k++)
                 unroll (int j = 0; j < vectors; j++) part[k][j] = IDENTITY;
-            long i = 0;
+            idx i = 0;
             for (; i + CHAINS <= n; i += CHAINS, p += CHAINS * XN)
                 unroll (int k = 0; k < CHAINS; k++)
                     unroll (int j = 0; j < vectors; j++) part[k][j] = JOIN(part[k][j], LOAD(p + k * XN + j * VL, lanes));
@@ -55,7 +55,7 @@ AI void columns(const args *a, int vectors, int lanes, const tail *t, const elem
 // What one output element joins, where the input's unit stride is reduced.
 AI scalar along(const args *a, const element *x) {
     vec total = IDENTITY, some = IDENTITY;
-    for (long o = 0; o < OUTER; o++) {
+    for (idx o = 0; o < OUTER; o++) {
         const element *p = x + OUTER_AT(o);
 #define TERM(c, lanes) ((lanes) == VL ? LOAD(p + (c), VL) : KEEP(LOAD(p + (c), lanes), lanes, IDENTITY))
         JOIN_ROW(some, N, JOIN, TERM);
@@ -65,17 +65,17 @@ AI scalar along(const args *a, const element *x) {
     return WHOLE(JOIN(total, some));
 }
 
-void KERNEL(const args *table, long begin, long end, void *scratch) {
+void KERNEL(const args *table, idx begin, idx end, void *scratch) {
     OWN_ARGS(a, table);
     const tail T = tail_open(a);
-    for (long t = begin; t < end; t++)
+    for (idx t = begin; t < end; t++)
         EACH_ROW(t) {
             const element *x = (const element *)a[0].p + X_AT(r);
             if (ALONG) {
-                for (long c = c0; c < c1; c += VL) {
-                    const long n = c1 - c < VL ? c1 - c : VL;
+                for (idx c = c0; c < c1; c += VL) {
+                    const idx n = c1 - c < VL ? c1 - c : VL;
                     scalar part[VL] = {0};
-                    for (long i = 0; i < n; i++) part[i] = along(a, x + (c + i) * XC);
+                    for (idx i = 0; i < n; i++) part[i] = along(a, x + (c + i) * XC);
                     finish(&T, RESULT(LANES_FROM(part)), 0, r, c, n);
                 }
             } else {

@@ -2,7 +2,7 @@
 #include "recurrent.h"
 
 // <region>
-enum : long { TIME = 5, DIRECTIONS = 1, BATCH = 4, H = 19, REVERSE = 0, PACKED = 1, R_D = 361, R_R = 19, GATES_T = 152, GATES_B = 38, H_D = 76, H_B = 19,
+enum : idx { TIME = 5, DIRECTIONS = 1, BATCH = 4, H = 19, REVERSE = 0, PACKED = 1, R_D = 361, R_R = 19, GATES_T = 152, GATES_B = 38, H_D = 76, H_B = 19,
               Y_T = 152, Y_D = 76, Y_B = 19, LAST_H_D = 76, LAST_H_B = 19 };
 #define CLIP 0.f
 #define ACTIVE f32_tanh
@@ -12,17 +12,17 @@ typedef struct { const weight *r; const float *gates, *h; float *y, *last_h, *ow
 AI operands open(const args *a) { return (operands){ .r = a[0].p, .gates = a[1].p, .h = a[2].p, .y = a[3].p, .last_h = a[4].p }; }
 // </region>
 // <tactic>
-enum : long { MR = 1, UV = 8, BB = 4, SPLIT = 1 };
+enum : idx { MR = 1, UV = 8, BB = 4, SPLIT = 1 };
 // </tactic>
 
-enum : long { UNITS = UV * VL, BLOCKS = (H + UNITS - 1) / UNITS, HP = BLOCKS * UNITS };
+enum : idx { UNITS = UV * VL, BLOCKS = (H + UNITS - 1) / UNITS, HP = BLOCKS * UNITS };
 #define BBS ((BATCH + BB - 1) / BB)
 #define PHASES (1 + TIME)
 
 AI vf32 relu(vf32 x) { return f32_maximum(x, bc_f32(0)); }
 
 // One step of `rows` of the batch for the units from u on, `width` of them.
-AI void step(const args *a, int rows, int width, const float *given, const weight *w, const float *h, float *next, float *y, long u) {
+AI void step(const args *a, int rows, int width, const float *given, const weight *w, const float *h, float *next, float *y, idx u) {
     vf32 acc[MR][UV];
     unroll (int i = 0; i < rows; i++)
         unroll (int j = 0; j < UV; j++) acc[i][j] = piece(given + i * GATES_B + u + j * VL, width - j * VL);
@@ -37,15 +37,15 @@ AI void step(const args *a, int rows, int width, const float *given, const weigh
         }
 }
 
-AI void steps(const args *a, int width, long rows, const float *given, const weight *w, const float *h, float *next, float *y, long u) {
-    long m = 0;
+AI void steps(const args *a, int width, idx rows, const float *given, const weight *w, const float *h, float *next, float *y, idx u) {
+    idx m = 0;
     for (; m + MR <= rows; m += MR) step(a, MR, width, given + m * GATES_B, w, h + m * HP, next + m * HP, y ? y + m * Y_B : 0, u);
     if (m < rows) COUNTED(BATCH % MR, MR, step(a, COUNT, width, given + m * GATES_B, w, h + m * HP, next + m * HP, y ? y + m * Y_B : 0, u));
 }
 
 // A phase of one part: of the states' beginning, or of the units at a time step.
-AI void run(const args *a, const operands *all, long d, long b, float *states, long phase, long part) {
-    const long rows = b + BB < BATCH ? BB : BATCH - b, first = share(BLOCKS, part, SPLIT), last = share(BLOCKS, part + 1, SPLIT);
+AI void run(const args *a, const operands *all, idx d, idx b, float *states, idx phase, idx part) {
+    const idx rows = b + BB < BATCH ? BB : BATCH - b, first = share(BLOCKS, part, SPLIT), last = share(BLOCKS, part + 1, SPLIT);
     float *own = states + 2 * BB * HP;
     const weight *w = PACKED ? all->r + d * HP * H : (const weight *)own;
     if (phase == 0) {
@@ -54,18 +54,18 @@ AI void run(const args *a, const operands *all, long d, long b, float *states, l
         if (PHASES == 1 && all->last_h) save_state(all->last_h + d * LAST_H_D + b * LAST_H_B, LAST_H_B, states, HP, rows, H, first * UNITS, last * UNITS);
         return;
     }
-    const long s = phase - 1, at = d == 1 || REVERSE ? TIME - 1 - s : s;
+    const idx s = phase - 1, at = d == 1 || REVERSE ? TIME - 1 - s : s;
     float *h = states + (s & 1) * BB * HP, *next = states + (~s & 1) * BB * HP;
     const float *given = all->gates + at * GATES_T + b * GATES_B + d * H;
     float *y = all->y ? all->y + at * Y_T + d * Y_D + b * Y_B : 0;
-    for (long k = first; k < last; k++) {
-        const long block = s & 1 ? first + last - 1 - k : k;              // to and fro: what was read last is still in L2
+    for (idx k = first; k < last; k++) {
+        const idx block = s & 1 ? first + last - 1 - k : k;              // to and fro: what was read last is still in L2
         if (H % UNITS && block == BLOCKS - 1) steps(a, H % UNITS, rows, given, w + block * UNITS * H, h, next, y, block * UNITS);
         else steps(a, UNITS, rows, given, w + block * UNITS * H, h, next, y, block * UNITS);
     }
     if (phase == PHASES - 1 && all->last_h) save_state(all->last_h + d * LAST_H_D + b * LAST_H_B, LAST_H_B, next, HP, rows, H, first * UNITS, last * UNITS);
 }
 
-void KERNEL(const args *table, long begin, long end, void *scratch) {
+void KERNEL(const args *table, idx begin, idx end, void *scratch) {
     RUN_TILES(2 * BB * HP + (PACKED ? 0 : HP * H))
 }

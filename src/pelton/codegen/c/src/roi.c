@@ -3,7 +3,7 @@
 #include "vec.h"
 
 // <region>
-enum : long { C = 13, H = 9, W = 11, N = 2, PH = 2, PW = 3, SAMPLES = 2, XN = 1287, XH = 143, XW = 13, RN = 4, RC = 1, BN = 1 };
+enum : idx { C = 13, H = 9, W = 11, N = 2, PH = 2, PW = 3, SAMPLES = 2, XN = 1287, XH = 143, XW = 13, RN = 4, RC = 1, BN = 1 };
 #define SCALE 1.0
 #define OFFSET 0.5
 #define LEAST (-1e300)
@@ -16,54 +16,54 @@ typedef i64 index;
 #define MAXIMUM(a, b) f32_maximum(a, b)
 typedef struct { float *y; } tail;
 AI tail tail_open(const args *a) { return (tail){ a[3].p }; }
-AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t->y + (b * PH * PW + r) * C + c, x, n); }
+AI void finish(const tail *t, vf32 x, idx b, idx r, idx c, int n) { stn_f32(t->y + (b * PH * PW + r) * C + c, x, n); }
 // </region>
 // <tactic>
-enum : long { NV = 2 };
+enum : idx { NV = 2 };
 // </tactic>
 
 #define FAR 1e15                                                          // what is farther away is as good as there
 
 AI double limited(double x, double low, double high) { return x > low ? x < high ? x : high : low; }      // NaN is low
-AI double down(double x) { x = limited(x, -FAR, FAR); return (double)((long)x - (x < (double)(long)x)); }
+AI double down(double x) { x = limited(x, -FAR, FAR); return (double)((idx)x - (x < (double)(idx)x)); }
 AI double up(double x) { return -down(-x); }
 AI double away(double x) { return x < 0 ? -down(.5 - x) : down(x + .5); }
 
 // The points of one axis of a bin: from first on, `step` apart; those from `low` to before `high` may lie on the picture.
-typedef struct { double first, step, count; long low, high; } points;
+typedef struct { double first, step, count; idx low, high; } points;
 
-AI points along(double begin, double end, long bins, long i, long size) {
+AI points along(double begin, double end, idx bins, idx i, idx size) {
     if (!size) return (points){ 0, 1, 1, 0, 0 };
     if (TOUCHED) {
         const double start = away(begin), extent = away(end) - start + 1, bin = (extent > 1 ? extent : 1) / (double)bins;
-        return (points){ 0, 1, 1, (long)limited(start + down((double)i * bin), 0, (double)size), (long)limited(start + up((double)(i + 1) * bin), 0, (double)size) };
+        return (points){ 0, 1, 1, (idx)limited(start + down((double)i * bin), 0, (double)size), (idx)limited(start + up((double)(i + 1) * bin), 0, (double)size) };
     }
     const double extent = end - begin > LEAST ? end - begin : LEAST, bin = extent / (double)bins;
     const double count = SAMPLES ? (double)SAMPLES : limited(up(bin), 0, FAR), step = count > 0 ? bin / count : 0, first = begin + bin * (double)i;
-    if (!(step > 0 || step < 0)) return (points){ first, 0, count, 0, (long)count };
+    if (!(step > 0 || step < 0)) return (points){ first, 0, count, 0, (idx)count };
     const double near = step > 0 ? -1 : (double)size, far = step > 0 ? (double)size : -1;
-    return (points){ first, step, count, (long)limited(down((near - first) / step) - 1, 0, count), (long)limited(down((far - first) / step) + 2, 0, count) };
+    return (points){ first, step, count, (idx)limited(down((near - first) / step) - 1, 0, count), (idx)limited(down((far - first) / step) + 2, 0, count) };
 }
 
 // The elements that point k lies between and the weight of the second one; false where it is off the picture.
-typedef struct { long low, high; float by; } between;
-AI bool found(const points *p, long k, long size, between *at) {
+typedef struct { idx low, high; float by; } between;
+AI bool found(const points *p, idx k, idx size, between *at) {
     double x = p->first + p->step * ((double)k + .5);
     if (!(x >= -1 && x <= (double)size)) return false;
     x = limited(x, 0, (double)(size - 1));
-    at->low = (long)x, at->high = at->low + 1 < size ? at->low + 1 : size - 1, at->by = (float)(x - (double)at->low);
+    at->low = (idx)x, at->high = at->low + 1 < size ? at->low + 1 : size - 1, at->by = (float)(x - (double)at->low);
     return true;
 }
 
-AI void bin(int vectors, int n, const args *a, const tail *t, const element *x, const points *rows, const points *columns, long r, long at, long c) {
+AI void bin(int vectors, int n, const args *a, const tail *t, const element *x, const points *rows, const points *columns, idx r, idx at, idx c) {
     vec v[NV];
     const double all = rows->count * columns->count;
-    long met = 0;
+    idx met = 0;
     unroll (int j = 0; j < vectors; j++) v[j] = (vec)(LARGEST && !TOUCHED ? -__builtin_inff() : 0);
-    for (long i = rows->low; i < rows->high; i++) {
+    for (idx i = rows->low; i < rows->high; i++) {
         between y = { i, i, 0 };
         if (!TOUCHED && !found(rows, i, H, &y)) continue;
-        for (long k = columns->low; k < columns->high; k++) {
+        for (idx k = columns->low; k < columns->high; k++) {
             between z = { k, k, 0 };
             if (!TOUCHED && !found(columns, k, W, &z)) continue;
             const element *top = x + y.low * XH + c, *bottom = x + y.high * XH + c;
@@ -88,18 +88,18 @@ AI void bin(int vectors, int n, const args *a, const tail *t, const element *x, 
     }
 }
 
-void KERNEL(const args *table, long begin, long end, void *scratch) {
+void KERNEL(const args *table, idx begin, idx end, void *scratch) {
     OWN_ARGS(a, table);
     const tail T = tail_open(a);
-    for (long t = begin; t < end; t++) {
-        const long r = t / PH, i = t % PH;
+    for (idx t = begin; t < end; t++) {
+        const idx r = t / PH, i = t % PH;
         const float *roi = (const float *)a[1].p + r * RN;
-        const long said = ((const index *)a[2].p)[r * BN], wrapped = said < 0 ? said + N : said;
+        const idx said = ((const index *)a[2].p)[r * BN], wrapped = said < 0 ? said + N : said;
         const element *x = (const element *)a[0].p + (wrapped < 0 ? 0 : wrapped < N ? wrapped : N - 1) * XN;
         const points rows = along((double)roi[RC] * SCALE - OFFSET, (double)roi[3 * RC] * SCALE - OFFSET, PH, i, N ? H : 0);
-        for (long j = 0; j < PW; j++) {
+        for (idx j = 0; j < PW; j++) {
             const points columns = along((double)roi[0] * SCALE - OFFSET, (double)roi[2 * RC] * SCALE - OFFSET, PW, j, W);
-            long c = 0;
+            idx c = 0;
             for (; c + NV * VL <= C; c += NV * VL) bin(NV, VL, a, &T, x, &rows, &columns, r, i * PW + j, c);
             for (; c + VL <= C; c += VL) bin(1, VL, a, &T, x, &rows, &columns, r, i * PW + j, c);
             if (C % VL) bin(1, C % VL, a, &T, x, &rows, &columns, r, i * PW + j, c);

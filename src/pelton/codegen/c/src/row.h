@@ -5,24 +5,24 @@
 // Tile t of an output of ROWS × COLS elements is RB rows of CB columns: what follows is done for each of its rows r, between columns c0 and c1.
 #define CBS ((COLS + CB - 1) / CB)
 #define EACH_ROW(t) \
-    for (long r = (t) / CBS * RB, r1_ = r + RB < ROWS ? r + RB : ROWS, c0 = (t) % CBS * CB, c1 = c0 + CB < COLS ? c0 + CB : COLS; r < r1_; r++)
+    for (idx r = (t) / CBS * RB, r1_ = r + RB < ROWS ? r + RB : ROWS, c0 = (t) % CBS * CB, c1 = c0 + CB < COLS ? c0 + CB : COLS; r < r1_; r++)
 
 // Does what follows for the columns c … of `vectors` vectors of `lanes` lanes: `most` whole ones at a time, then whole ones, then what COLS leaves.
 #define EACH_VECTOR(most, ...) do { \
-    long c = c0; \
+    idx c = c0; \
     for (; (most) > 1 && c + (most) * VL <= c1; c += (most) * VL) { const int vectors = most, lanes = VL; __VA_ARGS__; } \
     for (; c + VL <= c1; c += VL) { const int vectors = 1, lanes = VL; __VA_ARGS__; } \
     if (COLS % VL && c < c1) { const int vectors = 1, lanes = COLS % VL; __VA_ARGS__; } \
 } while (0)
 
-enum : long { SPAN = 4096 };                          // elements of a row that are joined before what they make is joined to the rest
+enum : idx { SPAN = 4096 };                          // elements of a row that are joined before what they make is joined to the rest
 
 // total = JOIN(total, the JOIN of TERM(c, lanes) over the n elements of a row), always in the same order; lanes is VL but for the last vector. Whole vectors
 // are joined in four chains, so that none waits for the one before it.
 #define JOIN_ROW(total, n, JOIN, TERM) do { \
-    for (long s_ = 0; s_ < (n); s_ += SPAN) { \
-        const long e_ = (n) - s_ < SPAN ? (n) : s_ + SPAN; \
-        long c_ = s_; \
+    for (idx s_ = 0; s_ < (n); s_ += SPAN) { \
+        const idx e_ = (n) - s_ < SPAN ? (n) : s_ + SPAN; \
+        idx c_ = s_; \
         if (e_ - s_ >= 8 * VL) { \
             __typeof__(total) part_[4]; \
             unroll (int j_ = 0; j_ < 4; j_++) part_[j_] = TERM(s_ + j_ * VL, VL); \

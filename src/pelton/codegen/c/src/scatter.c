@@ -4,7 +4,7 @@
 #include "vec.h"
 
 // <region>
-enum : long { SIZE = 370, ROWS = 6, COLS = 37, DEPTH = 1, IK = 0, IC = 0, UC = 1, YC = 1, PICK = 0, REPLACES = 1 };
+enum : idx { SIZE = 370, ROWS = 6, COLS = 37, DEPTH = 1, IK = 0, IC = 0, UC = 1, YC = 1, PICK = 0, REPLACES = 1 };
 #define Y_AT(r) 0
 #define I_AT(r) (r)
 #define U_AT(r) ((r) * COLS)
@@ -17,48 +17,48 @@ typedef f32 element;
 #define JOIN(a, b) (b)
 // </region>
 // <tactic>
-enum : long { PARTS = 1 };
+enum : idx { PARTS = 1 };
 // </tactic>
 
 #define PART ((SIZE + PARTS - 1) / PARTS)
 
 // Where an index tuple lies, far below zero where that is nowhere.
-AI long place(const args *a, const index *i) {
-    const long sizes[DEPTH] = SIZES, steps[DEPTH] = STEPS;
-    long at = 0;
-    unroll (long k = 0; k < DEPTH; k++) {
-        const long v = i[k * IK] < 0 ? i[k * IK] + sizes[k] : i[k * IK];
-        at = v < 0 || v >= sizes[k] ? -1L << 62 : at + v * steps[k];
+AI idx place(const args *a, const index *i) {
+    const idx sizes[DEPTH] = SIZES, steps[DEPTH] = STEPS;
+    idx at = 0;
+    unroll (idx k = 0; k < DEPTH; k++) {
+        const idx v = i[k * IK] < 0 ? i[k * IK] + sizes[k] : i[k * IK];
+        at = v < 0 || v >= sizes[k] ? (idx)-1 << 62 : at + v * steps[k];
     }
     return at;
 }
 
-AI void put(element *y, const element *u, long n) {
-    long c = 0;
+AI void put(element *y, const element *u, idx n) {
+    idx c = 0;
     for (; c + VL <= n; c += VL) STORE(y + c, JOIN(LOAD(y + c, VL), LOAD(u + c, VL)), VL);
     if (c < n) STORE(y + c, JOIN(LOAD(y + c, n - c), LOAD(u + c, n - c)), n - c);
 }
 
-void KERNEL(const args *table, long begin, long end, void *scratch) {
+void KERNEL(const args *table, idx begin, idx end, void *scratch) {
     OWN_ARGS(a, table);
     const element *x = a[0].p;
     element *y = a[3].p;
-    for (long t = begin; t < end; t++) {
-        const long lo = t * PART, hi = lo + PART < SIZE ? lo + PART : SIZE;
+    for (idx t = begin; t < end; t++) {
+        const idx lo = t * PART, hi = lo + PART < SIZE ? lo + PART : SIZE;
         if (lo < hi) __builtin_memcpy(y + lo, x + lo, (hi - lo) * sizeof(element));
-        for (long r = 0; r < ROWS; r++) {
+        for (idx r = 0; r < ROWS; r++) {
             const index *i = (const index *)a[1].p + I_AT(r);
             const element *u = (const element *)a[2].p + U_AT(r);
-            const long row = Y_AT(r);
+            const idx row = Y_AT(r);
             if (PICK) {
-                for (long c = 0; c < COLS; c++) {
-                    const long at = row + c * YC + place(a, i + c * IC);
+                for (idx c = 0; c < COLS; c++) {
+                    const idx at = row + c * YC + place(a, i + c * IC);
                     if (at < lo || at >= hi) continue;
                     if (REPLACES) y[at] = u[c * UC];
                     else put(y + at, u + c * UC, 1);
                 }
             } else {
-                const long at = row + place(a, i), first = at < lo ? lo - at : 0, last = at + COLS < hi ? COLS : hi - at;
+                const idx at = row + place(a, i), first = at < lo ? lo - at : 0, last = at + COLS < hi ? COLS : hi - at;
                 if (first < last) put(y + at + first, u + first, last - first);
             }
         }

@@ -2,7 +2,7 @@
 #include "row.h"
 
 // <region>
-enum : long { BATCH = 5, N = 37, LOG = 0 };
+enum : idx { BATCH = 5, N = 37, LOG = 0 };
 #define X_AT(b) ((b) * N)
 typedef f32 element, scalar;
 typedef vf32 vec;
@@ -14,13 +14,13 @@ typedef vf32 vec;
 #define WHOLE(name) h##name##_f32
 typedef struct { float *y; } tail;
 AI tail tail_open(const args *a) { return (tail){ a[1].p }; }
-AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t->y + b * N + c, x, n); }
+AI void finish(const tail *t, vf32 x, idx b, idx r, idx c, int n) { stn_f32(t->y + b * N + c, x, n); }
 // </region>
 // <tactic>
-enum : long { RB = 1 };
+enum : idx { RB = 1 };
 // </tactic>
 
-AI void row(const args *a, const tail *t, const element *x, scalar *e, long b) {
+AI void row(const args *a, const tail *t, const element *x, scalar *e, idx b) {
     vec top = (vec)-INFINITY, sum = (vec)0;
 #define ELEMENT(c, lanes) ((lanes) == VL ? LOAD(x + (c), VL) : KEEP(LOAD(x + (c), lanes), lanes, (vec)-INFINITY))
     JOIN_ROW(top, N, REAL(maximum), ELEMENT);
@@ -33,13 +33,13 @@ AI void row(const args *a, const tail *t, const element *x, scalar *e, long b) {
     JOIN_ROW(sum, N, SUM, POWER_OF_E);
     const scalar total = WHOLE(sum)(sum);
     const vec by = (vec)(1 / total), less = REAL(log)((vec)total);               // taken off by itself: beside top it would lose its digits
-    long c = 0;
+    idx c = 0;
     for (; c + VL <= N; c += VL) finish(t, LOG ? LOAD(x + c, VL) - top - less : LANES_FROM(e + c) * by, b, 0, c, VL);
     if (N % VL) finish(t, LOG ? LOAD(x + c, N % VL) - top - less : LANES_FROM(e + c) * by, b, 0, c, N % VL);
 }
 
-void KERNEL(const args *table, long begin, long end, void *scratch) {
+void KERNEL(const args *table, idx begin, idx end, void *scratch) {
     OWN_ARGS(a, table);
     const tail T = tail_open(a);
-    for (long b = begin * RB; b < (end * RB < BATCH ? end * RB : BATCH); b++) row(a, &T, (const element *)a[0].p + X_AT(b), scratch, b);
+    for (idx b = begin * RB; b < (end * RB < BATCH ? end * RB : BATCH); b++) row(a, &T, (const element *)a[0].p + X_AT(b), scratch, b);
 }

@@ -2,7 +2,7 @@
 #include "vec.h"
 
 // <region>
-enum : long { BATCH = 2, N = 21, COLS = 37, XN = 37, LOG = 0 };
+enum : idx { BATCH = 2, N = 21, COLS = 37, XN = 37, LOG = 0 };
 #define X_AT(b) ((b) * N * COLS)
 typedef f32 element;
 typedef vf32 vec;
@@ -10,25 +10,25 @@ typedef vf32 vec;
 #define REAL(name) f32_##name
 typedef struct { float *y; } tail;
 AI tail tail_open(const args *a) { return (tail){ a[1].p }; }
-AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t->y + (b * N + r) * COLS + c, x, n); }
+AI void finish(const tail *t, vf32 x, idx b, idx r, idx c, int n) { stn_f32(t->y + (b * N + r) * COLS + c, x, n); }
 // </region>
 // <tactic>
-enum : long { NV = 2, CB = 37 };
+enum : idx { NV = 2, CB = 37 };
 // </tactic>
 
 #define CBS ((COLS + CB - 1) / CB)
-enum : long { BLOCK = 512 };                          // exponentials that are added up before their sum is added to the rest
+enum : idx { BLOCK = 512 };                          // exponentials that are added up before their sum is added to the rest
 
-AI void columns(const args *a, int vectors, int lanes, const tail *t, const element *x, vec (*e)[NV], long b, long c) {
+AI void columns(const args *a, int vectors, int lanes, const tail *t, const element *x, vec (*e)[NV], idx b, idx c) {
     vec top[NV], sum[NV];
     x += c;
     unroll (int j = 0; j < vectors; j++) top[j] = (vec)-INFINITY, sum[j] = (vec)0;
-    for (long i = 0; i < N; i++)
+    for (idx i = 0; i < N; i++)
         unroll (int j = 0; j < vectors; j++) top[j] = REAL(maximum)(top[j], LOAD(x + i * XN + j * VL, lanes));
-    for (long i0 = 0; i0 < N; i0 += BLOCK) {
+    for (idx i0 = 0; i0 < N; i0 += BLOCK) {
         vec part[NV];
         unroll (int j = 0; j < vectors; j++) part[j] = (vec)0;
-        for (long i = i0; i < (i0 + BLOCK < N ? i0 + BLOCK : N); i++)
+        for (idx i = i0; i < (i0 + BLOCK < N ? i0 + BLOCK : N); i++)
             unroll (int j = 0; j < vectors; j++) {
                 const vec power = REAL(exp)(LOAD(x + i * XN + j * VL, lanes) - top[j]);
                 if (!LOG) e[i][j] = power;
@@ -37,17 +37,17 @@ AI void columns(const args *a, int vectors, int lanes, const tail *t, const elem
         unroll (int j = 0; j < vectors; j++) sum[j] += part[j];
     }
     unroll (int j = 0; j < vectors; j++) sum[j] = LOG ? REAL(log)(sum[j]) : 1 / sum[j];
-    for (long i = 0; i < N; i++)
+    for (idx i = 0; i < N; i++)
         unroll (int j = 0; j < vectors; j++) finish(t, LOG ? LOAD(x + i * XN + j * VL, lanes) - top[j] - sum[j] : e[i][j] * sum[j], b, i, c + j * VL, lanes);
 }
 
-void KERNEL(const args *table, long begin, long end, void *scratch) {
+void KERNEL(const args *table, idx begin, idx end, void *scratch) {
     OWN_ARGS(a, table);
     const tail T = tail_open(a);
-    for (long t = begin; t < end; t++) {
-        const long b = t / CBS, c0 = t % CBS * CB, c1 = c0 + CB < COLS ? c0 + CB : COLS;
+    for (idx t = begin; t < end; t++) {
+        const idx b = t / CBS, c0 = t % CBS * CB, c1 = c0 + CB < COLS ? c0 + CB : COLS;
         const element *x = (const element *)a[0].p + X_AT(b);
-        long c = c0;
+        idx c = c0;
         for (; c + NV * VL <= c1; c += NV * VL) columns(a, NV, VL, &T, x, scratch, b, c);
         if (NV > 1)
             for (; c + VL <= c1; c += VL) columns(a, 1, VL, &T, x, scratch, b, c);

@@ -2,7 +2,7 @@
 #include "vec.h"
 
 // <region>
-enum : long { ROWS = 3, N = 19, K = 4, XN = 1, VALUES_N = 1, INDICES_N = 1, VALUES = 1, INDICES = 1 };
+enum : idx { ROWS = 3, N = 19, K = 4, XN = 1, VALUES_N = 1, INDICES_N = 1, VALUES = 1, INDICES = 1 };
 #define X_AT(r) ((r) * N)
 #define VALUES_AT(r) ((r) * K)
 #define INDICES_AT(r) ((r) * K)
@@ -11,7 +11,7 @@ enum : long { ROWS = 3, N = 19, K = 4, XN = 1, VALUES_N = 1, INDICES_N = 1, VALU
 typedef f32 element;
 // </region>
 // <tactic>
-enum : long { RB = 1 };
+enum : idx { RB = 1 };
 // </tactic>
 
 typedef struct { element value; PLACE at; } item;
@@ -24,10 +24,10 @@ AI bool before(item a, item b) {
 }
 
 // Lets what stands at the root sink to its place among n.
-AI void sink(item *heap, long n) {
+AI void sink(item *heap, idx n) {
     const item sinking = heap[0];
-    long i = 0;
-    for (long child; (child = 2 * i + 1) < n; i = child) {
+    idx i = 0;
+    for (idx child; (child = 2 * i + 1) < n; i = child) {
         if (child + 1 < n && before(heap[child], heap[child + 1])) child++;
         if (!before(sinking, heap[child])) break;
         heap[i] = heap[child];
@@ -35,27 +35,27 @@ AI void sink(item *heap, long n) {
     heap[i] = sinking;
 }
 
-AI void rise(item *heap, long i, item rising) {
-    for (long parent; i > 0 && before(heap[parent = (i - 1) / 2], rising); i = parent) heap[i] = heap[parent];
+AI void rise(item *heap, idx i, item rising) {
+    for (idx parent; i > 0 && before(heap[parent = (i - 1) / 2], rising); i = parent) heap[i] = heap[parent];
     heap[i] = rising;
 }
 
-void KERNEL(const args *table, long begin, long end, void *scratch) {
+void KERNEL(const args *table, idx begin, idx end, void *scratch) {
     OWN_ARGS(a, table);
     item *heap = scratch;
-    for (long r = begin * RB; r < (end * RB < ROWS ? end * RB : ROWS); r++) {
+    for (idx r = begin * RB; r < (end * RB < ROWS ? end * RB : ROWS); r++) {
         const element *x = (const element *)a[0].p + X_AT(r);
-        for (long i = 0; i < N; i++) {
+        for (idx i = 0; i < N; i++) {
             const item next = { x[i * XN], (PLACE)i };
             if (i < K) rise(heap, i, next);
             else if (before(next, heap[0])) heap[0] = next, sink(heap, K);
         }
-        for (long n = K; n > 0; n--) {
+        for (idx n = K; n > 0; n--) {
             const item last = heap[0];
             heap[0] = heap[n - 1];
             sink(heap, n - 1);
             if (VALUES) ((element *)a[1].p)[VALUES_AT(r) + (n - 1) * VALUES_N] = x[last.at * XN];
-            if (INDICES) ((long *)a[1 + VALUES].p)[INDICES_AT(r) + (n - 1) * INDICES_N] = last.at;
+            if (INDICES) ((idx *)a[1 + VALUES].p)[INDICES_AT(r) + (n - 1) * INDICES_N] = last.at;
         }
     }
 }

@@ -4,17 +4,17 @@
 #include "vec.h"
 
 // <region>
-enum : long { ROWS = 5, TREES = 3, PARTS = 1, TARGETS = 1, XR = 4, XF = 1, YP = 5, YR = 1, YT = 1, MISSING = 0, SINGLE = 1 };
+enum : idx { ROWS = 5, TREES = 3, PARTS = 1, TARGETS = 1, XR = 4, XF = 1, YP = 5, YR = 1, YT = 1, MISSING = 0, SINGLE = 1 };
 typedef f32 element, value;
 #define START 0
 #define JOIN(a, b) ((a) + (b))
 // </region>
 // <tactic>
-enum : long { RB = 64 };
+enum : idx { RB = 64 };
 // </tactic>
 
 // Walks at a time (16 took as long, within 5 %, for one row and for a hundred), and steps between two looks at whether all have arrived.
-enum : long { ABREAST = 8, STRIDE = 4 };
+enum : idx { ABREAST = 8, STRIDE = 4 };
 typedef struct { element threshold; i32 feature, child; value weight[SINGLE]; } node;
 
 AI i32 next(const node *n, const element *x) {
@@ -24,8 +24,8 @@ AI i32 next(const node *n, const element *x) {
 }
 
 // Walks down from the slots in `at`, row by row or tree by tree: lane l reads the features at x + l · step.
-AI void walk(const node *nodes, const element *x, long step, i32 *at, long depth) {
-    for (long d = 0; d < depth; d += STRIDE) {
+AI void walk(const node *nodes, const element *x, idx step, i32 *at, idx depth) {
+    for (idx d = 0; d < depth; d += STRIDE) {
         i32 moved = 0;
         unroll (int s = 0; s < STRIDE; s++) {
             unroll (int l = 0; l < ABREAST; l++) {
@@ -39,7 +39,7 @@ AI void walk(const node *nodes, const element *x, long step, i32 *at, long depth
 }
 
 // What the leaf in a slot holds, joined into a row of the result.
-AI void take(const args *a, const node *nodes, value *y, long tree, i32 at) {
+AI void take(const args *a, const node *nodes, value *y, idx tree, i32 at) {
     if (SINGLE) {
         value *to = y + ((const i32 *)a[3].p)[tree] * YT;
         *to = JOIN(*to, nodes[at].weight[0]);
@@ -50,27 +50,27 @@ AI void take(const args *a, const node *nodes, value *y, long tree, i32 at) {
     }
 }
 
-void KERNEL(const args *table, long begin, long end, void *scratch) {
+void KERNEL(const args *table, idx begin, idx end, void *scratch) {
     OWN_ARGS(a, table);
     const element *all = a[0].p;
     const node *nodes = a[1].p;
     const i32 *depth = a[2].p;
-    const long blocks = (ROWS + RB - 1) / RB, trees = (TREES + PARTS - 1) / PARTS;
-    for (long b = begin; b < end; b++) {
-        const long part = b / blocks, t0 = part * trees, t1 = t0 + trees < TREES ? t0 + trees : TREES;
-        const long r0 = b % blocks * RB, r1 = r0 + RB < ROWS ? r0 + RB : ROWS, whole = r0 + (r1 - r0) / ABREAST * ABREAST;
+    const idx blocks = (ROWS + RB - 1) / RB, trees = (TREES + PARTS - 1) / PARTS;
+    for (idx b = begin; b < end; b++) {
+        const idx part = b / blocks, t0 = part * trees, t1 = t0 + trees < TREES ? t0 + trees : TREES;
+        const idx r0 = b % blocks * RB, r1 = r0 + RB < ROWS ? r0 + RB : ROWS, whole = r0 + (r1 - r0) / ABREAST * ABREAST;
         value *result = (value *)a[SINGLE ? 4 : 7].p + part * YP;
-        for (long r = r0; r < r1; r++)
-            for (long k = 0; k < TARGETS; k++) result[r * YR + k * YT] = START;
-        for (long t = t0; t < t1; t++)
-            for (long r = r0; r < whole; r += ABREAST) {
+        for (idx r = r0; r < r1; r++)
+            for (idx k = 0; k < TARGETS; k++) result[r * YR + k * YT] = START;
+        for (idx t = t0; t < t1; t++)
+            for (idx r = r0; r < whole; r += ABREAST) {
                 i32 at[ABREAST];
                 unroll (int l = 0; l < ABREAST; l++) at[l] = (i32)t;
                 walk(nodes, all + r * XR, XR, at, depth[t]);
                 unroll (int l = 0; l < ABREAST; l++) take(a, nodes, result + (r + l) * YR, t, at[l]);
             }
-        for (long t = t0; t < t1; t += ABREAST)
-            for (long r = whole; r < r1; r++) {
+        for (idx t = t0; t < t1; t += ABREAST)
+            for (idx r = whole; r < r1; r++) {
                 i32 at[ABREAST], deepest = 0;
                 unroll (int l = 0; l < ABREAST; l++) {
                     at[l] = (i32)(t + l < t1 ? t + l : t1 - 1);

@@ -15,7 +15,8 @@
 #endif
 #endif
 
-typedef union { void *p; long d; } args;
+typedef __INT64_TYPE__ idx; // of elements, sizes and tiles: exactly as wide as what the walker passes, whatever a long is on a target
+typedef union { void *p; idx d; } args;
 
 // Kernels that take sizes which a run decides work on a copy of their arguments, which no store can change: what follows from sizes is computed once.
 // ARGS is how many arguments there are; 0 where all sizes are known.
@@ -35,7 +36,7 @@ typedef union { void *p; long d; } args;
     COUNTED_AS(5, most, __VA_ARGS__) COUNTED_AS(6, most, __VA_ARGS__) COUNTED_AS(7, most, __VA_ARGS__) COUNTED_AS(8, most, __VA_ARGS__) \
     COUNTED_AS(9, most, __VA_ARGS__) COUNTED_AS(10, most, __VA_ARGS__) COUNTED_AS(11, most, __VA_ARGS__) COUNTED_AS(12, most, __VA_ARGS__) \
     COUNTED_AS(13, most, __VA_ARGS__) COUNTED_AS(14, most, __VA_ARGS__) COUNTED_AS(15, most, __VA_ARGS__) }
-#define COUNTED_AS(i, most, ...) case i: if (i < (most)) { enum : long { COUNT = i }; __VA_ARGS__; } break;
+#define COUNTED_AS(i, most, ...) case i: if (i < (most)) { enum : idx { COUNT = i }; __VA_ARGS__; } break;
 
 typedef _Bool vlanes __attribute__((ext_vector_type(VL)));
 #define TYPE(T, E) \
@@ -99,24 +100,24 @@ typedef vi32 vbool;
 #define PART_2(T) \
     typedef T T##_2 __attribute__((ext_vector_type(2))); \
     typedef T T##_2_in_memory __attribute__((ext_vector_type(2), aligned(__alignof__(T)), may_alias)); \
-    AI T##_2 T##_load_2(const T *p, long n) { \
+    AI T##_2 T##_load_2(const T *p, idx n) { \
         if (n >= 2) return *(const T##_2_in_memory *)p; \
         return (T##_2){n > 0 ? *(const T##_in_memory *)p : (T)0, 0}; \
     } \
-    AI void T##_store_2(T *p, T##_2 v, long n) { \
+    AI void T##_store_2(T *p, T##_2 v, idx n) { \
         if (n >= 2) *(STORED T##_2_in_memory *)p = v; \
         else if (n > 0) *(T##_in_memory *)p = v.x; \
     }
 #define PART(T, W, H, ...) \
     typedef T T##_##W __attribute__((ext_vector_type(W))); \
     typedef T T##_##W##_in_memory __attribute__((ext_vector_type(W), aligned(__alignof__(T)), may_alias)); \
-    AI T##_##W T##_load_##W(const T *p, long n) { \
+    AI T##_##W T##_load_##W(const T *p, idx n) { \
         if (n >= W) return *(const T##_##W##_in_memory *)p; \
-        long whole = n >= H ? H : 0; \
+        idx whole = n >= H ? H : 0; \
         T##_##H rest = T##_load_##H(p + whole, n - whole); \
         return whole ? SHUFFLE(*(const T##_##H##_in_memory *)p, rest, __VA_ARGS__) : SHUFFLE(rest, (T##_##H)0, __VA_ARGS__); \
     } \
-    AI void T##_store_##W(T *p, T##_##W v, long n) { \
+    AI void T##_store_##W(T *p, T##_##W v, idx n) { \
         if (n >= W) *(STORED T##_##W##_in_memory *)p = v; \
         else if (n >= H) *(STORED T##_##H##_in_memory *)p = v.lo, T##_store_##H(p + H, v.hi, n - H); \
         else T##_store_##H(p, v.lo, n); \
@@ -146,30 +147,30 @@ typedef vi32 vbool;
     AI v##T bc_##T(T x) { return (v##T)x; } \
     AI v##T ld_##T(const T *p) { return *(const v##T##_in_memory *)p; } \
     AI void st_##T(T *p, v##T v) { *(STORED v##T##_in_memory *)p = v; } \
-    AI v##T ldn_##T(const T *p, long n) { \
+    AI v##T ldn_##T(const T *p, idx n) { \
         if (MASKED_LOAD(T) && !__builtin_constant_p(n)) return __builtin_masked_load(FIRST(n), p, (v##T)0); \
         return BY_VL(T##_load_)(p, n); \
     } \
-    AI void stn_##T(T *p, v##T v, long n) { \
+    AI void stn_##T(T *p, v##T v, idx n) { \
         if (MASKED_STORE && !__builtin_constant_p(n)) __builtin_masked_store(FIRST(n), v, p); \
         else BY_VL(T##_store_)(p, v, n); \
     } \
-    AI v##T ldg_##T(const T *p, long stride, long n) { \
+    AI v##T ldg_##T(const T *p, idx stride, idx n) { \
         v##T v = 0; \
         unroll (int i = 0; i < VL; i++) if (i < n) v[i] = *(const T##_in_memory *)(p + i * stride); \
         return v; \
     } \
-    AI void stg_##T(T *p, long stride, v##T v, long n) { \
+    AI void stg_##T(T *p, idx stride, v##T v, idx n) { \
         unroll (int i = 0; i < VL; i++) if (i < n) *(T##_in_memory *)(p + i * stride) = v[i]; \
     } \
-    AI void stp_##T(T *p, long size, long at, v##T v, long n) { \
+    AI void stp_##T(T *p, idx size, idx at, v##T v, idx n) { \
         T held[VL]; \
         if (at >= 0 && at + n <= size) { \
             stn_##T(p + at, v, n); \
             return; \
         } \
         st_##T(held, v); \
-        rolled for (long i = at < 0 ? -at : 0; i < n && at + i < size; i++) *(T##_in_memory *)(p + at + i) = held[i]; \
+        rolled for (idx i = at < 0 ? -at : 0; i < n && at + i < size; i++) *(T##_in_memory *)(p + at + i) = held[i]; \
     }
 MEMORY(f32) MEMORY(f64) MEMORY(i64) MEMORY(i32) MEMORY(i16) MEMORY(i8) MEMORY(u64) MEMORY(u32) MEMORY(u16) MEMORY(u8)
 
@@ -209,12 +210,12 @@ AI vf32 bc_bf16(bf16 x) { return bf16_widen((vu16)x); }
 AI vi32 bc_bool(bool x) { return (vi32)-(int)x; }
 #define STORAGE(T, M) \
     AI v##T ld_##T(const void *p) { return T##_widen(ld_##M(p)); } \
-    AI v##T ldn_##T(const void *p, long n) { return T##_widen(ldn_##M(p, n)); } \
-    AI v##T ldg_##T(const void *p, long stride, long n) { return T##_widen(ldg_##M(p, stride, n)); } \
+    AI v##T ldn_##T(const void *p, idx n) { return T##_widen(ldn_##M(p, n)); } \
+    AI v##T ldg_##T(const void *p, idx stride, idx n) { return T##_widen(ldg_##M(p, stride, n)); } \
     AI void st_##T(void *p, v##T v) { st_##M(p, T##_narrow(v)); } \
-    AI void stn_##T(void *p, v##T v, long n) { stn_##M(p, T##_narrow(v), n); } \
-    AI void stg_##T(void *p, long stride, v##T v, long n) { stg_##M(p, stride, T##_narrow(v), n); } \
-    AI void stp_##T(void *p, long size, long at, v##T v, long n) { stp_##M(p, size, at, T##_narrow(v), n); }
+    AI void stn_##T(void *p, v##T v, idx n) { stn_##M(p, T##_narrow(v), n); } \
+    AI void stg_##T(void *p, idx stride, v##T v, idx n) { stg_##M(p, stride, T##_narrow(v), n); } \
+    AI void stp_##T(void *p, idx size, idx at, v##T v, idx n) { stp_##M(p, size, at, T##_narrow(v), n); }
 STORAGE(f16, u16) STORAGE(bf16, u16) STORAGE(bool, u8)
 
 // ---- comparisons, selection, bits, reductions -----------------------------------------------------------------------------------------

@@ -23,9 +23,9 @@
 #endif
 
 #define FLOAT(T, I) \
-    AI v##T T##_horner(v##T x, const T *coefficients, unsigned long count) { \
+    AI v##T T##_horner(v##T x, const T *coefficients, u64 count) { \
         v##T r = coefficients[0]; \
-        unroll (unsigned long i = 1; i < count; i++) r = vec_fma(r, x, (v##T)coefficients[i]); \
+        unroll (u64 i = 1; i < count; i++) r = vec_fma(r, x, (v##T)coefficients[i]); \
         return r; \
     } \
     AI v##T T##_div(v##T a, v##T b) { return a / b; } \
@@ -174,7 +174,7 @@ AI vf64 f64_tanh(vf64 x) {
 // ---- trigonometry ---------------------------------------------------------------------------------------------------------------------
 
 // x·2/π to 128 bits behind the point (Payne and Hanek): the bits of 2/π whose product with x is a multiple of 4 are left out.
-COLD long long reduce_far(double x, double *r) {
+COLD i64 reduce_far(double x, double *r) {
     static const u32 two_over_pi[] = {
         0xa2f9836e, 0x4e441529, 0xfc2757d1, 0xf534ddc0, 0xdb629599, 0x3c439041, 0xfe5163ab, 0xdebbc561, 0xb7246e3a, 0x424dd2e0, 0x06492eea, 0x09d1921c,
         0xfe1deb1c, 0xb129a73e, 0xe88235f5, 0x2ebb4484, 0xe99c7026, 0xb45f7e41, 0x3991d639, 0x835339f4, 0x9c845f8b, 0xbdf9283b, 0x1ff897ff, 0xde05980f,
@@ -197,7 +197,7 @@ COLD long long reduce_far(double x, double *r) {
     }
     u64 top = (u64)product[0] << 32 | product[1], middle = (u64)product[2] << 32 | product[3];
     u64 fraction = top << 2 | middle >> 62, below = middle << 2 | product[4] >> 30;
-    long long quadrant = (long long)(top >> 62);
+    i64 quadrant = (i64)(top >> 62);
     double sign = x < 0 ? -1 : 1;
     if (fraction >> 63) { // the nearer multiple is the next one
         quadrant++;

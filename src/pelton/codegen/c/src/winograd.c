@@ -3,16 +3,16 @@
 #include "product.h"
 
 // <region>
-enum : long { BATCH = 1, H = 9, W = 7, C = 5, OH = 9, OW = 7, OC = 19, PT = 1, PL = 1, XN = 315, XH = 35, XW = 5 };
+enum : idx { BATCH = 1, H = 9, W = 7, C = 5, OH = 9, OW = 7, OC = 19, PT = 1, PL = 1, XN = 315, XH = 35, XW = 5 };
 typedef struct { float *y; } tail;
 AI tail tail_open(const args *a) { return (tail){ a[2].p }; }
-AI void finish(const tail *t, vf32 x, long b, long r, long c, int n) { stn_f32(t->y + (b * OH * OW + r) * OC + c, x, n); }
+AI void finish(const tail *t, vf32 x, idx b, idx r, idx c, int n) { stn_f32(t->y + (b * OH * OW + r) * OC + c, x, n); }
 // </region>
 // <tactic>
-enum : long { F = 4, MR = 6, NV = 2, TB = 12, NB = 1 << 20 };
+enum : idx { F = 4, MR = 6, NV = 2, TB = 12, NB = 1 << 20 };
 // </tactic>
 
-enum : long { NR = NV * VL, E = F + 2, POINTS = E * E, PANELS = (OC + NR - 1) / NR, OCP = PANELS * NR,
+enum : idx { NR = NV * VL, E = F + 2, POINTS = E * E, PANELS = (OC + NR - 1) / NR, OCP = PANELS * NR,
               WIDTH = NB < OCP ? NB : OCP, NBS = (OCP + WIDTH - 1) / WIDTH, CP = (C + VL - 1) / VL * VL,
               BLOCK = (TB + MR - 1) / MR,
               VS = CP % 256 ? CP : CP + VL };                              // a row of V; off powers of two, whose lines would fall into the same cache sets
@@ -69,7 +69,7 @@ AI void output_row(vf32 *o, const vf32 *m, int so, int sm) {
 }
 
 // One tile, VL channels, from E × E pixels `down` and `right` apart.
-static __attribute__((noinline)) void transform_input(const float *x, long down, long right, float *v, long point) {
+static __attribute__((noinline)) void transform_input(const float *x, idx down, idx right, float *v, idx point) {
     vf32 d[POINTS], half[POINTS], o[POINTS];
     unroll (int i = 0; i < POINTS; i++) d[i] = ld_f32(x + i / E * down + i % E * right);
     unroll (int i = 0; i < E; i++) input_row(half + i, d + i, E, E);
@@ -78,19 +78,19 @@ static __attribute__((noinline)) void transform_input(const float *x, long down,
 }
 
 // The pixels of a tile that reaches over an edge, or of a last part of a vector, zeros in place of what is not there.
-AI void gather_input(const args *a, const float *x, long top, long left, int lanes, float *patch) {
-    for (long i = 0; i < E; i++)
-        for (long j = 0; j < E; j++) {
-            const bool in = (unsigned long)(top + i) < H && (unsigned long)(left + j) < W;
+AI void gather_input(const args *a, const float *x, idx top, idx left, int lanes, float *patch) {
+    for (idx i = 0; i < E; i++)
+        for (idx j = 0; j < E; j++) {
+            const bool in = (u64)(top + i) < H && (u64)(left + j) < W;
             st_f32(patch + (i * E + j) * VL, in ? ldn_f32(x + (top + i) * XH + (left + j) * XW, lanes) : bc_f32(0));
         }
 }
 
-AI void spread(const args *a, const float *x, float *v, long ty, long tx) {
-    const long top = ty * F - PT, left = tx * F - PL;
+AI void spread(const args *a, const float *x, float *v, idx ty, idx tx) {
+    const idx top = ty * F - PT, left = tx * F - PL;
     const bool inside = top >= 0 && left >= 0 && top + E <= H && left + E <= W;
     float patch[POINTS * VL];
-    long c = 0;
+    idx c = 0;
     for (; c + VL <= C; c += VL) {
         if (inside) {
             transform_input(x + top * XH + left * XW + c, XH, XW, v + c, TB * VS);
@@ -109,7 +109,7 @@ AI void spread(const args *a, const float *x, float *v, long ty, long tx) {
 // no asking: 1024 channels on 13 × 13 pixels 12.1 → 8.9 ms, 512 on 7 × 7 1.27 → 0.98, 256 on 14 × 14 0.65 → 0.57, 160 to 320 on 13 × 13 0.58 → 0.42,
 // 96 to 208 0.26 → 0.22, 64 on 56 × 56 0.49 → 0.48 (2 threads, cold weights).
 AI void tile(int rows, const float *v, const float *u, float *m, const float *next) {
-    const long step = 4 * NR / BLOCK;
+    const idx step = 4 * NR / BLOCK;
     vf32 acc[MR * NV];
     unroll (int i = 0; i < rows * NV; i++) acc[i] = bc_f32(0);
     if (C <= 2 * CHAIN) product_of(false, rows, NV, v, VS, u, C, acc, next, step);
@@ -119,10 +119,10 @@ AI void tile(int rows, const float *v, const float *u, float *m, const float *ne
 }
 
 // `after`: the panel that follows the last one.
-AI void products(const args *a, long n, const float *v, const float *u, float *m, long panels, const float *after) {
-    for (long j = 0; j < panels; j++, u += C * NR, m += NR) {
+AI void products(const args *a, idx n, const float *v, const float *u, float *m, idx panels, const float *after) {
+    for (idx j = 0; j < panels; j++, u += C * NR, m += NR) {
         const float *next = j + 1 < panels ? u + C * NR : after;
-        long i = 0;
+        idx i = 0;
         for (; i + MR <= n; i += MR, next += C * NR / BLOCK) tile(MR, v + i * VS, u, m + i * WIDTH, next);
         if (n == TB) COUNTED(TB % MR, MR, tile(COUNT, v + i * VS, u, m + i * WIDTH, next))
         else COUNTED(LAST % MR, MR, tile(COUNT, v + i * VS, u, m + i * WIDTH, next))
@@ -137,28 +137,28 @@ static __attribute__((noinline)) void transform_output(const float *m, float *pi
     unroll (int i = 0; i < F * F; i++) st_f32(pixels + i * VL, o[i]);
 }
 
-AI void gather(const args *a, const tail *t, const float *m, long b, long ty, long tx, long c, int lanes) {
+AI void gather(const args *a, const tail *t, const float *m, idx b, idx ty, idx tx, idx c, int lanes) {
     float pixels[F * F * VL];
     transform_output(m, pixels);
-    const long y = ty * F, x = tx * F, rows = y + F <= OH ? F : OH - y, columns = x + F <= OW ? F : OW - x;
-    for (long i = 0; i < rows; i++)
-        for (long j = 0; j < columns; j++) finish(t, ld_f32(pixels + (i * F + j) * VL), b, (y + i) * OW + x + j, c, lanes);
+    const idx y = ty * F, x = tx * F, rows = y + F <= OH ? F : OH - y, columns = x + F <= OW ? F : OW - x;
+    for (idx i = 0; i < rows; i++)
+        for (idx j = 0; j < columns; j++) finish(t, ld_f32(pixels + (i * F + j) * VL), b, (y + i) * OW + x + j, c, lanes);
 }
 
-void KERNEL(const args *table, long begin, long end, void *scratch) {
+void KERNEL(const args *table, idx begin, idx end, void *scratch) {
     OWN_ARGS(a, table);
     const tail T = tail_open(a);
     float *v = scratch, *m = v + POINTS * TB * VS;
-    for (long t = begin; t < end; t++) {
-        const long nb = t % NBS, block = t / NBS % TBS, b = t / (NBS * TBS);
-        const long t0 = block * TB, n = t0 + TB < TILES ? TB : TILES - t0, c0 = nb * WIDTH, c1 = c0 + WIDTH < OCP ? c0 + WIDTH : OCP;
+    for (idx t = begin; t < end; t++) {
+        const idx nb = t % NBS, block = t / NBS % TBS, b = t / (NBS * TBS);
+        const idx t0 = block * TB, n = t0 + TB < TILES ? TB : TILES - t0, c0 = nb * WIDTH, c1 = c0 + WIDTH < OCP ? c0 + WIDTH : OCP;
         const float *x = (const float *)a[0].p + b * XN, *u = a[1].p;
-        for (long i = 0; i < n; i++) spread(a, x, v + i * VS, (t0 + i) / TW, (t0 + i) % TW);
-        for (long i = 0; i < POINTS; i++) products(a, n, v + i * TB * VS, u + (i * OCP + c0) * C, m + i * TB * WIDTH, (c1 - c0) / NR, u + ((i + 1) * OCP + c0) * C);
-        for (long i = 0; i < n; i++) {
+        for (idx i = 0; i < n; i++) spread(a, x, v + i * VS, (t0 + i) / TW, (t0 + i) % TW);
+        for (idx i = 0; i < POINTS; i++) products(a, n, v + i * TB * VS, u + (i * OCP + c0) * C, m + i * TB * WIDTH, (c1 - c0) / NR, u + ((i + 1) * OCP + c0) * C);
+        for (idx i = 0; i < n; i++) {
             const float *from = m + i * WIDTH;
-            const long ty = (t0 + i) / TW, tx = (t0 + i) % TW;
-            long c = c0;
+            const idx ty = (t0 + i) / TW, tx = (t0 + i) % TW;
+            idx c = c0;
             for (; c + VL <= c1 && c + VL <= OC; c += VL) gather(a, &T, from + c - c0, b, (t0 + i) / TW, (t0 + i) % TW, c, VL);
             if (OC % VL && c < c1 && c < OC) gather(a, &T, from + c - c0, b, (t0 + i) / TW, (t0 + i) % TW, c, OC % VL);
         }

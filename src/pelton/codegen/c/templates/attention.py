@@ -47,7 +47,7 @@ class Heads:
         strides = broadcast(self.mask.type.shape, layouts[self.mask], self.scores.shape)
         at = f"mask + {self.scores.address(strides)}"
         load = f"ldn_f32({at}, n)" if self.scores.step(strides) else f"bc_f32(*({at}))"
-        return text + f"AI vf32 mask_at(const args *a, const float *mask, long b, long r, long c, int n) {{ return {load}; }}\n"
+        return text + f"AI vf32 mask_at(const args *a, const float *mask, idx b, idx r, idx c, int n) {{ return {load}; }}\n"
 
 
 class Attention(Template):

@@ -158,12 +158,12 @@ class Move(Moving):
         """C: the row of the input that belongs to row r of the output."""
         kept = Grid(grid.shape, (), grid.r, ()).address(tuple(0 if m.place else s for m, s in zip(axes, strides)))
         start = sum(m.first * s for m, s in zip(axes, strides))
-        lines = [f"long at = {kept}{f' + {spelled(start)}' if start != 0 else ''};"]
+        lines = [f"idx at = {kept}{f' + {spelled(start)}' if start != 0 else ''};"]
         lo, hi = "0", "COLS"
         for a in grid.r:
             if axes[a].place:
                 place = axes[a].place.format(index(grid, a))
-                lines.append(f"const long i{a} = {place};")
+                lines.append(f"const idx i{a} = {place};")
                 if axes[a].holes:
                     lines.append(f"if (i{a} < 0) return (line){{ NOWHERE, 0, 0 }};")
                 lines.append(f"at += i{a} * {spelled(strides[a])};")
@@ -176,7 +176,7 @@ class Move(Moving):
                 lo, hi = ("0", f"{index(grid, j)} - {spelled(k - 1)}") if upper else (f"{index(grid, j)} - {spelled(k)}", "COLS")
             else:
                 lines.append(f"if ({index(grid, j)} {'<' if upper else '>'} {index(grid, i)} + {spelled(k)}) return (line){{ NOWHERE, 0, 0 }};")
-        return "AI line row(const args *a, long r) {\n    " + "\n    ".join(lines) + f"\n    return (line){{ at, {lo}, {hi} }};\n}}\n"
+        return "AI line row(const args *a, idx r) {\n    " + "\n    ".join(lines) + f"\n    return (line){{ at, {lo}, {hi} }};\n}}\n"
 
 
 def index(grid: Grid, axis: int) -> str:

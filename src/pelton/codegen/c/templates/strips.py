@@ -127,7 +127,7 @@ class Strips(Template):
         for part, name in ((it.expand, "expanded"), (it.filter if it.project else None, "filtered"), (it.project or it.filter, "")):
             if part is None:
                 text += (f"typedef struct {{}} {name}_tail;\nAI {name}_tail {name}_tail_open(const args *a) {{ return ({name}_tail){{}}; }}\n"
-                         f"AI vf32 {name}(const {name}_tail *t, vf32 x, long b, long r, long c, int n) {{ return x; }}\n")
+                         f"AI vf32 {name}(const {name}_tail *t, vf32 x, idx b, idx r, idx c, int n) {{ return x; }}\n")
                 continue
             made = part.anchors[0].output
             own = tail(part, layouts, grid_of(made.type.shape, "pixels"), (made,), first=len(operands), add=part.anchors[0].inputs[2], unit=lanes, inner=name)
