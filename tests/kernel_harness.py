@@ -184,8 +184,10 @@ def compiler(isa: str = TARGET.isa, kind: type[Compiler] = machines.Imitating) -
 
 
 def longs(text: str) -> list[str]:
-    """Where C, comments aside, depends on how wide a `long` is: by the type, or by a number of that type. Kernels index with `idx`."""
-    return re.findall(r"\blong\b|\b[0-9]+[uU]?[lL]\b", re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.S).replace("202311L", ""))
+    """Where C, comments aside, depends on how wide a `long` is: by the type, or by a number of that type. Kernels index
+    with `idx`."""
+    code = re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.S).replace("202311L", "")
+    return re.findall(r"\blong\b|\b[0-9]+[uU]?[lL]\b", code)
 
 
 def linked(kernels: Sequence[Kernel], target: Target) -> bytes:

@@ -12,7 +12,9 @@ from pelton.ir.evaluate import evaluate_node
 from pelton.ir.graph import Node, Value
 from pelton.ir.types import BOOL, STRING, DType, TensorType
 from pelton.codegen.c.toolchain import zig
-from pelton.codegen.c.emit import computable, expression, memory
+from pelton.codegen.c.emit import C, memory
+from pelton.codegen.grid import computable
+from pelton.codegen.tail import expression
 from pelton.codegen.template import SOURCES
 from pelton.ops import get
 from pelton.ops.scalar import Scalar
@@ -33,7 +35,7 @@ def name(s: DType, d: DType, attrs: dict) -> str:
 def spelled(s: DType, d: DType, attrs: dict) -> str:
     """`void name(const args *a, idx n, idx flush)`: the cast of n elements, whole vectors, where arithmetic knows subnormals, or does not as in engines."""
     x = Scalar("var", (f"ld_{s.value}(x + i)",), s)
-    cast = expression(get("cast").trace((s,), get("cast").complete({"to": d, **attrs}), (x,)))
+    cast = expression(C(), get("cast").trace((s,), get("cast").complete({"to": d, **attrs}), (x,)))
     return (f"void {name(s, d, attrs)}(const args *a, idx n, idx flush) {{ __builtin_ia32_ldmxcsr(flush ? 0x9fc0 : 0x1f80); {memory(s)} *x = a[1].p; "
             f"{memory(d)} *y = a[0].p; rolled for (idx i = 0; i < n; i += VL) st_{d.value}(y + i, {cast}); __builtin_ia32_ldmxcsr(0x1f80); }}\n")
 

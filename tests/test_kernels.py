@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kernel_harness import (CASES, TARGET, TARGETS, Case, check, check_dynamic, check_on, compiler, declare, longs, named, program, region_of, varying,
-                            walk)
+from kernel_harness import (CASES, TARGET, TARGETS, Case, check, check_dynamic, check_on, compiler, declare, longs,
+                            named, program, region_of, varying, walk)
 
 from pelton.ir.dims import is_known
 from pelton.ir.graph import Node, Value
@@ -202,8 +202,9 @@ def test_indices_are_as_wide_on_every_target(path):
 def test_a_long_would_be_noticed():
     assert longs("void f(const args *a, long begin) { return 1L << n; } // as long as it lasts") == ["long", "1L"]
     assert longs("enum : idx { N = 5, M = 7LL }; const u64 m = 1ull; /* so long */ // 5L\nint along_it = 0xL;") == []
+    case = Case("copied", program(("y", "copy", "x"), x="f32[37]"))
     with pytest.raises(AssertionError, match="says `long`"):
-        check(Copying("for (long i = begin; i < end; i++) y[i] = x[i];"), Case("copying", program(("y", "copy", "x"), x="f32[5, 7]")))
+        check(Copying("for (long i = begin; i < end; i++) y[i] = x[i];"), case)
 
 
 class Copying(Template):

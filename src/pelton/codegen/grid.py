@@ -1,15 +1,100 @@
-"""What the matrix-like templates share: the grid of a region's output, and whether its pointwise tail and operands can be had."""
+"""What templates share: the grid of a region's output, where elements lie, and which tails and operands can be had."""
 from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from pelton.ir.dims import Size, is_known
 from pelton.ir.graph import Value
-from pelton.ir.types import F32
+from pelton.ir.types import BOOL, F32, DType
 from pelton.ops.words import slice_
 from pelton.plan.layout import Strides, broadcast
 from pelton.plan.region import Region
 
-from pelton.codegen.c.emit import Grid, computable, scalar_constant
+from .code import Text, code, join
 from .template import Target
+
+
+@dataclass(frozen=True)
+class Grid:
+    """How a template names the elements of its output: three coordinates, each a run of logical axes (outer first)."""
+
+    shape: tuple[Size, ...]
+    b: tuple[int, ...]
+    r: tuple[int, ...]
+    c: tuple[int, ...]
+
+    def address(self, strides: Strides, over: str = "/", c: str = "c") -> Text:
+        """The offset in elements of (b, r, c), for strides over the grid's axes.
+
+        over: how whole numbers are divided. c: what stands for that coordinate.
+        """
+        runs = (("b", self.b), ("r", self.r), (c, self.c))
+        terms = [term for name, axes in runs for term in self._terms(name, axes, strides, over)]
+        return join(" + ", terms) if terms else "0"
+
+    def moving(self, strides: Strides) -> str:
+        """The coordinates that make a difference to it: some of "brc"."""
+        runs = (("b", self.b), ("r", self.r), ("c", self.c))
+        return "".join(name for name, axes in runs if any(s for _, s in self.runs(axes, strides)))
+
+    def index(self, axis: int, over: str = "/") -> Text:
+        """The index along an axis that is one of r or of c."""
+        axes, name = (self.r, "r") if axis in self.r else (self.c, "c")
+        at = axes.index(axis)
+        below = math.prod(self.shape[a] for a in axes[at + 1:])
+        part: Text = name if below == 1 else code(f"({name} {over} {{}})", below)
+        return part if at == 0 else code("({} % {})", part, self.shape[axis])
+
+    def step(self, strides: Strides) -> Size | None:
+        """The stride along c: 1, 0 (broadcast), or None where it is not one number."""
+        runs = self.runs(self.c, strides)
+        return 0 if not runs else runs[0][1] if len(runs) == 1 else None
+
+    def runs(self, axes: tuple[int, ...], strides: Strides) -> list[tuple[Size, Size]]:
+        """Neighbouring axes of the run that are one axis in memory, joined: (size, stride), outer first."""
+        runs: list[list[Size]] = []
+        for a in axes:
+            d, s = self.shape[a], strides[a]
+            if d == 1:
+                continue
+            if runs and runs[-1][1] == d * s:
+                runs[-1] = [runs[-1][0] * d, s]
+            else:
+                runs.append([d, s])
+        return [(d, s) for d, s in runs]
+
+    def _terms(self, name: str, axes: tuple[int, ...], strides: Strides, over: str) -> list[Text]:
+        terms: list[Text] = []
+        below: Size = 1
+        for k, (d, s) in reversed(list(enumerate(self.runs(axes, strides)))):
+            part: Text = name if below == 1 else code(f"({name} {over} {{}})", below)
+            if k > 0:
+                part = code("({} % {})", part, d)
+            if s:
+                terms.append(part if s == 1 else code("{} * {}", part, s))
+            below *= d
+        return terms[::-1]
+
+
+def grid_of(shape: Sequence[int], kind: str) -> Grid:
+    """The usual grids: "pixels" (n | spatial | channel) and "rows" (leading axes | second last | last)."""
+    rank = len(shape)
+    if kind == "pixels":
+        return Grid(tuple(shape), (0,), tuple(range(2, rank)), (1,))
+    return Grid(tuple(shape), tuple(range(rank - 2)), (rank - 2,) if rank > 1 else (), (rank - 1,) if rank else ())
+
+
+def scalar_constant(region: Region, v: Value):
+    """The one number that a constant of the region holds, or None."""
+    array = region.body.constants.get(v)
+    return array.reshape(-1)[0].item() if array is not None and array.size == 1 else None
+
+
+def computable(dtype: DType) -> bool:
+    """Whether kernels may compute with this element type: a number, or a bool."""
+    return dtype.is_float or dtype.is_integer or dtype is BOOL
 
 
 def tail_refusal(region: Region, shape: tuple[int, ...], axis: int | None = None) -> str | None:

@@ -8,7 +8,7 @@ from pelton.ops.words import convolution
 from pelton.plan.layout import broadcast
 from pelton.plan.region import Region
 
-from pelton.codegen.c.emit import Grid, grid_of
+from .grid import Grid, grid_of
 from .template import Layouts
 
 

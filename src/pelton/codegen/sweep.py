@@ -8,8 +8,8 @@ from pelton.ir.graph import Value
 from pelton.plan.layout import Order, Strides, broadcast, far, last_of, order_of
 from pelton.plan.region import Region
 
-from pelton.codegen.c.emit import Grid, computable, scalar_constant
-from .grid import divide, fits_grid, tail_refusal
+from .grid import Grid, computable, divide, fits_grid, tail_refusal
+from .tail import operands
 from .template import Layouts, Target, Template
 
 TASK = 16 << 10                                # elements read per task: large enough to hide claiming it, small enough to share out
@@ -20,20 +20,13 @@ def lying(shape: Sequence[int], strides: Strides) -> Order:
     return order_of(shape, tuple(1 << 62 if s == 0 else abs(far(s)) for s in strides))
 
 
-def tailed(region: Region) -> list[Value]:
-    """What the pointwise tail reads and writes by pointer."""
-    made = {v for n in region.body.nodes for v in n.outputs}
-    read = dict.fromkeys(v for n in region.tail for v in n.inputs if v not in made and scalar_constant(region, v) is None)
-    return [*read, *region.body.outputs]
-
-
 def swept(region: Region, layouts: Layouts, others: Iterable[Strides] = (), without: Sequence[int] = ()) -> Grid:
     """The output's index space as rows × columns: columns run along the innermost axes in memory, as many as every operand passes in equal steps.
 
     others: strides over the output's axes of what is read besides the tail's operands. without: axes that are no columns.
     """
     shape = region.output.type.shape
-    strides = [*(broadcast(v.type.shape, layouts[v], shape) for v in tailed(region)), *others]
+    strides = [*(broadcast(v.type.shape, layouts[v], shape) for v in operands(region)), *others]
     order = lying(shape, layouts[region.output])
     columns: tuple[int, ...] = ()
     for a in reversed(order):
@@ -83,7 +76,8 @@ class Sweep(Template):
 
     def fits(self, region: Region, value: Value, layouts: Layouts) -> bool:
         grid = self.grid(region, layouts)
-        ask = (*region.anchor.inputs, *tailed(region)) if value in region.body.outputs else (value,)      # an output may change the columns
+        changes = value in region.body.outputs                             # the columns, perhaps
+        ask = (*region.anchor.inputs, *operands(region)) if changes else (value,)
         return all(self.reads(region, grid, v, layouts) for v in ask)
 
     def grid(self, region: Region, layouts: Layouts) -> Grid:

@@ -5,7 +5,9 @@ import math
 
 from pelton.ir.types import BOOL, DType
 
-from .emit import computable, computed, literal, memory, vector
+from pelton.codegen.grid import computable
+
+from .emit import computed, literal, memory, vector
 
 
 def register(dtype: DType) -> DType:

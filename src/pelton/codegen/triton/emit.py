@@ -1,4 +1,4 @@
-"""The Triton reading of pointwise expressions, and the two marked blocks of a kernel file filled in for one region and tactic.
+"""Triton for what tails are made of, and the two marked blocks of a kernel file filled in for one region and tactic.
 
 A kernel has one parameter, the tuple `a`: the pointers of its operands in order, then the sizes that a run decides. Every operand begins at a multiple of
 `ALIGNED` bytes; loads are wide only because of that.
@@ -10,7 +10,7 @@ import hashlib
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, replace
+from dataclasses import astuple, dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -18,15 +18,15 @@ import numpy as np
 
 from pelton.backends.cuda.bundle import Map
 from pelton.engine.library import LIBRARIES
-from pelton.ir.dims import Dim, Size, bounds
+from pelton.ir.dims import Dim, Size, bounds, is_known
 from pelton.ir.graph import Node, Value
 from pelton.ir.types import BOOL, STRING, DType
-from pelton.codegen.c import emit as c_emit
-from pelton.codegen.c.emit import Grid, Tail, scalar_constant
+from pelton.codegen.code import Code, Text, code, join
+from pelton.codegen.grid import Grid
+from pelton.codegen.tail import Piece, Place, Pointer, Tail, statements
 from pelton.codegen.template import Kernel, Layouts, Packed, Tactic
-from pelton.ops.scalar import Scalar
 from pelton.ops.words import copy
-from pelton.plan.layout import Strides, broadcast, span
+from pelton.plan.layout import Strides, span
 from pelton.plan.region import Region
 from pelton.plan.workspace import Workspace
 
@@ -60,9 +60,11 @@ def computed(dtype: DType) -> str:
     return "tl.float32" if dtype.value in ("f16", "bf16") else f"tl.{TYPES[dtype.value][0]}"
 
 
-def in_registers(text: str, dtype: DType) -> str:
+def in_registers(text: Text, dtype: DType) -> Text:
     """What was loaded, as registers hold it."""
-    return f"({text} != 0)" if dtype is BOOL else f"{text}.to(tl.float32)" if dtype.value in ("f16", "bf16") else text
+    if dtype is BOOL:
+        return code("({} != 0)", text)
+    return text + ".to(tl.float32)" if dtype.value in ("f16", "bf16") else text
 
 
 def literal(x, dtype: DType) -> str:
@@ -77,51 +79,75 @@ def literal(x, dtype: DType) -> str:
     return f"tl.full([], {text}, {computed(dtype)})"
 
 
-def expression(e, dtype: DType | None = None) -> str:
-    """A Scalar as a Triton expression on blocks; leaves are `var` nodes that hold a name."""
-    if not isinstance(e, Scalar):
-        return literal(e, dtype)
-    if e.fn == "var":
-        return e.args[0]
-    if e.fn == "cast":
-        return _cast(e.dtype, e.args[0])
-    if e.fn == "select":
-        return f"tl.where({expression(e.args[0], BOOL)}, {expression(e.args[1], e.dtype)}, {expression(e.args[2], e.dtype)})"
-    operand = next(a.dtype for a in e.args if isinstance(a, Scalar))
-    args = [expression(a, operand) for a in e.args]
-    if e.fn in _OPERATORS:
-        return f"({args[0]} {_OPERATORS[e.fn]} {args[1]})"
-    if e.fn in ("div", "sqrt") and computed(operand) == "tl.float32":            # what is written `/`, and tl.sqrt, are not rounded as IEEE 754 has it
-        return f"tl.{e.fn}_rn({', '.join(args)})"
-    if e.fn == "div":
-        return f"({args[0]} / {args[1]})" if operand.is_float else f"quotient({args[0]}, {args[1]})"
-    if e.fn == "fmod":                                                          # of floats `%` is x - trunc(x/y)·y, which is off where the quotient is large
-        return f"{'libdevice.fmod' if operand.is_float else 'remainder'}({args[0]}, {args[1]})"
-    if e.fn == "neg":
-        return f"(-{args[0]})"
-    if e.fn == "not":
-        return f"({args[0]} == 0)" if operand is BOOL else f"(~{args[0]})"
-    if e.fn in _LIBRARY:
-        return f"libdevice.{e.fn}({', '.join(args)})" if e.fn != "pow" or operand.is_float else f"power({', '.join(args)})"
-    return f"{_CORE[e.fn] if e.fn in _CORE else e.fn}({', '.join(args)})"
+@dataclass(frozen=True)
+class Triton:
+    """Tails in Triton, on blocks."""
+
+    over = "//"
+    strided = False
+
+    def literal(self, x, dtype: DType) -> str:
+        return literal(x, dtype)
+
+    def cast(self, text: str, given: DType, to: DType, saturate: bool = True, round_mode: str = "up") -> str:
+        """Narrow floats are rounded, though registers hold them as f32. What else is said concerns types that kernels
+        do not hold."""
+        if given is to:
+            return text
+        if to is BOOL:
+            return f"({text} != 0)"
+        if to.value in ("f16", "bf16"):
+            return f"{text}.to(tl.{TYPES[to.value][0]}).to(tl.float32)"
+        if given.is_float and to.is_integer and to.bits < 32:      # what 32 bits hold wraps, as on the CPU
+            return f"{text}.to(tl.int32).to({computed(to)})"
+        if given.is_float and to is DType.U64:                     # what is below 0 wraps, too
+            return f"tl.where({text} < 0, {text}.to(tl.int64).to(tl.uint64), {text}.to(tl.uint64))"
+        if given.is_float and to is DType.U32:
+            return f"{text}.to(tl.int64).to(tl.uint32)"
+        return text if computed(given) == computed(to) else f"{text}.to({computed(to)})"
+
+    def select(self, dtype: DType, mask: str, a: str, b: str) -> str:
+        return f"tl.where({mask}, {a}, {b})"
+
+    def call(self, fn: str, dtype: DType, args: Sequence[str]) -> str:
+        if fn in _OPERATORS:
+            return f"({args[0]} {_OPERATORS[fn]} {args[1]})"
+        if fn in ("div", "sqrt") and computed(dtype) == "tl.float32":      # `/` and tl.sqrt: not rounded as in IEEE 754
+            return f"tl.{fn}_rn({', '.join(args)})"
+        if fn == "div":
+            return f"({args[0]} / {args[1]})" if dtype.is_float else f"quotient({args[0]}, {args[1]})"
+        if fn == "fmod":                           # of floats `%` is x - trunc(x/y)·y, off where the quotient is large
+            return f"{'libdevice.fmod' if dtype.is_float else 'remainder'}({args[0]}, {args[1]})"
+        if fn == "neg":
+            return f"(-{args[0]})"
+        if fn == "not":
+            return f"({args[0]} == 0)" if dtype is BOOL else f"(~{args[0]})"
+        if fn == "pow" and not dtype.is_float:
+            return f"power({', '.join(args)})"
+        return f"{f'libdevice.{fn}' if fn in _LIBRARY else _CORE.get(fn, fn)}({', '.join(args)})"
+
+    def load(self, place: Place) -> Text:
+        mask = there(place.moving)
+        text = code("tl.load(a[{}] + ({}){})", str(place.pointer.slot), place.at, mask and f", mask={mask}, other=0")
+        return in_registers(text, place.pointer.dtype)
+
+    def let(self, name: str, dtype: DType, text: Text, comment: str = "") -> Text:
+        return code("{} = {}{}", name, text, comment and f"  # {comment}")
+
+    def increase(self, name: str, text: Text) -> Text:
+        return code("{} += {}", name, text)
+
+    def store(self, place: Place, name: str) -> Text:
+        return _stored(place.pointer, place.at, name, "inside")
+
+    def pieces(self, name: str, pieces: Sequence[Piece]) -> list[Text]:
+        return [_stored(p.pointer, p.grid.address(p.strides, self.over, c=f"(c - {p.start})"), name,
+                        code("inside & (c >= {}) & (c < {})", p.start, p.start + p.size)) for p in pieces]
 
 
-def _cast(to: DType, x: Scalar) -> str:
-    """A value in registers as one of another element type; narrow floats are rounded, though registers hold them as f32."""
-    text, source = expression(x), computed(x.dtype)
-    if x.dtype is to:
-        return text
-    if to is BOOL:
-        return f"({text} != 0)"
-    if to.value in ("f16", "bf16"):
-        return f"{text}.to(tl.{TYPES[to.value][0]}).to(tl.float32)"
-    if x.dtype.is_float and to.is_integer and to.bits < 32:                # what does not fit wraps, as on the CPU, unless it does not fit 32 bits either
-        return f"{text}.to(tl.int32).to({computed(to)})"
-    if x.dtype.is_float and to is DType.U64:                               # what is below 0 wraps, too
-        return f"tl.where({text} < 0, {text}.to(tl.int64).to(tl.uint64), {text}.to(tl.uint64))"
-    if x.dtype.is_float and to is DType.U32:
-        return f"{text}.to(tl.int64).to(tl.uint32)"
-    return text if source == computed(to) else f"{text}.to({computed(to)})"
+def _stored(pointer: Pointer, where: Text, name: str, mask: Text) -> Text:
+    value = f"({name}).to(tl.int8)" if pointer.dtype is BOOL else name
+    return code("tl.store(a[{}] + (at + {}), {}, mask={})", str(pointer.slot), where, value, mask)
 
 
 def unreadable(nodes: Sequence[Node]) -> str | None:
@@ -133,140 +159,78 @@ def unreadable(nodes: Sequence[Node]) -> str | None:
     return None
 
 
-def spelled(x: Size) -> str:
-    """A size in Triton: a literal, or what `kernel` makes an element of `a` where a run decides it."""
-    return c_emit.spelled(x) if isinstance(x, Dim) else str(int(x))
-
-
-def address(grid: Grid, strides: Strides, b: str = "b", r: str = "r", c: str = "c") -> str:
+def address(grid: Grid, strides: Strides) -> Text:
     """The offset in elements of the coordinates (b, r, c), for strides over the grid's axes."""
-    terms = []
-    for var, axes in ((b, grid.b), (r, grid.r), (c, grid.c)):
-        part, below = [], 1
-        for k, (d, s) in reversed(list(enumerate(grid.runs(axes, strides)))):
-            place = var if below == 1 else f"({var} // {spelled(below)})"
-            if k > 0:
-                place = f"({place} % {spelled(d)})"
-            if s:
-                part.append(place if s == 1 else f"{place} * {spelled(s)}")
-            below *= d
-        terms += part[::-1]
-    return " + ".join(terms) or "0"
+    return grid.address(strides, Triton.over)
 
 
-def there(where: str) -> str:
+def index(grid: Grid, axis: int) -> Text:
+    """The index along an axis at (r, c)."""
+    return grid.index(axis, Triton.over)
+
+
+def there(moving: str) -> str:
     """The mask of the elements that an offset leads to: of each coordinate only where it makes a difference."""
-    used = set(re.findall(r"\b[brc]\b", re.sub("⟨.*?⟩", "", where)))
-    return " & ".join(["rows"] * ("r" in used) + ["cols"] * ("c" in used))
+    return " & ".join(["rows"] * ("r" in moving) + ["cols"] * ("c" in moving))
 
 
-def place(name: str, grid: Grid, strides: Strides) -> str:
+def place(name: str, grid: Grid, strides: Strides) -> Text:
     """A device function that gives the offset in elements of (b, r, c), of blocks a block: where all elements of these lie in one place, too."""
     where = address(grid, strides)
-    if not there(where):
-        where += " + (r + c) * 0"
-    return f"@triton.jit\ndef {name}(b, r, c, a):\n    return {where}\n\n\n"
+    if not there(grid.moving(strides)):
+        where = where + " + (r + c) * 0"
+    return function(name, "b, r, c, a", code("return {}", where))
+
+
+def function(name: str, parameters: str, *lines: Text) -> Text:
+    """A device function."""
+    return code("@triton.jit\ndef {}({}):\n    {}\n\n\n", name, parameters, join("\n    ", lines))
 
 
 def tail(region: Region, layouts: Layouts, grid: Grid, made: Sequence[Value], *, first: int, add: Value | None = None, flat: bool = False) -> Tail:
-    """`finish`, which takes what the anchor made at (b, r, c) through the pointwise nodes, and stores the outputs.
+    """`finish`, which takes what the anchor made at (b, r, c) through the pointwise nodes, and stores the outputs; see
+    `statements`.
 
-    The coordinates broadcast against each other: b is a number of which there is such an element, r a block along the first axis, c along the second; `rows`
-    and `cols` are masks of the shapes of r and c. made: the values that the caller passes in, in order (x0, x1, …), in the types of registers. add: a vector
-    along c that is added to x0 first (a bias). first: the index of the first pointer in `a`. flat: layouts are strides over the grid already.
+    The coordinates broadcast against each other: b is a number of which there is such an element, r a block along the
+    first axis, c along the second; `rows` and `cols` are masks of the shapes of r and c. What the anchor made comes in
+    the types of registers.
     """
-    code = _Code(region, layouts, grid, made, first, flat)
-    if add is not None:
-        code.lines.append(f"x0 += {code.load(add, 'c', 'cols')}")
-    for node in region.tail:
-        code.compute(node)
-    for v in region.body.outputs:
-        if v in code.names:
-            code.store(v, code.names[v], *code.place(v))
-    for node in region.pieces:
-        code.piece(node)
+    done = statements(Triton(), region, layouts, grid, made, first=first, add=add, flat=flat)
     params = "".join(f"x{i}, " for i in range(len(made)))
-    body = "\n    ".join(["inside = rows & cols", "at = tl.zeros(inside.shape, tl.int32)", *code.lines])
-    return Tail(f"@triton.jit\ndef finish({params}b, r, c, rows, cols, a):\n    {body}\n", tuple(code.operands))
+    lines = ("inside = rows & cols", "at = tl.zeros(inside.shape, tl.int32)", *done.lines)
+    text = code("@triton.jit\ndef finish({}b, r, c, rows, cols, a):\n    {}\n", params, join("\n    ", lines))
+    return Tail(text, done.operands)
 
 
-class _Code:
-    """The statements of a tail, what they have read and computed so far, and the pointers that they need."""
-
-    def __init__(self, region: Region, layouts: Layouts, grid: Grid, made: Sequence[Value], first: int, flat: bool):
-        self.region, self.layouts, self.grid, self.first, self.flat = region, layouts, grid, first, flat
-        self.names: dict[Value, str] = {v: f"x{i}" for i, v in enumerate(made)}
-        self.operands: list[Value] = []
-        self.lines: list[str] = []
-
-    def pointer(self, v: Value) -> str:
-        self.operands.append(v)
-        return f"a[{self.first + len(self.operands) - 1}]"
-
-    def place(self, v: Value) -> tuple[str, str]:
-        """Where the elements of a value are, and the mask of those that there are."""
-        where = address(self.grid, self.layouts[v] if self.flat else broadcast(v.type.shape, self.layouts[v], self.grid.shape))
-        return where, there(where)
-
-    def load(self, v: Value, where: str, mask: str) -> str:
-        text = f"tl.load({self.pointer(v)} + ({where}){f', mask={mask}, other=0' if mask else ''})"
-        return in_registers(text, v.type.dtype)
-
-    def read(self, v: Value) -> str:
-        if v in self.names:
-            return self.names[v]
-        number = scalar_constant(self.region, v)
-        return literal(number, v.type.dtype) if number is not None else self.name(v, self.load(v, *self.place(v)))
-
-    def name(self, v: Value, text: str, comment: str = "") -> str:
-        self.names[v] = f"v{len(self.names)}"
-        self.lines.append(f"{self.names[v]} = {text}{comment}")
-        return self.names[v]
-
-    def compute(self, node: Node) -> None:
-        leaves = tuple(Scalar("var", (self.read(v),), v.type.dtype) for v in node.inputs)
-        out = node.op.trace(tuple(v.type.dtype for v in node.inputs), node.attrs, leaves)
-        self.name(node.output, expression(out, node.output.type.dtype), f"  # {node.op.name}")
-
-    def store(self, v: Value, name: str, where: str, _: str = "", mask: str = "inside") -> None:
-        value = f"({name}).to(tl.int8)" if v.type.dtype is BOOL else name
-        self.lines.append(f"tl.store({self.pointer(v)} + (at + {where}), {value}, mask={mask})")
-
-    def piece(self, node: Node) -> None:
-        """A slice along c, written to a place of its own."""
-        (axis,), (start,), v = self.grid.c, node.attrs["starts"], node.output
-        size = v.type.shape[axis]
-        where = address(Grid(v.type.shape, self.grid.b, self.grid.r, self.grid.c), self.layouts[v], c=f"(c - {start})")
-        self.store(v, self.names[node.inputs[0]], where, mask=f"inside & (c >= {start}) & (c < {spelled(start + size)})")
-
-
-def kernel(file: str, region: Region, tactic: Tactic, sizes: Mapping[str, Size], block: str, operands: Sequence[Value | Packed | Workspace],
-           tiles: Size, layouts: Layouts, phases: Size = 1, maps: Sequence[Map] = ()) -> Kernel:
+def kernel(file: str, region: Region, tactic: Tactic, sizes: Mapping[str, Size], block: Text,
+           operands: Sequence[Value | Packed | Workspace], tiles: Size, layouts: Layouts,
+           phases: Size = 1, maps: Sequence[Map] = ()) -> Kernel:
     """The kernel file with its region and tactic blocks replaced. The tactic says WARPS and, for pipelined loops, STAGES. `sizes` are constants by name where
     they are known; where a run decides them, their names stand for elements of `a`, behind the pointers, as do sizes in the block. A tactic that is PHASED has
     behind them the phase that a launch begins with and the one that it ends before, from element PHASE on. A kernel with maps is one in Gluon."""
-    marks: dict[str, int] = {}
+    slots: dict[Size, int] = {}
 
-    def argument(mark: str) -> str:
-        return f"a[{len(operands) + marks.setdefault(mark, len(marks))}]"
-    block = re.sub("⟨.*?⟩", lambda mark: argument(mark[0]), block)
-    text = _filled(source(file), "region", _constants({k: v for k, v in sizes.items() if not isinstance(v, Dim)}) + "\n\n" + block)
-    varying = {name: argument(c_emit.spelled(size)) for name, size in sizes.items() if isinstance(size, Dim)}
+    def spell(x: Size) -> str:
+        return f"a[{len(operands) + slots.setdefault(x, len(slots))}]" if isinstance(x, Dim) else str(int(x))
+    written = block.spelled(spell) if isinstance(block, Code) else block
+    known = _constants({k: v for k, v in sizes.items() if is_known(v)})
+    text = _filled(source(file), "region", f"{known}\n\n{written}")
+    varying = {name: spell(size) for name, size in sizes.items() if not is_known(size)}
     if varying:
         text = re.sub(rf"\b({'|'.join(varying)})\b", lambda name: varying[name[0]], text)
-    dims = [c_emit.unspelled(mark) for mark in marks]
     chosen = dict(tactic.params)
-    ends = {"PHASE": len(operands) + len(dims)} if chosen.get("PHASED") else {}
+    ends = {"PHASE": len(operands) + len(slots)} if chosen.get("PHASED") else {}
     text = _filled(text, "tactic", _constants({k: v for k, v in (chosen | ends).items() if k not in ("WARPS", "STAGES")}))
-    large = bool(dims) or any(bounds(_reach(x, layouts))[1] >= 1 << 31 for x in operands)
-    types = [f"*{memory(x.type.dtype if isinstance(x, Value) else x.dtype)}" for x in operands] + ["i64"] * (len(dims) + 2 * len(ends))
-    whole = [True] * len(operands) + [d // ALIGNED * ALIGNED == d for d in dims] + [False, False] * len(ends)
+    large = bool(slots) or any(bounds(_reach(x, layouts))[1] >= 1 << 31 for x in operands)
+    types = [f"*{memory(x.type.dtype if isinstance(x, Value) else x.dtype)}" for x in operands]
+    types += ["i64"] * (len(slots) + 2 * len(ends))
+    whole = [True] * len(operands) + [d // ALIGNED * ALIGNED == d for d in slots] + [False, False] * len(ends)
     text = _in_gluon(_with_scalars(text)) if maps else _with_scalars(text)
     head = (f'"""{region.title()} by {tactic.name}."""\n'
             f"SIGNATURE, WARPS, STAGES = {tuple(types)}, {chosen['WARPS']}, {chosen.get('STAGES', 1)}\nMULTIPLES = {tuple(whole)}\n"
             + (f"MAPS = {tuple(map(astuple, maps))}\n" if maps else ""))
     text = head + text.partition('"""\n')[2].replace("INDEX = tl.constexpr(tl.int32)", f"INDEX = tl.constexpr(tl.int{64 if large else 32})")
-    return named(Kernel(text, "KERNEL", tuple(operands), tiles, tuple(dims), phases=phases))
+    return named(Kernel(text, "KERNEL", tuple(operands), tiles, tuple(slots), phases=phases))
 
 
 def named(kernel: Kernel) -> Kernel:

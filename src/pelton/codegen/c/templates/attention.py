@@ -11,8 +11,9 @@ from pelton.ir.types import F32, DType
 from pelton.plan.layout import Order, Strides, broadcast, order_of, row_major
 from pelton.plan.region import Region
 
-from pelton.codegen.c.emit import Grid, constants, grid_of, kernel, tail
-from pelton.codegen.grid import constant, divide, fits_grid, tail_refusal
+from pelton.codegen.c.emit import constants, kernel, macro, tail
+from pelton.codegen.code import Text, code
+from pelton.codegen.grid import Grid, constant, divide, fits_grid, grid_of, tail_refusal
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, template
 
 
@@ -36,18 +37,19 @@ class Heads:
         self.scores = grid_of((*self.lead, self.sq, self.sk), "rows")
         self.masked = not (constant(region, self.mask) and not region.body.constants[self.mask].any())
 
-    def block(self, layouts: Layouts, **more: Size) -> str:
+    def block(self, layouts: Layouts, **more: Size) -> Text:
         """The region block up to the tail: sizes, row strides, and where a head begins."""
         rows = {name: layouts[v][-2] for name, v in (("QR", self.q), ("KR", self.k), ("VR", self.v))}
         text = constants(SQ=self.sq, SK=self.sk, D=self.d, DV=self.dv, **rows, CAUSAL=self.node.attrs["causal"], MASKED=self.masked, **more)
         text += f"#define SCALE {float(np.float32(self.node.attrs['scale']))!r}f\n"
         for name, v in (("Q_AT", self.q), ("K_AT", self.k), ("V_AT", self.v)):
             shape = (*self.lead, *v.type.shape[-2:])
-            text += f"#define {name}(b) ({Grid(shape, self.grid.b, (), ()).address(broadcast(v.type.shape, layouts[v], shape))})\n"
+            strides = broadcast(v.type.shape, layouts[v], shape)
+            text += macro(f"{name}(b)", Grid(shape, self.grid.b, (), ()).address(strides))
         strides = broadcast(self.mask.type.shape, layouts[self.mask], self.scores.shape)
-        at = f"mask + {self.scores.address(strides)}"
-        load = f"ldn_f32({at}, n)" if self.scores.step(strides) else f"bc_f32(*({at}))"
-        return text + f"AI vf32 mask_at(const args *a, const float *mask, idx b, idx r, idx c, int n) {{ return {load}; }}\n"
+        load = "ldn_f32(mask + {}, n)" if self.scores.step(strides) else "bc_f32(*(mask + {}))"
+        head = "AI vf32 mask_at(const args *a, const float *mask, idx b, idx r, idx c, int n)"
+        return text + code(head + " { return {}; }\n", code(load, self.scores.address(strides)))
 
 
 class Attention(Template):

@@ -7,9 +7,10 @@ from pelton.ir.types import I32, I64
 from pelton.plan.layout import Order, Strides
 from pelton.plan.region import Region
 
-from pelton.codegen.c.emit import Grid, computable, constants, kernel, memory, tail
+from pelton.codegen.c.emit import constants, kernel, macro, memory, tail
 from pelton.codegen.c.fold import held, register
-from pelton.codegen.grid import divide
+from pelton.codegen.code import join
+from pelton.codegen.grid import Grid, computable, divide
 from .moves import Moving
 from pelton.codegen.sweep import extent, lying, shares, swept
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, template
@@ -66,7 +67,7 @@ class Blend(Moving):
         row = Grid(grid.shape, (), grid.r, ())
         block = constants(ROWS=rows, COLS=cols, TAPS=indices.type.shape[-1], SIZE=x.type.shape[axis], STEP=layouts[x][axis], IK=layouts[indices][-1],
                           WK=layouts[weights][-1], PICK=cols != 1 and not (xc == 1 and ic == 0 and wc == 0), XC=xc, IC=ic, WC=wc)
-        block += "".join(f"#define {name}_AT(r) ({row.address(strides)})\n" for name, strides in zip("XIW", walked))
+        block += join("", [macro(f"{name}_AT(r)", row.address(strides)) for name, strides in zip("XIW", walked)])
         block += f"#define ZERO(w) {lane}_eq(w, (vec)0)\n#define WEIGHTS(p, stride, n) ldg_{lane}(p, stride, n)\n"
         block += f"typedef {memory(indices.type.dtype)} index;\n" + held(x.type.dtype)
         end = tail(region, layouts, grid, (node.output,), first=3)

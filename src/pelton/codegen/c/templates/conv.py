@@ -8,9 +8,10 @@ from pelton.ir.graph import Value
 from pelton.plan.layout import Order, Strides, channels_last, last_of, row_major
 from pelton.plan.region import Region
 
-from pelton.codegen.c.emit import constants, grid_of, kernel, tail
+from pelton.codegen.c.emit import constants, kernel, tail
 from .gemm import is_product, pack_panels
-from pelton.codegen.grid import all_f32, constant, divide, even, even_rows, fits_grid, register_tiles, tail_refusal
+from pelton.codegen.grid import (all_f32, constant, divide, even, even_rows, fits_grid, grid_of, register_tiles,
+                                 tail_refusal)
 from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, Template, template
 
 

@@ -6,9 +6,9 @@ import numpy as np
 from pelton.plan.region import Region
 
 from .conv import ChannelsLast, filters_lie, pack_taps, window
-from pelton.codegen.c.emit import constants, grid_of, kernel, tail
+from pelton.codegen.c.emit import constants, kernel, tail
 from .gemm import pack_panels
-from pelton.codegen.grid import divide
+from pelton.codegen.grid import divide, grid_of
 from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, template
 
 

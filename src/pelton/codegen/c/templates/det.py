@@ -7,7 +7,8 @@ from pelton.ir.graph import Value
 from pelton.ir.types import F32, F64
 from pelton.plan.region import Region
 
-from pelton.codegen.c.emit import Grid, constants, kernel, memory
+from pelton.codegen.c.emit import constants, kernel, macro, memory
+from pelton.codegen.grid import Grid
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, template
 
 
@@ -29,5 +30,6 @@ class Det(Template):
         shape, strides, rank = x.type.shape, layouts[x], y.type.rank
         lead = Grid(y.type.shape, tuple(range(rank)), (), ())
         block = constants(N=shape[-1], ROW=strides[-2], COLUMN=strides[-1])
-        block += f"#define X_AT(b) ({lead.address(strides[:rank])})\n#define Y_AT(b) ({lead.address(layouts[y])})\ntypedef {memory(x.type.dtype)} element;\n"
+        block += macro("X_AT(b)", lead.address(strides[:rank])) + macro("Y_AT(b)", lead.address(layouts[y]))
+        block += f"typedef {memory(x.type.dtype)} element;\n"
         return kernel("det.c", region, tactic, block, (x, y), math.prod(y.type.shape), scratch=8 * shape[-1] * shape[-1])

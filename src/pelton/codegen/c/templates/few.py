@@ -8,8 +8,8 @@ from pelton.ir.graph import Value
 from pelton.plan.layout import Order, broadcast, row_major
 from pelton.plan.region import Region
 
-from pelton.codegen.c.emit import Grid, constants, kernel, tail
-from pelton.codegen.grid import all_f32, constant, divide, fits_grid, tail_refusal
+from pelton.codegen.c.emit import constants, kernel, macro, tail
+from pelton.codegen.grid import Grid, all_f32, constant, divide, fits_grid, tail_refusal
 from pelton.codegen.product import Product
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, template
 
@@ -67,8 +67,8 @@ class Few(Template):
         if p.n == 1 and bk == 1:
             bn = 0                                                         # the one column lies whole
         block = constants(BATCH=p.batch, M=p.m, N=p.n, K=p.k, AR=runs[0][1] if runs else 0, BK=bk, BN=bn)
-        block += "".join(f"#define {name}(b) ({Grid(shape, grid.b, (), ()).address(strides) if grid.b else '0'})\n"
-                         for name, shape, strides in (("A_AT", a_shape, a), ("B_AT", b_shape, b)))
+        block += macro("A_AT(b)", Grid(a_shape, grid.b, (), ()).address(a))
+        block += macro("B_AT(b)", Grid(b_shape, grid.b, (), ()).address(b))
         end = tail(region, layouts, grid, (p.node.output,), first=2, unit=target.lanes)
         return kernel("few.c", region, tactic, block + end.text, (p.a, p.b, *end.operands), p.batch * divide(p.n, tactic["NB"]),
                       scratch=8 * p.m * tactic["NB"])

@@ -7,9 +7,9 @@ from pelton.ir.types import I32, I64
 from pelton.plan.layout import Order, Strides
 from pelton.plan.region import Region
 
-from pelton.codegen.c.emit import Grid, constants, kernel, memory, spelled, tail
+from pelton.codegen.c.emit import constants, kernel, listed, macro, memory, tail
 from pelton.codegen.c.fold import held
-from pelton.codegen.grid import divide
+from pelton.codegen.grid import Grid, divide
 from .moves import Moving, plain
 from pelton.codegen.sweep import extent, lying, shares, swept
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, template
@@ -94,8 +94,8 @@ class Gather(Moving):
         moved = plain(region, layouts)
         row = Grid(grid.shape, (), grid.r, ())
         block = constants(ROWS=rows, COLS=cols, DEPTH=len(p.sizes), IK=p.between, PICK=bool(ic) or (xc != 1 and cols != 1), XC=xc, IC=ic)
-        block += f"#define X_AT(r) ({row.address(p.x)})\n#define I_AT(r) ({row.address(p.indices)})\n"
-        block += "".join(f"#define {name} {{{', '.join(map(spelled, numbers))}}}\n" for name, numbers in (("SIZES", p.sizes), ("STEPS", p.steps)))
+        block += macro("X_AT(r)", row.address(p.x)) + macro("I_AT(r)", row.address(p.indices))
+        block += listed("SIZES", p.sizes) + listed("STEPS", p.steps)
         block += f"typedef {memory(indices.type.dtype)} index;\n" + held(moved.dtype)
         end = tail(moved.region, moved.layouts, grid, (moved.region.anchor.output,), first=2)
         return kernel("gather.c", region, tactic, block + end.text, (x, indices, *moved.operands(end)), divide(rows, tactic["RB"]) * divide(cols, tactic["CB"]))

@@ -11,8 +11,9 @@ from pelton.ops.conv import is_product
 from pelton.plan.layout import Order, broadcast, channels_last, last_of, row_major
 from pelton.plan.region import Region
 
-from pelton.codegen.c.emit import Grid, constants, grid_of, kernel, spelled, tail
-from pelton.codegen.grid import all_f32, constant, divide, fits_grid, register_tiles, tail_refusal
+from pelton.codegen.c.emit import constants, kernel, macro, tail
+from pelton.codegen.code import Text, code
+from pelton.codegen.grid import Grid, all_f32, constant, divide, fits_grid, grid_of, register_tiles, tail_refusal
 from pelton.codegen.product import Product
 from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, Template, template
 
@@ -122,8 +123,10 @@ class Gemm(Template):
             x = grid_of(p.a.type.shape, "pixels")
             a_strides = layouts[p.a]
             runs = x.runs(x.r, a_strides)
-            ar, a_at = (runs[0][1] if runs else 0), f"(b) * {spelled(a_strides[0])}"
-            b_at, bk, bn = "0", 0, 0
+            ar = runs[0][1] if runs else 0
+            a_at: Text = code("(b) * {}", a_strides[0])
+            b_at: Text = "0"
+            bk, bn = 0, 0
         else:
             a_shape = (*grid.shape[:-1], p.k)
             a = broadcast(p.a.type.shape, layouts[p.a], a_shape)
@@ -140,10 +143,10 @@ class Gemm(Template):
             else:
                 b = broadcast(shape, layouts[p.b], b_shape)
                 bk, bn = b[-2:]
-            b_at = Grid(b_shape, grid.b, (), ()).address(b) if grid.b else "0"
+            b_at = Grid(b_shape, grid.b, (), ()).address(b)
         end = tail(region, layouts, grid, (node.output,), first=2, add=p.bias, unit=target.lanes)
         block = (constants(BATCH=p.batch, M=p.m, N=p.n, K=p.k, AR=ar, PACKED=packed, BK=bk, BN=bn)
-                 + f"#define A_AT(b) ({a_at})\n#define B_AT(b) ({b_at})\n" + end.text)
+                 + macro("A_AT(b)", a_at) + macro("B_AT(b)", b_at) + end.text)
         mb, nb, kc = tactic["MB"], tactic["NB"], tactic["KC"]
         mbs, nbs = divide(p.m, mb), divide(p.n, nb)
         scratch = 4 * ((mb * nb if bounds(p.k)[1] > kc else 0) + (0 if packed else nb * p.k))

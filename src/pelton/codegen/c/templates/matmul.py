@@ -6,10 +6,10 @@ from pelton.ir.types import F32
 from pelton.plan.layout import broadcast
 from pelton.plan.region import Region
 
-from pelton.codegen.c.emit import Grid, constants, kernel, tail
+from pelton.codegen.c.emit import constants, kernel, macro, tail
 from pelton.codegen.c.fold import held, wide
 from .gemm import Product
-from pelton.codegen.grid import constant, divide, fits_grid, tail_refusal
+from pelton.codegen.grid import Grid, constant, divide, fits_grid, tail_refusal
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, template
 
 MR = 4                                         # rows whose sums stay in registers, also where each of the two vectors of columns takes two
@@ -54,7 +54,8 @@ class MatMul(Template):
         runs = lying.runs(lying.r, a)
         added = "vec_fma(x, y, acc)" if dtype.is_float else "((acc) + (x) * (y))"
         block = constants(BATCH=p.batch, M=p.m, N=p.n, K=p.k, AR=runs[0][1] if runs else 0, AK=a[-1], BK=b[-2])
-        block += f"#define A_AT(b) ({Grid(a_shape, grid.b, (), ()).address(a)})\n#define B_AT(b) ({Grid(b_shape, grid.b, (), ()).address(b)})\n"
+        block += macro("A_AT(b)", Grid(a_shape, grid.b, (), ()).address(a))
+        block += macro("B_AT(b)", Grid(b_shape, grid.b, (), ()).address(b))
         block += held(dtype) + f"#define ONE(p) bc_{dtype.value}(*(p))\n#define ADDED(acc, x, y) {added}\n"
         end = tail(region, layouts, grid, (p.node.output,), first=2)
         return kernel("matmul.c", region, tactic, block + end.text, (p.a, p.b, *end.operands),

@@ -1,19 +1,22 @@
 """Elements moved without computing on them: padding, repetition, triangles, nearest neighbours. And what all templates that move share."""
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pelton.ir.dims import Size, is_known, maximum
 from pelton.ir.graph import Node, Value
 from pelton.ir.types import BOOL, STRING, DType
 from pelton.ops.resize import axis_taps
+from pelton.plan.layout import Strides
 from pelton.plan.region import Region
 
-from pelton.codegen.c.emit import TABLED, Grid, Tail, computable, computed, constants, kernel, spelled, tail
+from pelton.codegen.c.emit import TABLED, computed, constants, kernel, tail
 from pelton.codegen.c.fold import held
-from pelton.codegen.grid import divide, fits_grid
+from pelton.codegen.code import Text, code, join
+from pelton.codegen.grid import Grid, computable, divide, fits_grid
 from pelton.codegen.sweep import Sweep, extent, lying, shares, swept
+from pelton.codegen.tail import Tail
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, template
 
 
@@ -56,9 +59,10 @@ class Moving(Sweep):
 
 @dataclass(frozen=True)
 class Map:
-    """How one axis of the output finds its elements on the input's axis: C for index `{}`, None where that is the index itself."""
+    """How one axis of the output finds its elements on the input's axis: C made of that of an index, None where it is
+    the index itself."""
 
-    place: str | None
+    place: Callable[[Text], Text] | None
     first: Size = 0                                                        # elements of the input that are left out at the start
     holes: bool = False                                                    # whether some indices have no element
     table: tuple[int, ...] = ()
@@ -71,18 +75,23 @@ class Map:
 NAMES = {"constant": "within", "reflect": "mirrored", "edge": "clamped", "wrap": "wrapped"}
 
 
+def place(form: str, *sizes: Size) -> Callable[[Text], Text]:
+    """The C with an index, and then these sizes, in place of each `{}`."""
+    return lambda index: code(form, index, *sizes)
+
+
 def maps(node: Node) -> list[Map]:
     """The maps of all axes; the triangle's own axes are not among what they say."""
     x, a, name = node.inputs[0].type, node.attrs, node.op.name
     if name == "tile":
-        return [Map(None if r == 1 else f"wrapped({{}}, {spelled(d)})") for d, r in zip(x.shape, a["repeats"])]
+        return [Map(None if r == 1 else place("wrapped({}, {})", d)) for d, r in zip(x.shape, a["repeats"])]
     if name == "pad":
         out = []
         for d, before, after in zip(x.shape, a["pads"][:x.rank], a["pads"][x.rank:]):
             first, moved = maximum(0, -before), maximum(0, before, after) != 0
             n = d - first - maximum(0, -after)
-            place = f"{NAMES[a['mode']]}({{}} - {spelled(maximum(0, before))}, {spelled(n)})"
-            out.append(Map(place if moved else None, first, moved and a["mode"] == "constant"))
+            found = place(NAMES[a["mode"]] + "({} - {}, {})", maximum(0, before), n) if moved else None
+            out.append(Map(found, first, moved and a["mode"] == "constant"))
         return out
     if name == "resize":
         out = []
@@ -91,7 +100,7 @@ def maps(node: Node) -> list[Map]:
                 out.append(Map(None))
                 continue
             (places, _), = axis_taps(size, new, scale, mode="nearest", coordinates=a["coordinates"], nearest=a["nearest"], cubic_a=0., exclude_outside=False)
-            out.append(Map(f"table{axis}[{{}}]", table=tuple(map(int, places))))
+            out.append(Map(place(f"table{axis}[{{}}]"), table=tuple(map(int, places))))
         return out
     return [Map(None)] * x.rank
 
@@ -149,41 +158,38 @@ class Move(Moving):
         block = constants(ROWS=rows, COLS=cols, XC=step, STEADY=(inner is None or inner.steady) and (step == 1 or cols == 1), FILLED=filled)
         block += "".join(f"static const int table{a}[] = {{{', '.join(map(str, m.table))}}};\n" for a, m in enumerate(axes) if m.table)
         block += self._row(node, grid, axes, strides)
-        block += f"#define COLUMN(l, o) {inner.place.format('(o)') if inner else '((o) >= l.lo && (o) < l.hi ? (o) : -1)'}\n" + held(moved.dtype)
+        column = inner.place("(o)") if inner else "((o) >= l.lo && (o) < l.hi ? (o) : -1)"
+        block += code("#define COLUMN(l, o) {}\n", column) + held(moved.dtype)
         operands = (x, node.inputs[1]) if filled else (x,)
         end = tail(moved.region, moved.layouts, grid, (moved.region.anchor.output,), first=len(operands))
         return kernel("move.c", region, tactic, block + end.text, (*operands, *moved.operands(end)), divide(rows, tactic["RB"]) * divide(cols, tactic["CB"]))
 
-    def _row(self, node: Node, grid: Grid, axes: list[Map], strides) -> str:
+    def _row(self, node: Node, grid: Grid, axes: list[Map], strides: Strides) -> Text:
         """C: the row of the input that belongs to row r of the output."""
         kept = Grid(grid.shape, (), grid.r, ()).address(tuple(0 if m.place else s for m, s in zip(axes, strides)))
         start = sum(m.first * s for m, s in zip(axes, strides))
-        lines = [f"idx at = {kept}{f' + {spelled(start)}' if start != 0 else ''};"]
-        lo, hi = "0", "COLS"
+        lines: list[Text] = [code("idx at = {} + {};", kept, start) if start != 0 else code("idx at = {};", kept)]
+        lo: Text = "0"
+        hi: Text = "COLS"
         for a in grid.r:
             if axes[a].place:
-                place = axes[a].place.format(index(grid, a))
-                lines.append(f"const idx i{a} = {place};")
+                lines.append(code(f"const idx i{a} = {{}};", axes[a].place(grid.index(a))))
                 if axes[a].holes:
                     lines.append(f"if (i{a} < 0) return (line){{ NOWHERE, 0, 0 }};")
-                lines.append(f"at += i{a} * {spelled(strides[a])};")
+                lines.append(code(f"at += i{a} * {{}};", strides[a]))
         if node.op.name == "trilu":
             i, j = len(grid.shape) - 2, len(grid.shape) - 1
             k, upper = node.attrs["k"], node.attrs["upper"]
-            if j in grid.c:
-                lo, hi = (f"{index(grid, i)} + {spelled(k)}", "COLS") if upper else ("0", f"{index(grid, i)} + {spelled(k + 1)}")
+            if j in grid.c and upper:
+                lo = code("{} + {}", grid.index(i), k)
+            elif j in grid.c:
+                hi = code("{} + {}", grid.index(i), k + 1)
+            elif i in grid.c and upper:
+                hi = code("{} - {}", grid.index(j), k - 1)
             elif i in grid.c:
-                lo, hi = ("0", f"{index(grid, j)} - {spelled(k - 1)}") if upper else (f"{index(grid, j)} - {spelled(k)}", "COLS")
+                lo = code("{} - {}", grid.index(j), k)
             else:
-                lines.append(f"if ({index(grid, j)} {'<' if upper else '>'} {index(grid, i)} + {spelled(k)}) return (line){{ NOWHERE, 0, 0 }};")
-        return "AI line row(const args *a, idx r) {\n    " + "\n    ".join(lines) + f"\n    return (line){{ at, {lo}, {hi} }};\n}}\n"
-
-
-def index(grid: Grid, axis: int) -> str:
-    """C: the index along an axis in row r; 0 where the axis is none of the rows'."""
-    if axis not in grid.r:
-        return "0"
-    at = grid.r.index(axis)
-    below = math.prod(grid.shape[a] for a in grid.r[at + 1:])
-    part = f"r / {spelled(below)}" if below != 1 else "r"
-    return f"({part})" if at == 0 else f"({part} % {spelled(grid.shape[axis])})"
+                outside = code("{} < {} + {}" if upper else "{} > {} + {}", grid.index(j), grid.index(i), k)
+                lines.append(code("if ({}) return (line){ NOWHERE, 0, 0 };", outside))
+        lines.append(code("return (line){ at, {}, {} };", lo, hi))
+        return code("AI line row(const args *a, idx r) {\n    {}\n}\n", join("\n    ", lines))

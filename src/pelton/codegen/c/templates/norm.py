@@ -12,10 +12,12 @@ from pelton.ops import get
 from pelton.plan.layout import Order
 from pelton.plan.region import Region
 
-from pelton.codegen.c.emit import Grid, constants, kernel, spelled, tail
+from pelton.codegen.c.emit import constants, kernel, macro, tail
 from pelton.codegen.c.fold import held
-from pelton.codegen.grid import divide
-from pelton.codegen.sweep import Sweep, extent, lying, shares, tailed
+from pelton.codegen.code import code
+from pelton.codegen.grid import Grid, divide
+from pelton.codegen.sweep import Sweep, extent, lying, shares
+from pelton.codegen.tail import operands
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, template
 
 
@@ -61,7 +63,7 @@ class RowNorm(Sweep):
 
     def refuses_node(self, region: Region) -> str | None:
         x, axis = region.anchor.inputs[0].type, region.anchor.attrs["axis"]
-        for v in tailed(scaled(region)[0]):
+        for v in operands(scaled(region)[0]):
             full = (1,) * (x.rank - v.type.rank) + v.type.shape
             if full[axis:] != x.shape[axis:] and any(d != 1 for d in full[axis:]):
                 return f"%{v.name} repeats along some of the normalised axes"
@@ -88,7 +90,7 @@ class RowNorm(Sweep):
         x, batch = node.inputs[0], extent(grid, grid.b)
         whole, _ = scaled(region)
         block = constants(BATCH=batch, N=extent(grid, grid.c), CENTRED=node.op.name == "layer_norm") + f"#define EPSILON {number(node.attrs['epsilon'])}\n"
-        block += f"#define X_AT(b) ({Grid(grid.shape, grid.b, (), ()).address(layouts[x])})\n" + held(x.type.dtype)
+        block += macro("X_AT(b)", Grid(grid.shape, grid.b, (), ()).address(layouts[x])) + held(x.type.dtype)
         end = tail(whole, layouts, grid, (whole.anchor.output,), first=1)
         return kernel("norm.c", region, tactic, block + end.text, (x, *end.operands), divide(batch, tactic["RB"]))
 
@@ -114,7 +116,7 @@ class ChannelNorm(Sweep):
     def reads(self, region: Region, grid: Grid, value: Value, layouts: Layouts) -> bool:
         if value in region.anchor.inputs[1:] and layouts[value][0] != 1 and value.type.size != 1:
             return False
-        return value not in (*tailed(region), region.anchor.inputs[0]) or super().reads(region, grid, value, layouts)
+        return value not in (*operands(region), region.anchor.inputs[0]) or super().reads(region, grid, value, layouts)
 
     def group(self, region: Region) -> Size:
         """Channels whose statistics are joined."""
@@ -135,8 +137,9 @@ class ChannelNorm(Sweep):
         lies = {**layouts, **{s: (*layouts[f], *[0] * (rank - 2)) for s, f in stands.items()}}
         end = tail(whole, lies, grid, (whole.anchor.output,), first=1)
         sizes = dict(BATCH=x.type.shape[0], PIXELS=extent(grid, grid.r), C=x.type.shape[1], GROUP=self.group(region))
-        block = constants(**sizes) + f"#define EPSILON {number(node.attrs['epsilon'])}\n#define X_AT(b) ((b) * {spelled(layouts[x][0])})\n"
-        block += f"#define PIXEL_AT(r) ({Grid(grid.shape, (), grid.r, ()).address(layouts[x])})\n" + held(x.type.dtype)
+        block = constants(**sizes) + f"#define EPSILON {number(node.attrs['epsilon'])}\n"
+        block += macro("X_AT(b)", code("(b) * {}", layouts[x][0]))
+        block += macro("PIXEL_AT(r)", Grid(grid.shape, (), grid.r, ()).address(layouts[x])) + held(x.type.dtype)
         operands = (x, *(stands.get(v, v) for v in end.operands))
         return kernel("norm_across.c", region, tactic, block + end.text, operands, sizes["BATCH"] * divide(sizes["C"], tactic["CB"]),
                       scratch=8 * (tactic["CB"] + target.lanes))
@@ -172,7 +175,7 @@ class LocalResponse(Sweep):
         power = roots.get(beta, f"f32_exp(f32_log(v) * bc_f32({number(-beta)}))")
         sizes = dict(PIXELS=extent(grid, grid.r), C=x.type.shape[1], SIZE=a["size"])
         block = constants(**sizes) + f"#define BIAS {number(a['bias'])}\n#define ALPHA {number(a['alpha'] / a['size'])}\n#define INVERSE_POWER(v) {power}\n"
-        block += f"#define X_AT(r) ({Grid(grid.shape, (), grid.r, ()).address(layouts[x])})\n" + held(x.type.dtype)
+        block += macro("X_AT(r)", Grid(grid.shape, (), grid.r, ()).address(layouts[x])) + held(x.type.dtype)
         end = tail(region, layouts, grid, (node.output,), first=1)
         scratch = x.type.dtype.size * (2 * sizes["SIZE"] + 2 * target.lanes)
         return kernel("lrn.c", region, tactic, block + end.text, (x, *end.operands), divide(sizes["PIXELS"], tactic["RB"]), scratch=scratch)

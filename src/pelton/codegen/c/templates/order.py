@@ -7,9 +7,9 @@ from pelton.ir.types import BOOL, I32, I64, DType
 from pelton.plan.layout import dense
 from pelton.plan.region import Region
 
-from pelton.codegen.c.emit import Grid, constants, kernel, memory, tail
+from pelton.codegen.c.emit import constants, kernel, macro, memory, tail
 from pelton.codegen.c.fold import joined, wide
-from pelton.codegen.grid import divide
+from pelton.codegen.grid import Grid, divide
 from .reduce import Reducing
 from pelton.codegen.sweep import Sweep, extent, lying, shares, swept
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, template
@@ -70,7 +70,7 @@ class CumSum(Sweep):
         batch, cols = extent(grid, grid.b), extent(grid, grid.c)
         block = constants(BATCH=batch, COLS=cols, N=x.type.shape[axis], XN=layouts[x][axis], ALONG=not grid.r,
                           EXCLUSIVE=node.attrs["exclusive"], REVERSE=node.attrs["reverse"])
-        block += f"#define X_AT(b) ({Grid(grid.shape, grid.b, (), ()).address(layouts[x])})\n"
+        block += macro("X_AT(b)", Grid(grid.shape, grid.b, (), ()).address(layouts[x]))
         block += joined("prod" if node.op.name == "cumprod" else "sum", x.type.dtype) + f"#define START {int(node.op.name == 'cumprod')}\n"
         end = tail(region, layouts, grid, (node.output,), first=1)
         return kernel("cumsum.c", region, tactic, block + end.text, (x, *end.operands), batch * (divide(cols, tactic["CB"]) if grid.r else 1))
@@ -120,7 +120,8 @@ class TopK(Sweep):
         rows = Grid(shape, (), tuple(a for a in lying(shape, lies[x]) if a != axis), ())
         block = constants(ROWS=extent(rows, rows.r), N=shape[axis], K=k, XN=lies[x][axis], VALUES_N=lies[values][axis], INDICES_N=lies[indices][axis],
                           VALUES=written[0], INDICES=written[1])
-        block += "".join(f"#define {name}(r) ({rows.address(lies[v])})\n" for name, v in (("X_AT", x), ("VALUES_AT", values), ("INDICES_AT", indices)))
+        block += macro("X_AT(r)", rows.address(lies[x])) + macro("VALUES_AT(r)", rows.address(lies[values]))
+        block += macro("INDICES_AT(r)", rows.address(lies[indices]))
         at = place(shape[axis])
         block += f"#define BEYOND {'>' if node.attrs['largest'] else '<'}\n#define PLACE {at.value}\ntypedef {memory(x.type.dtype)} element;\n"
         operands = (x, *(v for v, w in zip((values, indices), written) if w))

@@ -8,17 +8,12 @@ from pelton.ops.words import copy
 from pelton.plan.layout import Order, broadcast, collapse, is_dense, last_of, order_of, row_major
 from pelton.plan.region import Region
 
-from pelton.codegen.c.emit import Grid, computable, constants, kernel, memory, scalar_constant, tail
-from pelton.codegen.grid import divide
+from pelton.codegen.c.emit import constants, kernel, macro, memory, tail
+from pelton.codegen.grid import Grid, computable, divide, scalar_constant
+from pelton.codegen.tail import operands
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, template
 
 TILE = 16 << 10                                # elements per task: large enough to hide claiming it, small enough to share out
-
-
-def operands(region: Region) -> list[Value]:
-    """What a pointwise region reads and writes by pointer."""
-    read = dict.fromkeys(v for n in region.body.nodes for v in n.inputs if v in region.body.inputs or v in region.body.constants)
-    return [v for v in read if scalar_constant(region, v) is None] + list(region.body.outputs)
 
 
 def flattened(region: Region, layouts: Layouts) -> tuple[Grid, Layouts]:
@@ -70,7 +65,8 @@ class Transpose(Template):
         outer = Grid(tuple(sizes), tuple(rest), (), ())
         count, dtype = math.prod(sizes[a] for a in rest), region.output.type.dtype
         block = (constants(OUTER=count, I=sizes[i], J=sizes[j], XI=1, XJ=xs[j], YI=ys[i], YJ=1)
-                 + f"typedef {memory(dtype)} element;\n#define X_AT(b) ({outer.address(tuple(xs))})\n#define Y_AT(b) ({outer.address(tuple(ys))})\n"
+                 + f"typedef {memory(dtype)} element;\n" + macro("X_AT(b)", outer.address(tuple(xs)))
+                 + macro("Y_AT(b)", outer.address(tuple(ys)))
                  + ("#define TURN transpose_f32\n" if dtype.size == 4 else ""))
         return kernel("transpose.c", region, tactic, block, (region.body.inputs[0], region.output), count * divide(sizes[j], tactic["JB"]))
 

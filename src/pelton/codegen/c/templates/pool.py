@@ -5,9 +5,9 @@ from pelton.ir.types import F32
 from pelton.plan.region import Region
 
 from .conv import ChannelsLast, Window, window
-from pelton.codegen.c.emit import computable, constants, grid_of, kernel, tail
+from pelton.codegen.c.emit import constants, kernel, tail
 from pelton.codegen.c.fold import joined
-from pelton.codegen.grid import divide, tail_refusal
+from pelton.codegen.grid import computable, divide, grid_of, tail_refusal
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, template
 
 WIDEST = {"max_pool": 11, "average_pool": 13}  # columns of the picture that are held in registers; maxima need two for sums

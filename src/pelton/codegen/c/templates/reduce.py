@@ -7,9 +7,10 @@ from pelton.ir.types import BOOL, F16, BF16, F32, F64, I64, DType
 from pelton.plan.layout import Order, Strides
 from pelton.plan.region import Region
 
-from pelton.codegen.c.emit import Grid, constants, kernel, tail
+from pelton.codegen.c.emit import constants, kernel, macro, tail
 from pelton.codegen.c.fold import joined
-from pelton.codegen.grid import divide, fits_grid
+from pelton.codegen.code import Text
+from pelton.codegen.grid import Grid, divide, fits_grid
 from pelton.codegen.sweep import Sweep, extent, lying, shares, swept
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, template
 
@@ -35,7 +36,7 @@ class Reduced:
         """Runs of the reduced elements, counted."""
         return math.prod(d for d, _ in self.runs[:-1])
 
-    def outer_at(self) -> str:
+    def outer_at(self) -> Text:
         """C: where run r begins."""
         sizes = tuple(d for d, _ in self.runs[:-1])
         return Grid(sizes, (), tuple(range(len(sizes))), ()).address(tuple(s for _, s in self.runs[:-1]))
@@ -85,7 +86,7 @@ class Reducing(Sweep):
             rb, cb = shares(rows, cols, cost, target, nv * target.lanes)
             yield Tactic(self.name, target.isa, (("NV", nv), ("RB", rb), ("CB", cb)))
 
-    def sizes(self, region: Region, layouts: Layouts) -> tuple[str, int, int]:
+    def sizes(self, region: Region, layouts: Layouts) -> tuple[Text, int, int]:
         """The region block up to the types and the tail, and the counts of rows and columns."""
         grid = self.grid(region, layouts)
         r = Reduced(region, layouts, self.axes(region))
@@ -93,7 +94,7 @@ class Reducing(Sweep):
         n, step = r.runs[-1]
         text = constants(ROWS=rows, COLS=cols, OUTER=r.outer, N=n, XN=step, XC=grid.step(r.kept) or 0, COUNT=r.outer * n,
                          ALONG=bool(self.runs_along(region, grid, layouts)))
-        text += f"#define X_AT(r) ({Grid(grid.shape, (), grid.r, ()).address(r.kept)})\n#define OUTER_AT(r) ({r.outer_at()})\n"
+        text += macro("X_AT(r)", Grid(grid.shape, (), grid.r, ()).address(r.kept)) + macro("OUTER_AT(r)", r.outer_at())
         return text, rows, cols
 
 

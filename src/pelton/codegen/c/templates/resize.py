@@ -10,9 +10,9 @@ from pelton.ops.resize import axis_taps
 from pelton.plan.layout import Order, channels_last
 from pelton.plan.region import Region
 
-from pelton.codegen.c.emit import TABLED, Grid, constants, grid_of, kernel, tail
+from pelton.codegen.c.emit import TABLED, constants, kernel, tail
 from pelton.codegen.c.fold import held
-from pelton.codegen.grid import divide
+from pelton.codegen.grid import Grid, divide, grid_of
 from pelton.codegen.sweep import Sweep, shares
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, template
 

@@ -6,9 +6,9 @@ from pelton.ir.types import BF16, F16, F32, I32, I64
 from pelton.plan.layout import Order, channels_last, row_major
 from pelton.plan.region import Region
 
-from pelton.codegen.c.emit import constants, grid_of, kernel, memory, tail
+from pelton.codegen.c.emit import constants, kernel, memory, tail
 from pelton.codegen.c.fold import held
-from pelton.codegen.grid import fits_grid, tail_refusal
+from pelton.codegen.grid import fits_grid, grid_of, tail_refusal
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, template
 
 

@@ -6,9 +6,9 @@ from pelton.ir.graph import Value
 from pelton.plan.layout import Order, broadcast
 from pelton.plan.region import Region
 
-from pelton.codegen.c.emit import Grid, constants, kernel, tail
+from pelton.codegen.c.emit import constants, kernel, macro, tail
 from pelton.codegen.c.fold import held
-from pelton.codegen.grid import divide
+from pelton.codegen.grid import Grid, divide
 from pelton.codegen.sweep import Sweep, extent, lying, shares
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, template
 
@@ -55,6 +55,6 @@ class Rotary(Sweep):
         row = Grid(grid.shape, grid.b, grid.r, ())
         for name, v in zip(("X", "COS", "SIN"), node.inputs):
             strides = broadcast(v.type.shape, layouts[v], (*grid.shape[:-1], v.type.shape[-1]))
-            block += f"#define {name}_AT(b, r) ({row.address(strides)})\n"
+            block += macro(f"{name}_AT(b, r)", row.address(strides))
         end = tail(region, layouts, grid, (node.output,), first=3)
         return kernel("rotary.c", region, tactic, block + held(x.type.dtype) + end.text, (*node.inputs, *end.operands), divide(rows, tactic["RB"]))

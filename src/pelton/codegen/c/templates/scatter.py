@@ -9,8 +9,9 @@ from pelton.ir.types import BOOL, I32, I64, STRING, DType
 from pelton.plan.layout import Strides, row_major, dense
 from pelton.plan.region import Region
 
-from pelton.codegen.c.emit import Grid, computable, constants, kernel, memory, spelled
+from pelton.codegen.c.emit import constants, kernel, listed, macro, memory
 from pelton.codegen.c.fold import held, joined
+from pelton.codegen.grid import Grid, computable
 from pelton.codegen.sweep import TASK, extent
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, template
 
@@ -79,8 +80,9 @@ class Scatter(Template):
         cols, row = extent(grid, grid.c), Grid(grid.shape, (), grid.r, ())
         block = constants(SIZE=x.type.size, ROWS=extent(grid, grid.r), COLS=cols, DEPTH=len(p.sizes), IK=p.between, IC=ic, UC=uc, YC=yc,
                           PICK=cols != 1 and (bool(ic) or uc != 1 or yc != 1), REPLACES=reduction == "none")
-        block += "".join(f"#define {name}(r) ({row.address(s)})\n" for name, s in (("Y_AT", p.y), ("I_AT", p.indices), ("U_AT", p.updates)))
-        block += "".join(f"#define {name} {{{', '.join(map(spelled, numbers))}}}\n" for name, numbers in (("SIZES", p.sizes), ("STEPS", p.steps)))
+        block += macro("Y_AT(r)", row.address(p.y)) + macro("I_AT(r)", row.address(p.indices))
+        block += macro("U_AT(r)", row.address(p.updates))
+        block += listed("SIZES", p.sizes) + listed("STEPS", p.steps)
         block += f"typedef {memory(indices.type.dtype)} index;\n"
         dtype = x.type.dtype
         if reduction == "none":

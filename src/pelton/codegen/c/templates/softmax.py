@@ -3,9 +3,9 @@ from __future__ import annotations
 
 from pelton.plan.region import Region
 
-from pelton.codegen.c.emit import Grid, constants, kernel, tail
+from pelton.codegen.c.emit import constants, kernel, macro, tail
 from pelton.codegen.c.fold import held, register
-from pelton.codegen.grid import divide
+from pelton.codegen.grid import Grid, divide
 from .order import along_or_across
 from pelton.codegen.sweep import Sweep, extent, shares
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, template
@@ -39,7 +39,8 @@ class Softmax(Sweep):
         x, axis = node.inputs[0], node.attrs["axis"]
         batch, n, cols, log = extent(grid, grid.b), x.type.shape[axis], extent(grid, grid.c), node.op.name == "log_softmax"
         sizes = dict(BATCH=batch, N=n, LOG=log) if not grid.r else dict(BATCH=batch, N=n, COLS=cols, XN=layouts[x][axis], LOG=log)
-        block = constants(**sizes) + f"#define X_AT(b) ({Grid(grid.shape, grid.b, (), ()).address(layouts[x])})\n" + held(x.type.dtype)
+        block = constants(**sizes) + macro("X_AT(b)", Grid(grid.shape, grid.b, (), ()).address(layouts[x]))
+        block += held(x.type.dtype)
         kind = register(x.type.dtype)
         block += f"#define REAL(name) {kind.value}_##name\n#define WHOLE(name) h##name##_{kind.value}\n"
         end = tail(region, layouts, grid, (node.output,), first=1)

@@ -9,9 +9,10 @@ from pelton.plan.layout import Order, channels_last
 from pelton.plan.region import Region, cut
 
 from .conv import Window, pack_taps, window
-from pelton.codegen.c.emit import constants, grid_of, kernel, tail
+from pelton.codegen.c.emit import constants, kernel, tail
+from pelton.codegen.code import Text
 from .gemm import is_product, pack_panels
-from pelton.codegen.grid import all_f32, constant, divide, fits_grid, tail_refusal
+from pelton.codegen.grid import all_f32, constant, divide, fits_grid, grid_of, tail_refusal
 from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, Template, template
 
 
@@ -123,7 +124,7 @@ class Strips(Template):
         operands.append(pack_taps(taps, region.body.constants[taps], lanes))
         if it.project:
             operands.append(panels(region, it.project.anchors[0], tactic["PV"] * lanes))
-        text = ""
+        text: Text = ""
         for part, name in ((it.expand, "expanded"), (it.filter if it.project else None, "filtered"), (it.project or it.filter, "")):
             if part is None:
                 text += (f"typedef struct {{}} {name}_tail;\nAI {name}_tail {name}_tail_open(const args *a) {{ return ({name}_tail){{}}; }}\n"

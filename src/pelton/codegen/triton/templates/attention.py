@@ -5,13 +5,13 @@ from pelton.ir.graph import Value
 from pelton.ir.types import BF16, F16, F32
 from pelton.codegen.c.templates import attention
 from pelton.codegen.c.templates.attention import Heads
-from pelton.codegen.c.emit import Grid
-from pelton.codegen.grid import divide
+from pelton.codegen.code import Text, code
+from pelton.codegen.grid import Grid, divide
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, gpu_template
 from pelton.plan.layout import broadcast
 from pelton.plan.region import Region
 
-from pelton.codegen.triton.emit import address, kernel, place, tail, there, unreadable
+from pelton.codegen.triton.emit import address, function, kernel, place, tail, there, unreadable
 from .pointwise import power_of_two
 from .product import TF32, precisions
 from pelton.codegen.triton.cost import BYTES, STEP, products, waves
@@ -65,14 +65,16 @@ class Attention(attention.Attention):
     def emit(self, region: Region, layouts: Layouts, tactic: Tactic, target: Target) -> Kernel:
         h = Heads(region)
         settings = (h.node.attrs["scale"], h.node.attrs["causal"], h.masked, tactic["PRECISION"] == TF32)
-        block = f"SCALE, CAUSAL, MASKED, ROUND = (tl.constexpr(x) for x in {settings!r})\n\n\n"
+        block: Text = f"SCALE, CAUSAL, MASKED, ROUND = (tl.constexpr(x) for x in {settings!r})\n\n\n"
         for name, v in (("q_at", h.q), ("k_at", h.k), ("v_at", h.v)):
             shape = (*h.lead, *v.type.shape[-2:])
             block += place(name, Grid(shape, h.grid.b, h.grid.r, h.grid.c), broadcast(v.type.shape, layouts[v], shape))
         if h.masked:
-            where = address(h.scores, broadcast(h.mask.type.shape, layouts[h.mask], h.scores.shape))
-            known = f", mask={there(where)}, other=0" if there(where) else ""
-            block += f"@triton.jit\ndef mask_at(b, r, c, rows, cols, a):\n    return tl.load(a[3] + ({where}){known}).to(tl.float32)\n\n\n"
+            strides = broadcast(h.mask.type.shape, layouts[h.mask], h.scores.shape)
+            mask = there(h.scores.moving(strides))
+            known = f", mask={mask}, other=0" if mask else ""
+            load = code("return tl.load(a[3] + ({}){}).to(tl.float32)", address(h.scores, strides), known)
+            block += function("mask_at", "b, r, c, rows, cols, a", load)
         operands = self.operands(h)
         end = tail(region, layouts, h.grid, (h.node.output,), first=len(operands))
         sizes = dict(SQ=h.sq, SK=h.sk, D=h.d, DV=h.dv, WIDE=power_of_two(h.d, 16), WIDE_V=power_of_two(h.dv, 16))

@@ -3,8 +3,7 @@ from __future__ import annotations
 
 from pelton.ir.graph import Value
 from pelton.ir.types import BF16, BOOL, F16, F32
-from pelton.codegen.c.emit import Grid
-from pelton.codegen.grid import divide, tail_refusal
+from pelton.codegen.grid import Grid, divide, tail_refusal
 from pelton.codegen.product import Product
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, gpu_template
 from pelton.plan.layout import broadcast

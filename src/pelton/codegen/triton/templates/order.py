@@ -6,8 +6,7 @@ import math
 from pelton.ir.dims import bounds, is_known
 from pelton.ir.graph import Value
 from pelton.ir.types import BOOL
-from pelton.codegen.c.emit import Grid
-from pelton.codegen.grid import divide, tail_refusal
+from pelton.codegen.grid import Grid, divide, tail_refusal
 from pelton.codegen.sweep import lying
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, gpu_template
 from pelton.plan.layout import Order, dense

@@ -7,14 +7,14 @@ from pelton.ir.dims import Size
 from pelton.ir.graph import Value
 from pelton.ir.types import DType
 from pelton.codegen.c.templates import gather
-from pelton.codegen.c.emit import Grid
 from pelton.codegen.c.templates.gather import Picks
-from pelton.codegen.grid import divide, tail_refusal
+from pelton.codegen.code import Text, code, join
+from pelton.codegen.grid import Grid, divide, tail_refusal
 from pelton.codegen.sweep import extent, lying
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, gpu_template
 from pelton.plan.region import Region
 
-from pelton.codegen.triton.emit import computable, in_registers, movable, kernel, place, spelled, tail, unreadable
+from pelton.codegen.triton.emit import computable, function, in_registers, kernel, movable, place, tail, unreadable
 from .pointwise import power_of_two
 
 
@@ -55,9 +55,9 @@ def extents(grid: Grid) -> tuple[Size, Size]:
     return extent(grid, grid.r), extent(grid, grid.c)
 
 
-def held(dtype: DType) -> str:
+def held(dtype: DType) -> Text:
     """A device function that gives what was loaded as registers hold it."""
-    return f"@triton.jit\ndef held(x):\n    return {in_registers('x', dtype)}\n\n\n"
+    return function("held", "x", code("return {}", in_registers("x", dtype)))
 
 
 @gpu_template
@@ -66,9 +66,10 @@ class Gather(ByElement, gather.Gather):
         node, p, grid = region.anchor, Picks(region, layouts), self.grid(region, layouts)
         x, indices = node.inputs
         rows, cols = extents(grid)
-        terms = [f"pick(i + {k} * {spelled(p.between)}, inside, {spelled(size)}, {spelled(step)})" for k, (size, step) in enumerate(zip(p.sizes, p.steps))]
+        terms = [code(f"pick(i + {k} * {{}}, inside, {{}}, {{}})", p.between, size, step)
+                 for k, (size, step) in enumerate(zip(p.sizes, p.steps))]
         block = place("x_at", grid, p.x) + place("i_at", grid, p.indices)
-        block += f"@triton.jit\ndef picked(i, inside, a):\n    return {' + '.join(terms)}\n\n\n" + held(x.type.dtype)
+        block += function("picked", "i, inside, a", code("return {}", join(" + ", terms))) + held(x.type.dtype)
         end = tail(region, layouts, grid, (node.output,), first=2)
         return kernel("gather.py", region, tactic, dict(ROWS=rows, COLS=cols), block + end.text, (x, indices, *end.operands),
                       divide(rows, tactic["RB"]) * divide(cols, tactic["CB"]), layouts)

@@ -8,9 +8,9 @@ import numpy as np
 from pelton.ir.dims import Size, bounds, is_known, minimum
 from pelton.ir.graph import Node, Value
 from pelton.ir.types import BF16, F16, F32, I32
-from pelton.codegen.c.emit import Grid
 from pelton.codegen.c.templates.gemm import is_product
-from pelton.codegen.grid import constant, divide, tail_refusal
+from pelton.codegen.code import Text
+from pelton.codegen.grid import Grid, constant, divide, tail_refusal
 from pelton.codegen.product import Product
 from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, Template, gpu_template
 from pelton.plan.layout import Order, broadcast, channels_last, last_of, row_major
@@ -148,7 +148,7 @@ def product(region: Region, layouts: Layouts | None = None) -> tuple[Product, Gr
     return p, pixels(p.node.output.type.shape), 1, p.batch * p.m
 
 
-def a_at(p: Product, grid: Grid, layouts: Layouts) -> tuple[str, Size]:
+def a_at(p: Product, grid: Grid, layouts: Layouts) -> tuple[Text, Size]:
     """Where the rows of A begin, and its stride along what is summed."""
     if p.node.op.name == "convolution":
         return place("a_at", Grid(p.a.type.shape, (), grid.r, ()), layouts[p.a]), layouts[p.a][1]
@@ -157,7 +157,7 @@ def a_at(p: Product, grid: Grid, layouts: Layouts) -> tuple[str, Size]:
     return place("a_at", Grid(shape, grid.b, grid.r, ()), strides), strides[-1]
 
 
-def b_at(p: Product, grid: Grid, layouts: Layouts) -> tuple[str, Size]:
+def b_at(p: Product, grid: Grid, layouts: Layouts) -> tuple[Text, Size]:
     """The same of the columns of B."""
     if p.node.op.name == "convolution":
         return place("b_at", Grid(p.b.type.shape, (), (), (0,)), layouts[p.b]), layouts[p.b][1]

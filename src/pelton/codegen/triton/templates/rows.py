@@ -7,10 +7,9 @@ from collections.abc import Callable
 from pelton.ir.dims import Size, bounds, is_known, usual
 from pelton.ir.graph import Value
 from pelton.ir.types import BF16, BOOL, F16, F32, I32, U8, DType
-from pelton.codegen.c.emit import Grid
-from pelton.codegen.grid import divide, tail_refusal
 from pelton.codegen.c.templates.norm import scaled
 from pelton.codegen.c.templates.reduce import KINDS
+from pelton.codegen.grid import Grid, divide, tail_refusal
 from pelton.codegen.sweep import lying
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, gpu_template
 from pelton.plan.layout import Order
