@@ -1,6 +1,8 @@
 """Tails: read once, whatever language they are spelled in; and sizes that stay values until a kernel's text is made."""
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -126,6 +128,15 @@ def test_the_languages_differ_in_words_alone():
         assert expression(c.C(), e) == in_c and expression(triton.Triton(), e) == in_triton
     assert c.literal(-1 << 63, I64) == "bc_i64((i64)(-9223372036854775807LL - 1))"
     assert c.literal(5, I64) == "bc_i64((i64)5LL)"
+
+
+def test_no_language_knows_another():
+    """What both need stands above them. Templates may share what they claim."""
+    def emitters(text):
+        return re.findall(r"import .*\bc\.emit|from \S*\bc\.emit import|from \S*codegen\.c import .*\bemit\b", text)
+    files = {p: p.read_text() for p in Path(triton.__file__).parent.rglob("*.py")}
+    assert len(files) > 15 and not any(map(emitters, files.values()))
+    assert emitters("from pelton.codegen.c.emit import Grid") and emitters("from pelton.codegen.c import emit as c_emit")
 
 
 def test_sizes_stay_values_in_code():

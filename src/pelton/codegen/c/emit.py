@@ -16,7 +16,7 @@ from pelton.ir.types import BOOL, DType
 from pelton.plan.region import Region
 from pelton.plan.workspace import Workspace
 
-from pelton.codegen.code import Code, Text, code, join, varies
+from pelton.codegen.code import Text, code, join, varies
 from pelton.codegen.grid import Grid
 from pelton.codegen.tail import Piece, Place, Pointer, Tail, statements
 from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, source
@@ -213,7 +213,7 @@ def kernel(file: str, region: Region, tactic: Tactic, block: Text, operands: Seq
 
     def spell(x: Size) -> str:
         return f"SIZE{slots.setdefault(x, len(slots))}" if isinstance(x, Dim) else f"{int(x)}LL"
-    text = block.spelled(spell) if isinstance(block, Code) else block
+    text = code("{}", block).spelled(spell)
     if slots:
         named = "".join(f"#define SIZE{i} (a[{len(operands) + i}].d)  // {size}\n" for size, i in slots.items())
         text = f"#undef ARGS\n#define ARGS {len(operands) + len(slots) + len(told or ())}\n{named}{text}"

@@ -21,7 +21,7 @@ from pelton.engine.library import LIBRARIES
 from pelton.ir.dims import Dim, Size, bounds, is_known
 from pelton.ir.graph import Node, Value
 from pelton.ir.types import BOOL, STRING, DType
-from pelton.codegen.code import Code, Text, code, join
+from pelton.codegen.code import Text, code, join
 from pelton.codegen.grid import Grid
 from pelton.codegen.tail import Piece, Place, Pointer, Tail, statements
 from pelton.codegen.template import Kernel, Layouts, Packed, Tactic
@@ -212,7 +212,7 @@ def kernel(file: str, region: Region, tactic: Tactic, sizes: Mapping[str, Size],
 
     def spell(x: Size) -> str:
         return f"a[{len(operands) + slots.setdefault(x, len(slots))}]" if isinstance(x, Dim) else str(int(x))
-    written = block.spelled(spell) if isinstance(block, Code) else block
+    written = code("{}", block).spelled(spell)
     known = _constants({k: v for k, v in sizes.items() if is_known(v)})
     text = _filled(source(file), "region", f"{known}\n\n{written}")
     varying = {name: spell(size) for name, size in sizes.items() if not is_known(size)}
