@@ -17,8 +17,9 @@ def in_f32(graph: Graph) -> Graph:
     draft = _Draft(graph)
     for node in graph.nodes:
         draft.add(node)
-    for v in draft.only.intersection(graph.outputs):
-        draft.cast(draft.wide[v], v)
+    for v in dict.fromkeys(graph.outputs):
+        if v in draft.only:
+            draft.cast(draft.wide[v], v)
     return live(graph.replace(nodes=tuple(draft.nodes), constants=draft.constants))
 
 
@@ -38,9 +39,10 @@ class _Draft:
         moves = node.op.moves and not self.only.intersection(node.inputs)          # as narrow as what it moves
         keeps = node.op.kind == "foreign" or node.op.bits or moves
         if not halves or keeps or not self._in_f32(node):
-            for v in self.only.intersection(node.inputs):
-                self.cast(self.wide[v], v)
-                self.only.discard(v)
+            for v in node.inputs:
+                if v in self.only:
+                    self.cast(self.wide[v], v)
+                    self.only.discard(v)
             self.nodes.append(node)
 
     def _in_f32(self, node: Node) -> bool:
