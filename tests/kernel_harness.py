@@ -30,7 +30,7 @@ from pelton.ir.text import parse
 from pelton.ir.types import DType, TensorType
 from pelton.codegen.c.templates import library  # noqa: F401  (declares the templates)
 from pelton.codegen.c.toolchain import Compiler
-from pelton.codegen.c.isa import ISAS, best
+from pelton.targets import ISAS, best
 from pelton.codegen.template import TEMPLATES, Kernel, Packed, Tactic, Target, Template
 from pelton.ops import get
 from pelton.plan.layout import Order, Strides, dense, row_major, span

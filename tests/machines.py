@@ -9,9 +9,9 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pelton.backends.cpu import BUILT, LEVELS, fits, machine
+from pelton.backends.cpu import machine
 from pelton.codegen.c.toolchain import Compiler
-from pelton.codegen.c.isa import ISAS, best
+from pelton.targets import BUILT, ISAS, LEVELS, best, fits
 
 TAKEN_FOR = os.environ.get("PELTON_TEST_CPU")            # a level, if any
 real = machine.identity                                  # of the CPU that there is

@@ -37,7 +37,7 @@ def checked(kind: str, at: int, seed: int) -> dict[str, Any]:
     import triton_interpreter
     from benchmarks.gpu.checks import Templates, found_cases
 
-    from pelton.backends.cuda.bundle import Cubin
+    from pelton.engine.cubin import Cubin
     from pelton.backends.cuda.null import NullDevice
     from pelton.codegen.template import GPU_TEMPLATES
 

@@ -18,7 +18,7 @@ from pelton.system import files
 from pelton.importers.onnx import load as importer
 from pelton.ir.evaluate import evaluate
 from pelton.codegen.c.templates import library
-from pelton.codegen.c.isa import best
+from pelton.targets import best
 from pelton.codegen.template import Tactic
 from pelton.tune import size
 from pelton.tune.timing_cache import TimingCache

@@ -13,13 +13,15 @@ from test_cuda_tuning import device, spare
 
 import pelton
 from pelton import cli
-from pelton.backends.cuda import Cubin, pack, target
+from pelton.backends.cuda import pack
 from pelton.backends.cuda.clock import Clock, Way
 from pelton.backends.cuda.device import Launch, Stuck
 from pelton.backends.cuda.null import NullDevice, seen
+from pelton.engine.cubin import Cubin
 from pelton.engine.model import Engine, Slice, Tensor
 from pelton.runtime.cuda_agree import agree, groups
 from pelton.runtime.cuda_tune import agreed
+from pelton.targets import gpus
 
 OTHERS = ("scale_b", "scale_c", "scale_d")
 
@@ -36,7 +38,7 @@ def carrying(others=OTHERS, in_place: bool = False) -> Engine:
         first = replace(steps[0], name="first", args=(Slice(0, 0), Slice(3, 0)), spares=(), wave=0)
         steps = [first, *(replace(s, wave=s.wave + 1, spares=tuple(replace(k, wave=s.wave + 1) for k in s.spares)) for s in steps)]
     cubins = [Cubin(s, 90, b"\x7fELF " + s.encode(), 0, 4) for s in ("scale", "add", *others)]
-    return replace(plain, steps=tuple(steps), code=pack(cubins), target=target([90]))
+    return replace(plain, steps=tuple(steps), code=pack(cubins), target=gpus([90]))
 
 
 def off(programs: int, words: np.ndarray) -> None:

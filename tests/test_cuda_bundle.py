@@ -6,7 +6,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from pelton.backends.cuda.bundle import ALIGN, PREAMBLE, Cubin, pack, unpack
+from pelton.backends.cuda.bundle import ALIGN, PREAMBLE, pack, unpack
+from pelton.engine.cubin import Cubin
 from pelton.errors import EngineError
 
 CUBINS = (Cubin("add", 80, b"\x7fELF one", 0, 4), Cubin("add", 90, b"\x7fELF two" * 40, 1000, 8),

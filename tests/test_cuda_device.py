@@ -9,7 +9,8 @@ from handmade import chain, expected
 from test_cuda_runtime import branches, dynamic, equal, on_gpu
 
 import pelton
-from pelton.backends.cuda import Cubin, describe
+from pelton.backends.cuda import describe
+from pelton.engine.cubin import Cubin
 from pelton.errors import EngineError
 from pelton.runtime.cuda import CudaEngine
 

@@ -13,9 +13,9 @@ import pytest
 from handmade import chain, python, zig_cc
 from test_cuda_runtime import CUBINS, branches, on_gpu
 
-from pelton.backends.cuda import target
 from pelton.engine import file
 from pelton.errors import EngineError
+from pelton.targets import gpus
 
 HAVE = importlib.util.find_spec("cuda") is not None and importlib.util.find_spec("cuda.bindings") is not None
 needs_binding = pytest.mark.skipif(not HAVE, reason='cuda-bindings is not installed: pip install "pelton[cuda]"')
@@ -155,7 +155,7 @@ def test_which_gpu_and_what_it_is(driver, tmp_path):
 
 
 def test_without_a_driver_or_the_package(tmp_path):
-    plain = replace(on_gpu(chain(1000)), target=target([90]))
+    plain = replace(on_gpu(chain(1000)), target=gpus([90]))
     code = """
         import sys, pelton
         from pelton.errors import EngineError
@@ -175,4 +175,4 @@ def test_without_a_driver_or_the_package(tmp_path):
 def test_the_system_is_asked_for_first(tmp_path):
     from pelton.runtime import Engine
     with pytest.raises(EngineError, match="is for plan9, this machine runs"):
-        Engine(replace(on_gpu(chain(10)), target={**target([90]), "os": "plan9"})).start()
+        Engine(replace(on_gpu(chain(10)), target={**gpus([90]), "os": "plan9"})).start()

@@ -10,9 +10,10 @@ from handmade import engine
 from test_cuda_driver import driver, needs_binding, ran  # noqa: F401
 from test_cuda_runtime import CUBINS, on_gpu
 
-from pelton.backends.cuda.bundle import Cubin, Map, pack, unpack
+from pelton.backends.cuda.bundle import pack, unpack
 from pelton.backends.cuda.device import MAP, Function, launches, parameters
 from pelton.backends.cuda.null import NullDevice, seen
+from pelton.engine.cubin import Cubin, Map
 from pelton.engine.model import Buffer, Engine, Port, Slice, Step
 from pelton.errors import EngineError
 from pelton.runtime.cuda import CudaEngine

@@ -11,9 +11,9 @@ from handmade import engine
 from test_cuda_driver import driver, needs_binding, ran  # noqa: F401
 from test_cuda_runtime import CUBINS, KERNELS, on_gpu
 
-from pelton.backends.cuda import Cubin
 from pelton.backends.cuda.device import Function, launches
 from pelton.backends.cuda.null import NullDevice, seen
+from pelton.engine.cubin import Cubin
 from pelton.engine.model import Buffer, Engine, Port, Slice, Step
 from pelton.errors import EngineError
 from pelton.runtime.cuda import CudaEngine

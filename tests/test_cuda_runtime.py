@@ -10,14 +10,16 @@ import pytest
 from handmade import chain, engine, expected, python
 
 import pelton
-from pelton.backends.cuda import Cubin, pack, target
+from pelton.backends.cuda import pack
 from pelton.backends.cuda.null import NullDevice, seen
+from pelton.engine.cubin import Cubin
 from pelton.engine.model import Buffer, Engine, Port, Slice, Step, Symbol, Tensor
 from pelton.errors import EngineError, InputError
 from pelton.runtime import cuda_context, dlpack
 from pelton.runtime.cuda import CudaEngine
 from pelton.runtime.device_arrays import DeviceArray
 from pelton.runtime.host import HostStep
+from pelton.targets import gpus
 
 N = 1000
 F32 = np.float32
@@ -39,7 +41,7 @@ CUBINS = [Cubin("scale", 90, b"\x7fELF scale", 1000, 4), Cubin("add", 90, b"\x7f
 
 def on_gpu(plain: Engine, cubins=CUBINS) -> Engine:
     """A plain engine as one for GPUs."""
-    return replace(plain, code=pack(cubins), target=target({c.arch for c in cubins}))
+    return replace(plain, code=pack(cubins), target=gpus({c.arch for c in cubins}))
 
 
 def made(plain: Engine | None = None, **device) -> CudaEngine:

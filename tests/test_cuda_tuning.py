@@ -13,16 +13,17 @@ from onnx_models import model
 
 import pelton
 from pelton.compiler import targets
-from pelton.backends.cuda import Cubin, pack, target
+from pelton.backends.cuda import pack
 from pelton.backends.cuda.clock import Clock, Way
 from pelton.backends.cuda.device import Launch
-from pelton.backends.cuda.machine import USUAL, usual
 from pelton.backends.cuda.null import NullDevice
+from pelton.engine.cubin import Cubin
 from pelton.engine.model import Engine, Step
 from pelton.errors import BuildError, Cancelled, EngineError, InputError
 from pelton.codegen.triton import toolchain as triton_compile
 from pelton.options import Options
 from pelton.runtime import cuda_context
+from pelton.targets import USUAL, gpus, usual
 from pelton.tune import measure_cuda
 from test_cuda_runtime import KERNELS, N
 
@@ -153,7 +154,7 @@ def carrying(symbols=("scale", "scale_b", "scale_c", "scale_d")) -> Engine:
     steps = [dataclasses.replace(s, info={"tactic": s.symbol}, spares=tuple(spare(s, other) for other in symbols if s.symbol == "scale" and other != "scale"))
              for s in plain.steps]
     cubins = [Cubin(s, 90, b"\x7fELF " + s.encode(), 0, 4) for s in (*symbols, "add")]
-    return dataclasses.replace(plain, steps=tuple(steps), code=pack(cubins), target=target([90]))
+    return dataclasses.replace(plain, steps=tuple(steps), code=pack(cubins), target=gpus([90]))
 
 
 def scaling(took: dict[str, float]) -> NullDevice:

@@ -14,10 +14,11 @@ from onnx import helper
 from onnx_models import draw, model
 
 import pelton
-from pelton.backends.cuda import Cubin, pack, target
+from pelton.backends.cuda import pack
 from pelton.backends.cuda.null import NullDevice, seen
 from pelton.compiler.build import built
 from pelton.engine import file, sizes
+from pelton.engine.cubin import Cubin
 from pelton.engine.validate import MOST_ZEROS, check
 from pelton.engine.model import Buffer, Engine, Port, Slice, Step, Symbol, Tensor
 from pelton.engine.memory import Lifetime, assign
@@ -26,6 +27,7 @@ from pelton.importers.onnx import load as importer
 from pelton.ir.evaluate import evaluate
 from pelton.options import Options
 from pelton.runtime.cuda import CudaEngine
+from pelton.targets import gpus
 
 N = 100
 CODE = pack([Cubin("counted", 90, b"\x7fELF counted", 0, 4)])
@@ -47,7 +49,7 @@ def counting(*zeros: Buffer) -> Engine:
     steps = [Step(f"s{i}", "counted", (Slice(0, 0), Slice(1 + i, 0), Slice(3 + i, 0)), (), N, 1, 0, outputs=(Tensor(Slice(1 + i, 0), "f32", (N,), (1,)),))
              for i in range(2)]
     plain = engine([Port("x", "f32", (N,))], [Port("y", "f32", (N,)), Port("z", "f32", (N,))], buffers, steps, arena=0, code=CODE)
-    return replace(plain, target=target([90]))
+    return replace(plain, target=gpus([90]))
 
 
 def test_each_context_has_zeros_of_its_own_that_serve_again():

@@ -15,7 +15,7 @@ from pelton.cli import main
 from pelton.compiler.specialize import Fitted
 from pelton.ir.evaluate import evaluate
 from pelton.importers.onnx import load as importer
-from pelton.codegen.c.isa import best
+from pelton.targets import BUILT, LEVELS, best
 from pelton.options import Options
 from pelton.runtime.arrays import drawn
 from pelton.compat.session.engine_cache import key_of
@@ -45,17 +45,17 @@ def path(model, tmp_path) -> str:
     return str(made)
 
 
-@pytest.mark.parametrize("level", cpu.LEVELS)
+@pytest.mark.parametrize("level", LEVELS)
 def test_all_that_is_known_of_a_cpu_comes_from_one_place(cpu_of, level):
     features, before = cpu.describe()["features"], key_of([], {}, Options(target="cpu:x86_64_v3"))
     cpu_of(level)
     assert cpu.describe()["isa"] == level
-    assert describe_target(Options())[0].isa == best(cpu.LEVELS[level]) == (V4 if "v4" in level else V3)
+    assert describe_target(Options())[0].isa == best(LEVELS[level]) == (V4 if "v4" in level else V3)
     assert ("cpu" in cpu.target(V4)) == ("v4" in level)          # who builds for CPUs like this one says which it is
-    assert (key_of([], {}, Options(target="cpu:x86_64_v3")) == before) == (set(cpu.LEVELS[level]) == set(features))
+    assert (key_of([], {}, Options(target="cpu:x86_64_v3")) == before) == (set(LEVELS[level]) == set(features))
 
 
-@pytest.mark.parametrize("features, level", [((), V3), (cpu.LEVELS[V3], V3), (cpu.LEVELS[V4], V4), (cpu.LEVELS["x86_64_v4_vnni"], V4)])
+@pytest.mark.parametrize("features, level", [((), V3), (LEVELS[V3], V3), (LEVELS[V4], V4), (LEVELS["x86_64_v4_vnni"], V4)])
 def test_the_best_level_of_a_cpu(features, level):
     assert best(features) == level
 
@@ -116,7 +116,7 @@ def test_below_the_least_level_there_is_nothing_to_build_for(model, cache, cpu_o
         pelton.build(model, level=0, cache_dir=cache).start()
 
 
-@pytest.mark.parametrize("level", cpu.BUILT)
+@pytest.mark.parametrize("level", BUILT)
 def test_an_engine_of_each_level_is_right_on_cpus_that_have_it(level, cache, cpu_of):
     """Where this is none it is built, linked, read and checked as far as anybody can."""
     cpu_of(level)

@@ -17,12 +17,13 @@ from pelton.backends.cpu.share import quota
 from pelton.engine import file
 from pelton.errors import EngineError
 from pelton.runtime import Engine, load
+from pelton.targets import LEVELS
 
 
 @pytest.mark.skipif(machines.TAKEN_FOR is not None, reason="the CPU is taken for another")
 def test_describe():
     d = cpu.describe()
-    assert d["isa"] in cpu.LEVELS and d["vendor"] and d["model"] and d["family"] > 0 and d["cpu_model"] >= 0 and d["stepping"] >= 0
+    assert d["isa"] in LEVELS and d["vendor"] and d["model"] and d["family"] > 0 and d["cpu_model"] >= 0 and d["stepping"] >= 0
     assert 0 < d["cores"] <= len(os.sched_getaffinity(0)) and {"l1d", "l2"} <= d["caches"].keys() and d["caches"]["l1d"] >= 8 << 10
     flags = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags")).split()
     spelled = {"sse3": "pni", "lzcnt": "abm", "avx512vnni": "avx512_vnni"}

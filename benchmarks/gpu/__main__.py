@@ -22,7 +22,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from pelton.backends.cuda.driver import binding
+from pelton.backends.cuda.binding import binding
 from pelton.backends.cuda.machine import describe
 from pelton.errors import EngineError
 

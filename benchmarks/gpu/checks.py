@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 import pelton
-from pelton.backends.cuda.bundle import Cubin
 from pelton.backends.cuda.driver import device as gpu
+from pelton.engine.cubin import Cubin
 from pelton.system.cache import Cache
 from pelton.engine.library import LIBRARIES
 from pelton.errors import BuildError, Error

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from pelton.backends.cuda.bundle import Cubin
 from pelton.backends.cuda.device import TRAILING, Device, Function, Memory, launches
+from pelton.engine.cubin import Cubin
 from pelton.engine.library import ALIGNED, LIBRARIES, work
 from pelton.errors import EngineError
 

@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pelton.backends.cuda.bundle import Cubin, unpack
+from pelton.backends.cuda.bundle import unpack
 from pelton.backends.cuda.device import TRAILING, Device, Function, Memory
 from pelton.backends.cuda.driver import device as gpu
 from pelton.backends.cuda.machine import chosen
 from pelton.engine import model as plain_engine
+from pelton.engine.cubin import Cubin
 from pelton.engine.validate import validate
 from pelton.engine.model import Step
 from pelton.engine.library import LIBRARIES, aligned, spoken, work

@@ -8,8 +8,9 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pelton.backends.cpu import BUILT, LEVELS, describe, fits
+from pelton.backends.cpu import describe
 from pelton.errors import EngineError, InputError
+from pelton.targets import BUILT, LEVELS, fits
 
 log = logging.getLogger("pelton.runtime")
 

@@ -8,10 +8,9 @@ from functools import partial
 
 import numpy as np
 
-from pelton.backends.cuda.bundle import Cubin
 from pelton.backends.cuda.clock import Clock, Way
 from pelton.backends.cuda.device import ALIGN, TRAILING, Device, Function, Launch, Memory, launches, zeros
-from pelton.backends.cuda.machine import fitting
+from pelton.engine.cubin import Cubin
 from pelton.engine.library import ALIGNED, LIBRARIES, work
 from pelton.errors import BuildError, EngineError
 from pelton.ir.graph import Value
@@ -20,6 +19,7 @@ from pelton.codegen.triton.toolchain import Compiler
 from pelton.plan.layout import Strides, span
 from pelton.plan.place import Task
 from pelton.plan.workspace import Workspace
+from pelton.targets import fitting
 
 from .measure import first_element
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from pelton.backends.cpu import Program, describe, load_code
 from pelton.codegen.c.toolchain import Compiler
-from pelton.codegen.c.isa import ISAS
+from pelton.targets import ISAS
 from pelton.codegen.template import source
 
 ROUNDS = 30                                       # of some 8 ms; the best counts, for others may use the machine

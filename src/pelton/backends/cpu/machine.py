@@ -4,21 +4,14 @@ from __future__ import annotations
 import ctypes
 import platform
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
-from types import MappingProxyType
 from typing import Any
+
+from pelton.targets import LEVELS, fits
 
 from .binding import library
 from .share import cores
-
-# Levels of the x86-64 psABI, each with all of the one before; names as the compiler spells them.
-_V2 = ("cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3")
-_V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave")
-_V4 = (*_V3, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl")
-LEVELS: Mapping[str, tuple[str, ...]] = MappingProxyType({
-    "x86_64": (), "x86_64_v2": _V2, "x86_64_v3": _V3, "x86_64_v4": _V4, "x86_64_v4_vnni": (*_V4, "avx512vnni")})
-BUILT = ("x86_64_v3", "x86_64_v4")           # those that kernels are made for, the best last
 
 # leaf, subleaf, register → bit → name (Intel SDM volume 2A, CPUID; AMD APM volume 3, appendix E)
 _EAX, _EBX, _ECX, _EDX = range(4)
@@ -79,11 +72,6 @@ def describe() -> dict[str, Any]:
     known = identity()
     levels = [level for level in LEVELS if fits(level, known["features"])]
     return {**known, "isa": levels[-1], "caches": dict(known["caches"]), "cores": cores()}
-
-
-def fits(level: str, features: Iterable[str]) -> bool:
-    """Whether a CPU with these features runs code of a level."""
-    return set(LEVELS[level]) <= set(features)
 
 
 def target(isa: str) -> dict[str, Any]:

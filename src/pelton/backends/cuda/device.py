@@ -9,10 +9,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from pelton.engine.cubin import Cubin
 from pelton.engine.library import Convolution, Product
 from pelton.errors import EngineError
-
-from .bundle import Cubin
 
 ALIGN = 256                                    # bytes, of every piece of device memory that we cut ourselves
 TRAILING = 2                                   # pointers behind the parameters of every kernel: global scratch, and the profiler's

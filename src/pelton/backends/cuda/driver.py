@@ -1,4 +1,4 @@
-"""A GPU by the driver's own interface (the package cuda-bindings), each failure one sentence."""
+"""A GPU by the driver's own interface."""
 from __future__ import annotations
 
 import os
@@ -12,67 +12,18 @@ from typing import Any
 
 import numpy as np
 
+from pelton.engine.cubin import Cubin
 from pelton.engine.library import Convolution, Product
 from pelton.errors import EngineError, InputError
 
 from . import maps
-from .bundle import Cubin
+from .binding import binding, call, refuse, said, version
 from .device import Function, Launch, Memory, Stuck, of_library, parameters
 from .libraries import Library, opened, versions
 
 POLL = 5e-5                                    # seconds between two looks at what may never end
 STATIC_SHARED = 48 << 10                       # bytes of shared memory per block that a kernel gets without asking
-_LOST = ("ILLEGAL_ADDRESS", "LAUNCH_FAILED", "LAUNCH_TIMEOUT", "ASSERT", "HARDWARE_STACK_ERROR", "ILLEGAL_INSTRUCTION", "MISALIGNED_ADDRESS",
-         "INVALID_ADDRESS_SPACE", "INVALID_PC", "CONTEXT_IS_DESTROYED", "ECC_UNCORRECTABLE", "EXTERNAL_DEVICE", "DEVICE_UNAVAILABLE", "UNKNOWN", "CONTAINED")
 _UNREADABLE = ("INVALID_IMAGE", "NO_BINARY_FOR_GPU", "INVALID_SOURCE", "UNSUPPORTED_PTX_VERSION", "NOT_FOUND", "INVALID_KERNEL_IMAGE", "FILE_NOT_FOUND")
-
-
-@lru_cache(maxsize=1)
-def binding() -> Any:
-    """The module of cuda-bindings, the driver started. EngineError where one of the two is missing."""
-    try:
-        from cuda.bindings import driver
-    except ImportError:
-        raise EngineError('engines for NVIDIA GPUs run by the package cuda-bindings, which is not installed: pip install "pelton[cuda]"') from None
-    try:
-        status, = driver.cuInit(0)
-    except RuntimeError as e:                  # what the package says where there is no libcuda
-        raise EngineError(f"there is no NVIDIA driver on this machine ({' '.join(str(e).split()):.200}); install one, "
-                          "or build the engine for the CPU, without --target") from None
-    if status:
-        raise EngineError(f"the NVIDIA driver does not start: {_said(driver, status)}; `nvidia-smi` should show a GPU, "
-                          "and in a container it has to be passed in (--gpus all)")
-    return driver
-
-
-def _said(driver: Any, status: Any) -> str:
-    """What the driver says of a status."""
-    with suppress(RuntimeError):
-        _, text = driver.cuGetErrorString(status)
-        if text:
-            return f"{text.decode(errors='replace')} ({status.name})"
-    return str(status.name)
-
-
-def call(name: str, *arguments: Any) -> Any:
-    """What a function of the driver gives: nothing, one thing, or a tuple. EngineError for every status but success."""
-    driver = binding()
-    try:
-        status, *found = getattr(driver, name)(*arguments)
-    except RuntimeError as e:                  # what the package says where the driver has no such function
-        raise EngineError(f"the NVIDIA driver, which knows CUDA {_version(driver)}, has not all that the installed cuda-bindings call ({e}); "
-                          "install a newer driver, or the cuda-bindings of its version") from None
-    if status:
-        refuse(driver, name, status)
-    return found[0] if len(found) == 1 else tuple(found)
-
-
-def refuse(driver: Any, name: str, status: Any) -> None:
-    short = status.name.removeprefix("CUDA_ERROR_")
-    if short in _LOST:
-        raise EngineError(f"the GPU's context is lost ({name}: {_said(driver, status)}): a kernel of this process went wrong, or the GPU was reset; "
-                          "nothing of this process can use it any more, start a new one")
-    raise EngineError(f"the NVIDIA driver refuses {name}: {_said(driver, status)}")
 
 
 @lru_cache(maxsize=64)
@@ -110,7 +61,7 @@ class Gpu:
         self.multiprocessors, self.shared = attribute("MULTIPROCESSOR_COUNT"), attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
         self.l1, self.l2 = attribute("MAX_SHARED_MEMORY_PER_MULTIPROCESSOR"), attribute("L2_CACHE_SIZE")
         self._cooperates = bool(attribute("COOPERATIVE_LAUNCH"))
-        self.memory, self.cuda = call("cuDeviceTotalMem", handle), _version(driver)
+        self.memory, self.cuda = call("cuDeviceTotalMem", handle), version(driver)
         self._context = call("cuDevicePrimaryCtxRetain", handle)
         self._opened = dict[str, Library]()
 
@@ -196,8 +147,8 @@ class Gpu:
         driver = binding()
         status, found = getattr(driver, name)(*arguments)
         if status and status.name.removeprefix("CUDA_ERROR_") in _UNREADABLE:
-            raise EngineError(f"{where} cannot be loaded by this driver: {_said(driver, status)}; the driver may be older than what compiled it "
-                              f"(it knows CUDA {_version(driver)}): install a newer one, or build the engine with an older Triton")
+            raise EngineError(f"{where} cannot be loaded by this driver: {said(driver, status)}; the driver may be older than what compiled it "
+                              f"(it knows CUDA {version(driver)}): install a newer one, or build the engine with an older Triton")
         if status:
             refuse(driver, name, status)
         return found
@@ -371,8 +322,3 @@ class Gpu:
 
 def _size(nbytes: int) -> str:
     return f"{nbytes / 1e9:.2f} GB" if nbytes >= 1e9 else f"{nbytes / 1e6:.1f} MB"
-
-
-def _version(driver: Any) -> str:
-    _, version = driver.cuDriverGetVersion()
-    return f"{version // 1000}.{version % 1000 // 10}"

@@ -8,7 +8,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from .bundle import Map
+from pelton.engine.cubin import Map
+
+from .binding import binding, call, refuse
 
 FROM = 12000                                   # the CUDA that these functions came with
 L2_128B, NO_INTERLEAVE, ZERO = 2, 0, 0         # CUtensorMapL2promotion, CUtensorMapInterleave, CUtensorMapFloatOOBfill
@@ -21,16 +23,12 @@ _PROTOTYPES = {"cuTensorMapEncodeTiled": (*_HEAD, _ADDRESS, _ADDRESS, *_COMMON),
 
 @lru_cache(maxsize=2)
 def _function(name: str) -> Callable[..., int]:
-    from .driver import call
-
     found, _ = call("cuGetProcAddress", name.encode(), FROM, 0)
     return ctypes.CFUNCTYPE(ctypes.c_int, *_PROTOTYPES[name])(found)
 
 
 def lay(made: Map, address: int, room: np.ndarray) -> None:
     """Makes the map of what lies at an address of the GPU, in room of 128 bytes from a multiple of 64 on. EngineError where the driver refuses it."""
-    from .driver import binding, refuse
-
     name = "cuTensorMapEncodeIm2col" if made.lower else "cuTensorMapEncodeTiled"
     sizes, strides = (np.array(n, np.uint64) for n in (made.sizes, made.strides))
     lower, upper = (np.array(n, np.int32) for n in (made.lower, made.upper))

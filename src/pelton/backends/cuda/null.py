@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from pelton.engine.cubin import Cubin
 from pelton.engine.library import Convolution, Product
 from pelton.errors import EngineError
+from pelton.targets import usual
 
-from .bundle import Cubin
 from .device import ALIGN, TRAILING, Function, Launch, Memory, Stuck, of_library
 from .libraries import Library
-from .machine import usual
 
 Kernel = Callable[[int, np.ndarray], None]     # what a kernel does, given its programs and its parameters without the trailing pointers
 

@@ -16,7 +16,7 @@ from pelton.system.cache import Cache
 from pelton.system.temporary import room
 from pelton.errors import BuildError
 
-from .isa import ISAS
+from pelton.targets import ISAS
 from pelton.codegen.template import SOURCES
 
 FLAGS = ("-std=c23", "-O3", "-fPIC", "-ffreestanding", "-fno-math-errno", "-ffp-contract=off", "-fno-stack-protector", "-fvisibility=default", "-g0", "-w")

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pelton.backends.cuda.bundle import Map
+from pelton.engine.cubin import Map
 from pelton.engine.library import LIBRARIES
 from pelton.ir.dims import Dim, Size, bounds, is_known
 from pelton.ir.graph import Node, Value

@@ -17,11 +17,11 @@ from functools import cache, partial
 from importlib import metadata
 from typing import Any
 
-from pelton.backends.cuda.bundle import Cubin, Map
-from pelton.backends.cuda.machine import usual
+from pelton.engine.cubin import Cubin, Map
 from pelton.system.cache import Cache
 from pelton.system.temporary import room
 from pelton.errors import BuildError
+from pelton.targets import usual
 
 from . import workers
 from .emit import ALIGNED

@@ -8,7 +8,6 @@ from typing import Any
 
 from pelton.backends import cpu
 from pelton.backends.cpu.machine import target as runs_on
-from pelton.codegen.c.isa import ISAS, best
 from pelton.codegen.c.toolchain import Compiler, compiler_id
 from pelton.codegen.template import Target
 from pelton.engine.model import Engine
@@ -17,6 +16,7 @@ from pelton.options import Options
 from pelton.plan.place import Placed
 from pelton.runtime.machine import check_runs_here, lacks
 from pelton.system.cache import Cache
+from pelton.targets import ISAS, best
 from pelton.tune import search
 from pelton.tune.measure import CpuBench, passing
 

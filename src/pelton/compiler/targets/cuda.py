@@ -18,6 +18,7 @@ from pelton.options import Options
 from pelton.plan.place import Placed, Task
 from pelton.plan.workspace import Workspace
 from pelton.system.cache import Cache
+from pelton.targets import ARCHITECTURES, fitting, gpus, usual
 from pelton.tune import search
 from pelton.tune.candidates import candidates
 
@@ -38,10 +39,8 @@ class ForGpu:
     """See `BackEnd`. Tactics are timed where a GPU of one of the architectures is here, otherwise guessed by a model of the oldest of them."""
 
     def __init__(self, options: Options, archs: Sequence[int], target: Target, device: Device | None, compiler: Any, clock: search.Timing | None):
-        from pelton.backends.cuda.machine import target as runs_on
-
         self.target, self.clock, self.spares = target, clock, SPARES[options.level]
-        self.runs_on: Mapping[str, Any] = runs_on(archs)
+        self.runs_on: Mapping[str, Any] = gpus(archs)
         self.meta: Mapping[str, Any] = {"multiprocessors": target.threads, "gpu": device.name if device and clock else None}
         self._archs, self._compiler, self._tell = archs, compiler, teller(options)
         self._device = device if clock else None
@@ -118,11 +117,10 @@ def ready(options: Options) -> None:
 
 
 def made_for(options: Options) -> tuple[Target, Mapping[str, Any]]:
-    from pelton.backends.cuda.machine import target as runs_on
     from pelton.codegen.triton.templates import library  # noqa: F401  (declares the templates)
 
     archs, device = architectures(options)
-    return target_for(archs, device, options.level, options.precision), runs_on(archs)
+    return target_for(archs, device, options.level, options.precision), gpus(archs)
 
 
 def precision(options: Options) -> frozenset[str]:
@@ -151,8 +149,6 @@ def back_end(options: Options, weights: int, kept: Cache) -> Iterator[BackEnd]:
 
 def architectures(options: Options) -> tuple[tuple[int, ...], Device | None]:
     """The architectures to build for, and the GPU here where it is of one of them."""
-    from pelton.backends.cuda.machine import ARCHITECTURES, fitting
-
     device = here()
     unknown = set(options.architectures or ()).difference(ARCHITECTURES, (device.arch,) if device else ())
     if unknown:
@@ -179,7 +175,6 @@ def here() -> Device | None:
 def target_for(archs: Sequence[int], device: Device | None = None, level: int = 3, precision: str = "fp32") -> Target:
     """What tactics are chosen for: `threads` are multiprocessors, `lanes` the threads of a warp. Those of the GPU, else of what stands for the oldest
     architecture. Templates that ask for a version of Triton are those that no GPU has run yet, which only the highest level tries."""
-    from pelton.backends.cuda.machine import usual
     from pelton.codegen.triton.toolchain import release
 
     of = device or usual(min(archs))

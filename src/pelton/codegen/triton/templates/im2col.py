@@ -1,7 +1,7 @@
 """Convolutions whose pixels the GPU's units for copies gather by themselves."""
 from __future__ import annotations
 
-from pelton.backends.cuda.bundle import MOST_STEP, SWIZZLES, Map
+from pelton.engine.cubin import MOST_STEP, SWIZZLES, Map
 from pelton.ir.dims import minimum
 from pelton.ir.graph import Value
 from pelton.ir.types import BF16, F16

@@ -1,0 +1,83 @@
+"""What kernels are made for: instruction set levels of CPUs, and architectures of NVIDIA GPUs."""
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+# ---- CPUs ----
+
+# Levels of the x86-64 psABI, each with all of the one before; names as the compiler spells them.
+_V2 = ("cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3")
+_V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave")
+_V4 = (*_V3, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl")
+LEVELS: Mapping[str, tuple[str, ...]] = MappingProxyType({
+    "x86_64": (), "x86_64_v2": _V2, "x86_64_v3": _V3, "x86_64_v4": _V4, "x86_64_v4_vnni": (*_V4, "avx512vnni")})
+
+
+@dataclass(frozen=True)
+class Isa:
+    """march: the level as clang spells it. lanes: of f32 in a vector. registers: of vectors."""
+
+    march: str
+    lanes: int
+    registers: int
+
+
+# The levels that kernels are made for, the best last.
+ISAS: Mapping[str, Isa] = MappingProxyType({"x86_64_v3": Isa("x86-64-v3", 8, 16), "x86_64_v4": Isa("x86-64-v4", 16, 32)})
+BUILT = tuple(ISAS)
+
+
+def fits(level: str, features: Iterable[str]) -> bool:
+    """Whether a CPU with these features runs code of a level."""
+    return set(LEVELS[level]) <= set(features)
+
+
+def best(features: Iterable[str]) -> str:
+    """The best level that kernels are made for and a CPU with these features runs; the first where it runs none."""
+    *_, found = (BUILT[0], *(isa for isa in BUILT if fits(isa, features)))
+    return found
+
+
+# ---- NVIDIA GPUs ----
+
+@dataclass(frozen=True)
+class Usual:
+    """A GPU that stands for its architecture: multiprocessors; bytes of each that blocks may share, and how many of them one block; bytes of L2."""
+
+    name: str
+    multiprocessors: int
+    l1: int
+    block: int
+    l2: int
+
+
+# What is built for where no such GPU is there to be asked. Multiprocessors and L2 are of NVIDIA's white papers ("Turing GPU Architecture", 2018, T4;
+# "A100 Tensor Core GPU Architecture", 2020; "Ampere GA102 GPU Architecture", 2020, RTX 3090; "Ada GPU Architecture", 2022, RTX 4090; "H100 Tensor Core GPU
+# Architecture", 2022, SXM5; "RTX Blackwell GPU Architecture", 2025, RTX 5090), shared memory of the CUDA C++ Programming Guide, "Technical Specifications per
+# Compute Capability".
+USUAL = {75: Usual("T4", 40, 64 << 10, 64 << 10, 4 << 20), 80: Usual("A100", 108, 164 << 10, 163 << 10, 40 << 20),
+         86: Usual("RTX 3090", 82, 100 << 10, 99 << 10, 6 << 20), 89: Usual("RTX 4090", 128, 100 << 10, 99 << 10, 72 << 20),
+         90: Usual("H100 SXM5", 132, 228 << 10, 227 << 10, 50 << 20), 120: Usual("RTX 5090", 170, 100 << 10, 99 << 10, 96 << 20)}
+
+# Compute capabilities of the CUDA C++ Programming Guide that drivers of CUDA 13 run.
+ARCHITECTURES = (75, 80, 86, 87, 88, 89, 90, 100, 101, 103, 110, 120, 121)
+
+
+def usual(arch: int) -> Usual:
+    """What stands for an architecture: of those known, the newest that is no newer."""
+    return USUAL[max((a for a in USUAL if a <= arch), default=min(USUAL))]
+
+
+def fitting(archs: Iterable[int], arch: int) -> int | None:
+    """Which of the architectures with cubins a GPU runs, the newest of them. Cubins run on GPUs of the same generation that are no older; from sm_90 on
+    they use what only the very architecture has."""
+    return max((a for a in archs if a == arch or (a < 90 and a // 10 == arch // 10 and a <= arch)), default=None)
+
+
+def gpus(archs: Iterable[int]) -> dict[str, Any]:
+    """What an engine with cubins for these architectures says about where it runs."""
+    return {"os": sys.platform, "arch": "cuda", "isa": ",".join(f"sm_{a}" for a in sorted(archs)), "features": []}
