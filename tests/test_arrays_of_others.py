@@ -13,8 +13,9 @@ from test_runtime import equal, pair
 
 import pelton
 from pelton.errors import InputError
-from pelton.runtime import Engine, dlpack
-from pelton.runtime.arrays import borrowed, hosted
+from pelton.backends import dlpack
+from pelton.runtime import Engine
+from pelton.backends.arrays import borrowed, hosted
 
 N = 1000
 

@@ -23,6 +23,7 @@ from benchmarks import child, interpreted  # noqa: E402
 from benchmarks.gpu import page, parts, results, suite  # noqa: E402
 from benchmarks.gpu.runtimes import Runtime  # noqa: E402
 
+import pelton  # noqa: E402
 from pelton.errors import BuildError  # noqa: E402
 from pelton.importers.onnx import load as importer  # noqa: E402
 from pelton.ir.evaluate import evaluate  # noqa: E402
@@ -74,10 +75,9 @@ def ran(data: bytes, sources: Mapping[str, str], feeds: Mapping[str, np.ndarray]
     from benchmarks.gpu.checks import Networks
 
     from pelton.engine import file
-    from pelton.runtime.cuda import CudaEngine
 
     networks = object.__new__(Networks)
-    return networks.run(CudaEngine(file.read(data)).start(triton_interpreter.device(sources)), feeds)
+    return networks.run(pelton.Engine(file.read(data)).start(triton_interpreter.device(sources)), feeds)
 
 
 def test_networks_are_checked_on_a_device(apart, tmp_path):
@@ -243,10 +243,10 @@ def no_gpu(monkeypatch):
 
     from pelton.backends.cuda import driver
     from pelton.backends.cuda.null import NullDevice
-    from pelton.runtime import cuda
+    from pelton.backends.cuda import backend
     found = NullDevice()
     found.shared = 227 << 10
-    for module, name in ((driver, "device"), (cuda, "gpu"), (checks, "gpu")):
+    for module, name in ((driver, "device"), (backend, "gpu"), (checks, "gpu")):
         monkeypatch.setattr(module, name, lambda ordinal=0: found)
     monkeypatch.setattr(parts, "Child", Here)
     return found

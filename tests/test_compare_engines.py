@@ -14,7 +14,7 @@ from pelton import cli
 from pelton.diagnose.compare import compare
 from pelton.engine import file
 from pelton.options import Options
-from pelton.runtime.prepared import Prepared
+from pelton.backends.cpu.prepared import Prepared
 
 
 @pytest.fixture(scope="module")
@@ -113,8 +113,7 @@ def interpreted(data, sources, m, feeds):
     """In a process where all of Triton is interpreted."""
     import triton_interpreter
 
-    from pelton.runtime.cuda import CudaEngine
-    return compare(m, CudaEngine(file.read(data)).start(triton_interpreter.device(sources)), feeds)
+    return compare(m, pelton.Engine(file.read(data)).start(triton_interpreter.device(sources)), feeds)
 
 
 def on_gpu(apart, cache, m, feeds, precision):

@@ -19,8 +19,8 @@ from pelton.backends.cuda.device import Launch, Stuck
 from pelton.backends.cuda.null import NullDevice, seen
 from pelton.engine.cubin import Cubin
 from pelton.engine.model import Engine, Slice, Tensor
-from pelton.runtime.cuda_agree import agree, groups
-from pelton.runtime.cuda_tune import agreed
+from pelton.backends.cuda.agree import agree, groups
+from pelton.backends.cuda.tune import agreed
 from pelton.targets import gpus
 
 OTHERS = ("scale_b", "scale_c", "scale_d")
@@ -118,7 +118,7 @@ def test_the_clock_names_it():
 def test_the_command_line_says_so(tmp_path, monkeypatch, capsys):
     path = tmp_path / "e.pelton"
     pelton.Engine(carrying()).save(path)
-    monkeypatch.setattr("pelton.runtime.cuda.gpu", lambda ordinal: on(scale_c=off))
+    monkeypatch.setattr("pelton.backends.cuda.backend.gpu", lambda ordinal: on(scale_c=off))
     assert cli.main(["tune", str(path)]) == 0
     said = capsys.readouterr().err
     assert "scale_c gives something else on no GPU than scale and scale_b and scale_d and is left out" in said

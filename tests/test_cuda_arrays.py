@@ -7,7 +7,7 @@ from handmade import expected
 from test_cuda_runtime import F32, Interface, branches, dynamic, equal, made
 
 from pelton.errors import InputError
-from pelton.runtime import device_arrays
+from pelton.backends.cuda import arrays as device_arrays
 
 
 @pytest.fixture
@@ -60,4 +60,4 @@ def test_results_may_be_inputs_that_are_laid_out_otherwise():
     part = context.run_async({"x": Interface(y.address, (7,))})["y"]
     assert np.array_equal(part.numpy(), 2 * (2 * long + np.arange(100, dtype=F32))[:7] + np.arange(7, dtype=F32))
     (copy,) = net.device.happened("copy")
-    assert not context._is_own(copy.facts["to"], 28)
+    assert not context.workspace.shared.is_own(copy.facts["to"], 28)

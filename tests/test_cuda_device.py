@@ -12,7 +12,6 @@ import pelton
 from pelton.backends.cuda import describe
 from pelton.engine.cubin import Cubin
 from pelton.errors import EngineError
-from pelton.runtime.cuda import CudaEngine
 
 HEAD = ".version 7.0\n.target sm_80\n.address_size 64\n"
 SCALE = HEAD + """
@@ -92,9 +91,9 @@ def arch() -> int:
     return found
 
 
-def made(plain, arch: int) -> CudaEngine:
+def made(plain, arch: int) -> pelton.Engine:
     cubins = [Cubin("scale", arch, SCALE.encode() + b"\0", 0, 4), Cubin("add", arch, ADD.encode() + b"\0", 100, 4, 1, 384, 128)]
-    return CudaEngine(on_gpu(plain, cubins)).start()
+    return pelton.Engine(on_gpu(plain, cubins)).start()
 
 
 def test_right_answers_in_many_runs(arch):
@@ -129,7 +128,7 @@ def test_the_faster_of_two_kernels_is_found(arch):
     steps = [replace(s, symbol="slow", info={"tactic": "slow"}, spares=(replace(s, info={"tactic": "scale"}),)) if s.symbol == "scale" else s
              for s in plain.steps]
     cubins = [Cubin(name, arch, text.encode() + b"\0", 0, 4) for name, text in (("scale", SCALE), ("slow", SLOW), ("add", ADD))]
-    tuned = pelton.tune(CudaEngine(on_gpu(replace(plain, steps=tuple(steps)), cubins)))
+    tuned = pelton.tune(pelton.Engine(on_gpu(replace(plain, steps=tuple(steps)), cubins)))
     assert [s.symbol for s in tuned.steps] == ["scale", "add", "scale"]
     assert all(2 * s.info["times_ns"]["scale"] < s.info["times_ns"]["slow"] for s in tuned.steps if s.symbol == "scale")
     x = np.random.default_rng(0).integers(-50, 50, 10_000).astype(np.float32)

@@ -10,13 +10,13 @@ from handmade import engine
 from test_cuda_driver import driver, needs_binding, ran  # noqa: F401
 from test_cuda_runtime import CUBINS, on_gpu
 
+import pelton
 from pelton.backends.cuda.bundle import pack, unpack
 from pelton.backends.cuda.device import MAP, Function, launches, parameters
 from pelton.backends.cuda.null import NullDevice, seen
 from pelton.engine.cubin import Cubin, Map
 from pelton.engine.model import Buffer, Engine, Port, Slice, Step
 from pelton.errors import EngineError
-from pelton.runtime.cuda import CudaEngine
 
 PICTURES = Map(0, 9, 3, (256, 14, 12, 8), (512, 7168, 86016), (64, 128), (1, 2, 1, 1), (-1, -2), (-3, 1))
 FILTERS = Map(0, 6, 2, (2304, 72), (4608,), (32, 64), (1, 1))
@@ -80,7 +80,7 @@ def mapped(m: Map) -> Engine:
 
 def test_a_step_has_what_its_kernel_takes_by_a_map():
     with pytest.raises(EngineError, match="kernel 'boxes' takes more operands by maps than step 'a' has, 2"):
-        CudaEngine(mapped(replace(FILTERS, operand=2))).start(NullDevice())
+        pelton.Engine(mapped(replace(FILTERS, operand=2))).start(NullDevice())
 
 
 @needs_binding

@@ -11,12 +11,12 @@ from handmade import engine
 from test_cuda_driver import driver, needs_binding, ran  # noqa: F401
 from test_cuda_runtime import CUBINS, KERNELS, on_gpu
 
+import pelton
 from pelton.backends.cuda.device import Function, launches
 from pelton.backends.cuda.null import NullDevice, seen
 from pelton.engine.cubin import Cubin
 from pelton.engine.model import Buffer, Engine, Port, Slice, Step
 from pelton.errors import EngineError
-from pelton.runtime.cuda import CudaEngine
 
 N, PHASES = 100, 5
 F32 = np.float32
@@ -46,8 +46,8 @@ def wanted(x: np.ndarray) -> np.ndarray:
     return 3 * y
 
 
-def on(plain: Engine, **device) -> CudaEngine:
-    return CudaEngine(plain).start(NullDevice(kernels={**KERNELS, "steps": kernel}, **device))
+def on(plain: Engine, **device) -> pelton.Engine:
+    return pelton.Engine(plain).start(NullDevice(kernels={**KERNELS, "steps": kernel}, **device))
 
 
 APART = [[p, p + 1] for p in range(PHASES)]

@@ -15,10 +15,10 @@ from pelton.backends.cuda.null import NullDevice, seen
 from pelton.engine.cubin import Cubin
 from pelton.engine.model import Buffer, Engine, Port, Slice, Step, Symbol, Tensor
 from pelton.errors import EngineError, InputError
-from pelton.runtime import cuda_context, dlpack
-from pelton.runtime.cuda import CudaEngine
-from pelton.runtime.device_arrays import DeviceArray
-from pelton.runtime.host import HostStep
+from pelton.backends import dlpack
+from pelton.backends.cuda import ready as cuda_ready
+from pelton.backends.cuda.arrays import DeviceArray
+from pelton.backends.host import HostStep
 from pelton.targets import gpus
 
 N = 1000
@@ -44,8 +44,8 @@ def on_gpu(plain: Engine, cubins=CUBINS) -> Engine:
     return replace(plain, code=pack(cubins), target=gpus({c.arch for c in cubins}))
 
 
-def made(plain: Engine | None = None, **device) -> CudaEngine:
-    return CudaEngine(on_gpu(chain(N) if plain is None else plain)).start(NullDevice(kernels=KERNELS, **device))
+def made(plain: Engine | None = None, **device) -> pelton.Engine:
+    return pelton.Engine(on_gpu(chain(N) if plain is None else plain)).start(NullDevice(kernels=KERNELS, **device))
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_parameters_are_addresses_then_sizes_then_scratch(x):
     device = net.device
     context = net.context()
     context.run({"x": x})
-    ready = context._only
+    ready = context._only.prepared
     for launch, step in zip(device.happened("launch"), net.plain.steps):
         words = launch.facts["words"]
         assert words[:len(step.args)] == [ready.starts[a.buffer] + a.offset for a in step.args] and words[len(step.args):-2] == list(step.dims)
@@ -97,7 +97,7 @@ def test_parameters_are_addresses_then_sizes_then_scratch(x):
 def test_everything_lies_in_one_memory_and_nothing_overlaps():
     for plain in (chain(N), branches()):
         net = made(plain)
-        ready = net.context()._only
+        ready = net.context()._only.prepared
         memory, spans = ready.held, []
         spans.append((memory.address, memory.address + plain.arena))
         spans += [(at, at + p.nbytes) for at, p in zip(ready.places, (*ready.inputs, *ready.outputs))]
@@ -113,17 +113,17 @@ def test_weights_go_up_once_and_contexts_share_them(x):
     net = made()
     device, constants = net.device, net.plain.constants
     ups = device.happened("upload")
-    assert [(u.facts["nbytes"], u.facts["to"]) for u in ups] == [(len(constants), net.weights.address)]
-    assert seen(net.weights.address, np.uint8, len(constants)).tobytes() == constants
+    assert [(u.facts["nbytes"], u.facts["to"]) for u in ups] == [(len(constants), net.loaded.weights.address)]
+    assert seen(net.loaded.weights.address, np.uint8, len(constants)).tobytes() == constants
     contexts = [net.context() for _ in range(3)]
     assert all(equal(c.run({"x": x * i}), expected(x * i)) for i, c in enumerate(contexts))
-    assert len({c._only.held.address for c in contexts}) == 3 and len(device.happened("load")) == 2
-    assert {c._only.launches[1][0].words[1] for c in contexts} == {net.weights.address}
+    assert len({c._only.prepared.held.address for c in contexts}) == 3 and len(device.happened("load")) == 2
+    assert {c._only.prepared.launches[1][0].words[1] for c in contexts} == {net.loaded.weights.address}
 
 
 def test_memory_is_given_back():
     device = NullDevice(kernels=KERNELS)
-    net = CudaEngine(on_gpu(chain(N))).start(device)
+    net = pelton.Engine(on_gpu(chain(N))).start(device)
     net.run({"x": np.zeros(N, F32)})
     assert device.free < device.memory
     del net
@@ -249,7 +249,7 @@ def test_capsules_are_taken_back_by_whoever_consumed_them(x):
 
 
 def test_large_arrays_go_in_pieces(monkeypatch, x):
-    monkeypatch.setattr(cuda_context, "PIECE", 1024)
+    monkeypatch.setattr(cuda_ready, "PIECE", 1024)
     net = made()
     assert equal(net.run({"x": x}), expected(x))
     assert [h.facts["nbytes"] for h in net.device.happened("upload")[1:]] == [1024, 1024, 1024, 928]
@@ -347,7 +347,7 @@ def test_every_shape_has_its_graph_and_is_remembered():
         context.run({"x": np.zeros((2, 2), F32)})
 
 
-def test_steps_of_the_cpu_come_between(x):
+def test_steps_of_the_cpu_come_between(x, monkeypatch):
     size = 4 * N
 
     class Negation(HostStep):
@@ -360,10 +360,8 @@ def test_steps_of_the_cpu_come_between(x):
                          outputs=(Tensor(Slice(2, 0), "f32", (N,), (1,)),)),
                     Step("thrice", "scale", (Slice(2, 0), Slice(3, 0)), (3,), N, 1, 2)], arena=2 * 4032, code=b"none")
 
-    class Hosted(CudaEngine):
-        def host_steps(self, plain, values):
-            return {i: Negation(s) for i, s in enumerate(plain.steps) if s.host}
-    net = Hosted(on_gpu(plain)).start(NullDevice(kernels=KERNELS))
+    monkeypatch.setattr("pelton.backends.plan.HostStep", lambda step, values: Negation(step))
+    net = pelton.Engine(on_gpu(plain)).start(NullDevice(kernels=KERNELS))
     assert np.array_equal(net(x), -6 * x)
     assert len(net.device.happened("graph")) == 2
     assert [s.name for s, _ in net.context().profile({"x": x})] == ["twice", "minus", "thrice"]
@@ -377,10 +375,10 @@ def test_watched_and_profiled(x, monkeypatch):
     assert equal(results, expected(x)) and [d for d, _ in seen_] == [0, 1, 2, 3] and np.array_equal(seen_[1][1], 2 * x)
     net.device.happenings.clear()
     net.device.lasts = lambda launch: {"scale": 20.0, "add": 7.0}[launch.function.cubin.symbol]
-    monkeypatch.setattr(cuda_context, "IDLE", 1 << 10)
-    monkeypatch.setattr(cuda_context, "AT_ONCE", 2)
+    monkeypatch.setattr(cuda_ready, "IDLE", 1 << 10)
+    monkeypatch.setattr(cuda_ready, "AT_ONCE", 2)
     assert [(s.name, t) for s, t in context.profile({"x": x})] == [("double", 20), ("add", 7), ("triple", 20)]
-    monkeypatch.setattr(cuda_context, "AT_ONCE", 3)
+    monkeypatch.setattr(cuda_ready, "AT_ONCE", 3)
     assert [(s.name, t) for s, t in context.profile({"x": x})] == [("double", 20), ("add", 7), ("triple", 20)]
     what = [h.what for h in net.device.happenings if h.what in ("copy", "record", "launch", "synchronize")]
     assert what[-11:] == ["copy"] * 3 + ["record"] + ["launch", "record"] * 3 + ["synchronize"]     # busy until all of them are on the stream
@@ -399,22 +397,22 @@ def test_code_for_another_gpu():
         made(arch=80)
     both = [replace(c, arch=a) for c in CUBINS for a in (80, 86, 90)]
     for arch, fits in ((80, 80), (86, 86), (89, 86), (90, 90)):
-        net = CudaEngine(on_gpu(chain(N), both)).start(NullDevice(arch))
+        net = pelton.Engine(on_gpu(chain(N), both)).start(NullDevice(arch))
         assert {h.facts["cubin"].arch for h in net.device.happened("load")} == {fits}
     for arch in (75, 100, 121):
         with pytest.raises(EngineError, match="has code for sm_80, sm_86, sm_90"):
-            CudaEngine(on_gpu(chain(N), both)).start(NullDevice(arch))
+            pelton.Engine(on_gpu(chain(N), both)).start(NullDevice(arch))
 
 
 def test_kernels_that_are_missing_or_asked_for_in_two_ways():
     with pytest.raises(EngineError, match="no kernel 'add' for sm_90"):
-        CudaEngine(on_gpu(chain(N), CUBINS[:1])).start(NullDevice())
+        pelton.Engine(on_gpu(chain(N), CUBINS[:1])).start(NullDevice())
     plain = chain(N)
     steps = (plain.steps[0], plain.steps[1], replace(plain.steps[2], dims=(3, 3)))
     with pytest.raises(EngineError, match="'triple' gives kernel 'scale' 6 parameters, another step 5"):
-        CudaEngine(on_gpu(replace(plain, steps=steps))).start(NullDevice())
+        pelton.Engine(on_gpu(replace(plain, steps=steps))).start(NullDevice())
     with pytest.raises(EngineError, match="no bundle"):
-        CudaEngine(replace(on_gpu(chain(N)), code=b"\x7fELF"))
+        pelton.Engine(replace(on_gpu(chain(N)), code=b"\x7fELF"))
 
 
 def test_grids_that_are_too_large():
@@ -425,10 +423,10 @@ def test_grids_that_are_too_large():
 def test_without_a_gpu_engines_can_be_looked_at_and_saved(tmp_path, capsys):
     from pelton import cli
     net, path = pelton.Engine(on_gpu(chain(N))), tmp_path / "e.pelton"
-    assert type(net) is CudaEngine
+    assert type(net) is pelton.Engine
     net.save(path)
     again = pelton.load(path, device=None)
-    assert type(again) is CudaEngine and again.tobytes() == path.read_bytes() and repr(again).startswith("<pelton.Engine 'handmade'")
+    assert type(again) is pelton.Engine and again.tobytes() == path.read_bytes() and repr(again).startswith("<pelton.Engine 'handmade'")
     assert cli.main(["inspect", str(path)]) in (0, None)
     assert "sm_90" in capsys.readouterr().out
 

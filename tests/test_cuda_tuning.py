@@ -22,7 +22,7 @@ from pelton.engine.model import Engine, Step
 from pelton.errors import BuildError, Cancelled, EngineError, InputError
 from pelton.codegen.triton import toolchain as triton_compile
 from pelton.options import Options
-from pelton.runtime import cuda_context
+from pelton.backends.cuda import ready as cuda_ready
 from pelton.targets import USUAL, gpus, usual
 from pelton.tune import measure_cuda
 from test_cuda_runtime import KERNELS, N
@@ -234,10 +234,10 @@ def test_tune_from_the_command_line(tmp_path, monkeypatch, capsys):
 
     def no_gpu(ordinal: int = 0):
         raise EngineError("there is no NVIDIA driver on this machine; install one")
-    monkeypatch.setattr("pelton.runtime.cuda.gpu", no_gpu)
+    monkeypatch.setattr("pelton.backends.cuda.backend.gpu", no_gpu)
     assert cli.main(["tune", str(path)]) == cli.REFUSED and path.read_bytes() == before
     assert capsys.readouterr().err.startswith("error: there is no NVIDIA driver")
-    monkeypatch.setattr("pelton.runtime.cuda.gpu", lambda ordinal: scaling(TOOK))
+    monkeypatch.setattr("pelton.backends.cuda.backend.gpu", lambda ordinal: scaling(TOOK))
     assert cli.main(["tune", str(path), "-o", str(out)]) == 0 and path.read_bytes() == before
     told = capsys.readouterr().out
     assert "2 steps timed on no GPU, 2 changed; all of them together 6.0 µs → 2.0 µs" in told and "3.0 µs → 1.0 µs, scale_c" in told
@@ -251,8 +251,8 @@ def test_timed_from_the_command_line(tmp_path, monkeypatch, capsys):
     from pelton import cli
     path, null = tmp_path / "e.pelton", device(lambda launch: 5000.0, kernels=KERNELS)
     pelton.Engine(carrying()).save(path)
-    monkeypatch.setattr(cuda_context, "IDLE", 1 << 10)
-    monkeypatch.setattr("pelton.runtime.cuda.gpu", lambda ordinal: null)
+    monkeypatch.setattr(cuda_ready, "IDLE", 1 << 10)
+    monkeypatch.setattr("pelton.backends.cuda.backend.gpu", lambda ordinal: null)
     assert cli.main(["bench", str(path), "--seconds", "0", "--warmup", "0", "--layers"]) == 0
     told = capsys.readouterr().out
     assert "z f32[1000], no GPU" in told and "in kernels 15.0 µs" in told and "a run, as one graph, with its copies: " in told and "peak" not in told

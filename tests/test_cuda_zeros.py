@@ -19,14 +19,13 @@ from pelton.backends.cuda.null import NullDevice, seen
 from pelton.compiler.build import built
 from pelton.engine import file, sizes
 from pelton.engine.cubin import Cubin
-from pelton.engine.validate import MOST_ZEROS, check
+from pelton.engine.validate import MOST_ZEROS, validate
 from pelton.engine.model import Buffer, Engine, Port, Slice, Step, Symbol, Tensor
 from pelton.engine.memory import Lifetime, assign
 from pelton.errors import EngineError
 from pelton.importers.onnx import load as importer
 from pelton.ir.evaluate import evaluate
 from pelton.options import Options
-from pelton.runtime.cuda import CudaEngine
 from pelton.targets import gpus
 
 N = 100
@@ -53,22 +52,22 @@ def counting(*zeros: Buffer) -> Engine:
 
 
 def test_each_context_has_zeros_of_its_own_that_serve_again():
-    net = CudaEngine(file.read(file.to_bytes(counting()))).start(NullDevice(kernels={"counted": counted}))
+    net = pelton.Engine(file.read(file.to_bytes(counting()))).start(NullDevice(kernels={"counted": counted}))
     x, places = np.arange(N, dtype=np.float32), []
     contexts = [net.context(), net.context()]
     for context in (*contexts, *contexts):
         got = context.run({"x": x})
         assert np.array_equal(got["y"], 2 * x) and np.array_equal(got["z"], 2 * x)
-        memory = context._zeros
+        memory = context.workspace.zeros
         assert memory.nbytes == 80 and not seen(memory.address, np.uint8, 80).any()
-        places.append({launch.words[2] - memory.address for (launch,) in context._only.launches})
-    assert places == [{0, 64}] * 4 and contexts[0]._zeros.address != contexts[1]._zeros.address
+        places.append({launch.words[2] - memory.address for (launch,) in context._only.prepared.launches})
+    assert places == [{0, 64}] * 4 and contexts[0].workspace.zeros.address != contexts[1].workspace.zeros.address
 
 
 def test_no_zeros_are_asked_for_where_none_are_used():
-    net = CudaEngine(replace(counting(), steps=(), buffers=counting().buffers[:3])).start(NullDevice())
+    net = pelton.Engine(replace(counting(), steps=(), buffers=counting().buffers[:3])).start(NullDevice())
     net.device.happenings.clear()
-    assert net.context()._zeros is None and len(net.device.happened("allocate")) == 1
+    assert net.context().workspace.zeros is None and len(net.device.happened("allocate")) == 1
 
 
 @pytest.mark.parametrize("why, change", [
@@ -81,9 +80,9 @@ def test_no_zeros_are_asked_for_where_none_are_used():
                                                      symbols=(Symbol("n", 1, N, 200),), sizes={"n": "n"})),
 ], ids=lambda x: x if isinstance(x, str) else "")
 def test_forged_zeros_are_refused(why, change):
-    check(counting())
+    validate(counting())
     with pytest.raises(EngineError, match=why):
-        check(change(counting()))
+        validate(change(counting()))
 
 
 def test_what_only_a_spare_kernel_uses_has_its_place_too():
@@ -113,7 +112,7 @@ def long_sums() -> Any:
 def twice(data: bytes, sources: Mapping[str, str], feeds: list[Mapping[str, np.ndarray]]) -> list[dict[str, np.ndarray]]:
     """In a process where all of Triton is interpreted: what one context gives for each."""
     import triton_interpreter
-    context = CudaEngine(file.read(data)).start(triton_interpreter.device(sources)).context()
+    context = pelton.Engine(file.read(data)).start(triton_interpreter.device(sources)).context()
     return [context.run(each) for each in feeds]
 
 

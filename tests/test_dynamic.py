@@ -171,7 +171,7 @@ def test_a_sheet_has_the_numbers_of_the_plan(built):
     engine = built(text.parse(LINES))
     for batch, length in ((4, 50), (1, 1), (3, 17), (32, 400)):
         values = {"batch": batch, "length": length}
-        plain, filled, sheet = sizes.at(engine.plain, values), engine.sheet.fill(values), engine.sheet
+        plain, filled, sheet = sizes.at(engine.plain, values), engine.plan.sheet.fill(values), engine.plan.sheet
         assert [b.size for b in plain.buffers] == filled.bytes.tolist() and plain.arena == filled.arena
         assert [b.offset for b in plain.buffers if b.kind == "arena"] == filled.starts[sheet.in_arena].tolist()
         assert [n for s in plain.steps for n in (*(a.offset for a in s.args), *s.dims)] == filled.words.tolist()
@@ -200,10 +200,10 @@ def test_shapes_share_one_memory(built):
     engine = built(text.parse(LINES))
     context = engine.context()
     context.run(drawn({"x": (4, 50, 12), "z": (50, 12)}))
-    one = context._arena
+    one = context.workspace.arena
     for length in range(1, 30):
         context.run(drawn({"x": (2, length, 12), "z": (length, 12)}))
-    assert context._arena is one and len(context._known) == 30 and all(p.arena is one for p in context._known.values())
+    assert context.workspace.arena is one and len(context._known) == 30 and all(p.arena is one for p in context._known.values())
 
 
 def test_a_context_prepares_for_shapes(built):

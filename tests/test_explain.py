@@ -13,8 +13,8 @@ from pelton.compiler.accuracy import Written, difference, sized, watch
 from pelton.diagnose.explain import errors
 from pelton.ir.types import DType
 from pelton.options import Options
-from pelton.runtime.arrays import drawn
-from pelton.runtime.prepared import Prepared
+from pelton.backends.arrays import drawn
+from pelton.backends.cpu.prepared import Prepared
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ from test_cuda_tuning import device  # noqa: E402
 from test_triton_networks import TOLERANCE, block, moving  # noqa: E402
 from triton_harness import interpreted as left_by  # noqa: E402
 
+import pelton  # noqa: E402
 from pelton.compiler import targets  # noqa: E402
 from pelton.compiler.build import built  # noqa: E402
 from pelton.system.cache import Cache  # noqa: E402
@@ -28,7 +29,6 @@ from pelton.codegen.triton.chain import chained, takes  # noqa: E402
 from pelton.codegen.triton.toolchain import Compiler, compiled  # noqa: E402
 from pelton.options import Options  # noqa: E402
 from pelton.plan.workspace import Workspace  # noqa: E402
-from pelton.runtime.cuda import CudaEngine  # noqa: E402
 from pelton.compiler.stages import begun, walk  # noqa: E402
 from pelton.tune import launches, measure_cuda, search  # noqa: E402
 
@@ -205,7 +205,7 @@ def test_tactics_whose_programs_count_each_other_are_no_parts():
 def twice(data, sources, feeds):
     """In a process where all of Triton is interpreted: what an engine gives, and how many kernels it launched, in two runs of a context."""
     device = triton_interpreter.device(sources)
-    context, found = CudaEngine(file.read(data)).start(device).context(), []
+    context, found = pelton.Engine(file.read(data)).start(device).context(), []
     for _ in range(2):
         before = len(device.happened("launch"))
         found.append((context.run(feeds), len(device.happened("launch")) - before))

@@ -17,7 +17,7 @@ from pelton.ir.evaluate import evaluate
 from pelton.importers.onnx import load as importer
 from pelton.targets import BUILT, LEVELS, best
 from pelton.options import Options
-from pelton.runtime.arrays import drawn
+from pelton.backends.arrays import drawn
 from pelton.compat.session.engine_cache import key_of
 from pelton.compiler.targets import describe_target
 from pelton.tune import search

@@ -12,11 +12,11 @@ import pytest
 from handmade import chain, compiled, python
 
 from pelton.backends import cpu
-from pelton.backends.cpu import memory
 from pelton.backends.cpu.share import quota
 from pelton.engine import file
 from pelton.errors import EngineError
 from pelton.runtime import Engine, load
+from pelton.system import memory
 from pelton.targets import LEVELS
 
 
@@ -83,11 +83,11 @@ def test_threads_follow_the_affinity():
 
 def test_memory_is_on_cache_lines_and_huge_pages():
     for size in (0, 1, 1000, (2 << 20) - 1, 2 << 20, 5 << 20):
-        room = cpu.allocate(size)
+        room = memory.allocate(size)
         assert room.nbytes == size and not room[:100].any() and memory.address(room) % (memory.HUGE_PAGE if size >= memory.HUGE_PAGE else 64) == 0
         room[:] = 1
     with pytest.raises(EngineError, match="MB of memory, which the system refuses"):
-        cpu.allocate(1 << 60)
+        memory.allocate(1 << 60)
     data = np.arange(100, dtype=np.uint8)
     assert all(np.array_equal(memory.aligned(data[i:].tobytes()), data[i:]) for i in range(5)) and memory.aligned(b"").size == 0
 

@@ -41,7 +41,7 @@ from pelton.ir.evaluate import evaluate  # noqa: E402
 from pelton.ir.types import F16  # noqa: E402
 from pelton.codegen.template import GPU_TEMPLATES  # noqa: E402
 from pelton.options import Options  # noqa: E402
-from pelton.runtime import cuda_tune  # noqa: E402
+from pelton.backends.cuda import tune as cuda_tune  # noqa: E402
 from pelton.tune import launches  # noqa: E402
 from pelton.tune.candidates import refusal  # noqa: E402
 

@@ -13,6 +13,7 @@ pytest.importorskip("triton", reason="Triton is not installed (make test-gpu)")
 import triton_interpreter  # noqa: E402
 from test_triton_kernels import conv  # noqa: E402
 
+import pelton  # noqa: E402
 from pelton.backends.cuda.null import seen  # noqa: E402
 from pelton.compiler.build import built  # noqa: E402
 from pelton.engine import file  # noqa: E402
@@ -24,7 +25,6 @@ from pelton.codegen.triton.toolchain import compiled  # noqa: E402
 from pelton.codegen.triton.templates.library import GPU_TEMPLATES  # noqa: E402
 from pelton.options import Options  # noqa: E402
 from pelton.plan import place  # noqa: E402
-from pelton.runtime.cuda import CudaEngine  # noqa: E402
 
 CASES = {"same": dict(pads=[1] * 4), "pictures": dict(n=3, pads=[1] * 4), "tall": dict(n=2, kernel=(5, 3), pads=[2, 1, 2, 1]),
          "uneven": dict(n=2, pads=[2, 0, 0, 1]), "more": dict(n=2, pads=[2, 3, 1, 3]), "apart": dict(n=2, pads=[2] * 4, dilations=[2, 2]),
@@ -50,10 +50,10 @@ def network(n: int = 1, channels: int = 16, out: int = 20, kernel: tuple[int, in
 
 def run(data: bytes, sources: Mapping[str, str], feeds: list[Mapping[str, np.ndarray]], buffer: int) -> tuple[list[dict[str, np.ndarray]], np.ndarray]:
     """What a context gives for these inputs, and what is in a buffer of zeros afterwards, by two bytes."""
-    engine = CudaEngine(file.read(data)).start(triton_interpreter.device(sources))
+    engine = pelton.Engine(file.read(data)).start(triton_interpreter.device(sources))
     context = engine.context()
     results = [context.run(f) for f in feeds]
-    return results, seen(int(context._only.starts[buffer]), np.uint16, int(engine.plain.buffers[buffer].size) // 2).copy()
+    return results, seen(int(context._only.prepared.starts[buffer]), np.uint16, int(engine.plain.buffers[buffer].size) // 2).copy()
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from test_triton_compile import SPILLED, kernels  # noqa: E402
 from test_triton_kernels import constant, conv  # noqa: E402
 from triton_harness import TARGET, check, nhwc, tried  # noqa: E402
 
+import pelton  # noqa: E402
 from pelton.compiler.build import built  # noqa: E402
 from pelton.engine import file  # noqa: E402
 from pelton.errors import BuildError  # noqa: E402
@@ -29,8 +30,7 @@ from pelton.codegen.triton.toolchain import GLUON, Compiler, compiled, fetched, 
 from pelton.codegen.triton.emit import TYPES, lying  # noqa: E402
 from pelton.codegen.triton.templates.library import GPU_TEMPLATES  # noqa: E402
 from pelton.options import Options  # noqa: E402
-from pelton.runtime.cuda import CudaEngine  # noqa: E402
-from pelton.runtime.cuda_tune import agreed  # noqa: E402
+from pelton.backends.cuda.tune import agreed  # noqa: E402
 from pelton.compiler.targets.cuda import target_for  # noqa: E402
 from pelton.tune import search  # noqa: E402
 from pelton.tune.candidates import refusal  # noqa: E402
@@ -191,7 +191,7 @@ def network() -> onnx.ModelProto:
 def run(data: bytes, sources: dict[str, str], feeds: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], dict[str, list[str]]]:
     """What an engine gives on a device that interprets, and the tactics of its steps that agree with each other there."""
     device, plain = triton_interpreter.device(sources), file.read(data)
-    return CudaEngine(plain).start(device).run(feeds), tactics(agreed(plain, device))
+    return pelton.Engine(plain).start(device).run(feeds), tactics(agreed(plain, device))
 
 
 def tactics(plain: Any) -> dict[str, list[str]]:

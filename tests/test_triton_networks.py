@@ -24,7 +24,7 @@ from pelton.importers.onnx import load as importer  # noqa: E402
 from pelton.ir.evaluate import evaluate  # noqa: E402
 from pelton.codegen.triton import toolchain as triton_compile  # noqa: E402
 from pelton.options import Options  # noqa: E402
-from pelton.runtime import cuda_tune  # noqa: E402
+from pelton.backends.cuda import tune as cuda_tune  # noqa: E402
 
 TOLERANCE = {"fp32": 2e-3, "tf32": 2e-2, "fp16": 2e-2, "bf16": 6e-2}          # of the largest output
 

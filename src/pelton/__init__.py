@@ -11,7 +11,7 @@ from .errors import BuildError, Cancelled, EngineError, Error, InputError, Model
 if TYPE_CHECKING:
     from .options import Options
     from .runtime import Context, Engine, load
-    from .runtime.cuda_tune import tune
+    from .runtime.tune import tune
     from pelton.compat.session import InferenceSession, IOBinding, OrtValue, RunOptions, SessionOptions
 
 __version__ = "0.1.0"
@@ -19,7 +19,7 @@ __all__ = ["BuildError", "Cancelled", "Context", "Engine", "EngineError", "Error
            "OrtValue", "RunOptions", "SessionOptions", "build", "load", "tune"]
 
 # Loaded when first asked for: a program that runs engines never imports the compiler.
-_HOMES = {"Options": "options", "Engine": "runtime", "Context": "runtime", "load": "runtime", "tune": "runtime.cuda_tune"}
+_HOMES = {"Options": "options", "Engine": "runtime", "Context": "runtime", "load": "runtime", "tune": "runtime.tune"}
 # What scripts touch that were written for onnxruntime.
 _HOMES.update(dict.fromkeys((
     "ExecutionMode", "ExecutionOrder", "GraphOptimizationLevel", "IOBinding", "InferenceSession", "ModelMetadata", "NodeArg", "OrtAllocatorType", "OrtArenaCfg",

@@ -29,7 +29,7 @@ from pelton.ir.types import STRING
 from pelton.options import Options
 from pelton.plan import lower
 from pelton.compiler.assemble import assemble
-from pelton.runtime.arrays import drawn
+from pelton.backends.arrays import drawn
 
 from . import graphs, mutate, seeds
 

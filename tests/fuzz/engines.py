@@ -18,7 +18,7 @@ from pelton.engine.program import Script
 from pelton.options import Options
 from pelton.runtime import Engine
 from pelton.runtime.program import ScriptEngine
-from pelton.runtime.arrays import drawn
+from pelton.backends.arrays import drawn
 
 from . import mutate
 

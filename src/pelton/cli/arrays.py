@@ -103,13 +103,13 @@ def _read(path: str) -> np.ndarray | dict[str, np.ndarray]:
 
 
 def made_up(engine: Engine, given: Mapping[str, str] = MappingProxyType({}), seed: int = 0) -> dict[str, np.ndarray]:
-    """Inputs to time an engine with (`pelton.runtime.arrays.drawn`).
+    """Inputs to time an engine with (`pelton.backends.arrays.drawn`).
 
     given: sizes of inputs as the command line has them, such as {"x": "1x3x224x224"}; sizes that are open have their usual values where it says nothing.
     InputError for sizes that the engine does not take, and where there is no memory for such inputs.
     """
     from pelton.engine.sizes import solve
-    from pelton.runtime.arrays import drawn
+    from pelton.backends.arrays import drawn
 
     wanted = _shapes(engine, given)
     shapes = engine.shapes(solve(engine.plain, {**engine.shapes(), **wanted}))

@@ -67,7 +67,7 @@ def made(model: str | bytes, options: dict[str, Any], *, quiet: bool, runs: str 
     import pelton
 
     if runs is not None:
-        from pelton.runtime.machine import check_runs_here
+        from pelton.backends.cpu.check import check_runs_here
 
         check_runs_here(options.get("target", Options.target), runs)
     with progress.shown(not quiet) as tell, Needs("building engines"):

@@ -19,9 +19,9 @@ from pelton.plan.lower import Chosen
 from pelton.plan.place import Placed, Task
 from pelton.plan.region import Region
 from pelton.runtime import Engine
-from pelton.runtime.arrays import check_names, drawn
-from pelton.runtime.host import view
-from pelton.runtime.prepared import Prepared
+from pelton.backends.arrays import check_names, drawn
+from pelton.backends.host import view
+from pelton.backends.device import Ready
 
 TOLERANCE = 1e-3                               # of the largest value: Winograd's error grows with the channels, a wrong kernel's is near one
 
@@ -110,7 +110,7 @@ def watch(engine: Engine, chosen: Sequence[Chosen], inputs: Mapping[str, np.ndar
     order = lower.running(chosen)
     read: dict[Value, np.ndarray] = {}
 
-    def look(done: int, ready: Prepared) -> None:
+    def look(done: int, ready: Ready) -> None:
         steps = ready.plain.steps
         if done:
             step, c = steps[done - 1], order[done - 1]
@@ -121,12 +121,12 @@ def watch(engine: Engine, chosen: Sequence[Chosen], inputs: Mapping[str, np.ndar
     return engine.context(engine.meta.get("threads")).watch(inputs, look)
 
 
-def written(step: Step, ready: Prepared) -> dict[str, np.ndarray]:
+def written(step: Step, ready: Ready) -> dict[str, np.ndarray]:
     """Copies of what a step of an engine has just written, by the names of the values."""
     return {name: _lying(t, ready) for name, t in zip(step.info["writes"], step.outputs, strict=True)}
 
 
-def _copies(step: Step, chosen: Chosen, values: Sequence[Value], ready: Prepared) -> dict[Value, np.ndarray]:
+def _copies(step: Step, chosen: Chosen, values: Sequence[Value], ready: Ready) -> dict[Value, np.ndarray]:
     """Values as they lie in memory now."""
     if chosen.kernel is None:
         node = chosen.task.node
@@ -136,7 +136,7 @@ def _copies(step: Step, chosen: Chosen, values: Sequence[Value], ready: Prepared
     return {v: _lying(at[v], ready) for v in values}
 
 
-def _lying(t: Tensor, ready: Prepared) -> np.ndarray:
+def _lying(t: Tensor, ready: Ready) -> np.ndarray:
     """A copy of a tensor as it lies in memory now."""
     return np.array(view(t, ready.memory(t.slice.buffer)), order="C")
 

@@ -19,7 +19,7 @@ from pelton.importers.imported import OnData
 from pelton.importers.onnx.file import array_of, read
 from pelton.options import Options
 from pelton.runtime import Engine
-from pelton.runtime.machine import check_runs_here
+from pelton.backends.cpu.check import check_runs_here
 
 REMEMBERED = 64                 # engines that are kept
 VARIED = 16                     # values of one input that get an engine of their own, where one for all of them can be had

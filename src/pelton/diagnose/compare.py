@@ -16,8 +16,8 @@ from pelton.ir.evaluate import evaluate
 from pelton.ir.types import DType
 from pelton.options import Options
 from pelton.runtime import Engine
-from pelton.runtime.arrays import drawn
-from pelton.runtime.prepared import Prepared
+from pelton.backends.arrays import drawn
+from pelton.backends.device import Ready
 
 TOLERANCE = {"fp32": 2e-3, "tf32": 2e-2, "fp16": 2e-2, "bf16": 6e-2}        # of the largest value of an output, by the engine's precision
 
@@ -87,7 +87,7 @@ def compare(model: Any, engine: Engine, inputs: Mapping[str, np.ndarray] | None 
     exact = Exact(graph, inputs, [known[name] for s in engine.steps for name in s.info["writes"] if name in known])
     found, unknown = list[Compared](), 0
 
-    def see(done: int, ready: Prepared) -> None:
+    def see(done: int, ready: Ready) -> None:
         nonlocal unknown
         if not done:
             return

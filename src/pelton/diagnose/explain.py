@@ -26,8 +26,8 @@ from pelton.plan.fuse import Fused
 from pelton.plan.place import Placed, Task
 from pelton.plan.region import Region
 from pelton.runtime import Engine
-from pelton.runtime.arrays import drawn
-from pelton.runtime.machine import check_runs_here
+from pelton.backends.arrays import drawn
+from pelton.backends.cpu.check import check_runs_here
 from pelton.tune.candidates import candidates
 
 ALL = 1 << 20                                     # tactics per template: every one

@@ -1,36 +1,36 @@
-"""An engine's working memory and step tables: what one run at a time needs."""
+"""What one run of an engine at a time needs: working memory on its device, and the plan ready for the shapes met last."""
 from __future__ import annotations
 
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol, cast
 
 import numpy as np
 
-from pelton.backends.cpu import MAX_THREADS, Program, allocate, cores, default_threads, describe
-from pelton.backends.cpu.memory import address
-from pelton.backends.cpu.ports import bind
-from pelton.backends.cpu.program import check_threads
+from pelton.backends.arrays import by_name, check_names, check_shape, refuse_mapping
+from pelton.backends.device import Ready, Stamped, Streamed, Streaming, Workspace
 from pelton.engine import sizes
-from pelton.engine.model import Step
-from pelton.system.forks import survives_fork
+from pelton.engine.model import Engine as Plain
+from pelton.engine.model import Port, Step
 from pelton.errors import InputError
+from pelton.system.forks import survives_fork
 
-from .arrays import all_hosted, by_name, check_apart, check_names, check_out, check_shape, fit, out_array, refuse_mapping, refuse_out
-from .machine import check_memory
-from .prepared import Prepared
-
-if TYPE_CHECKING:
-    from .engine import Engine
-
-Traced = tuple[Step, int, int]                                   # a step, and when it began and ended
 REMEMBERED = 32                                                  # shapes that a context keeps ready
-PAGE = 4096
 ENTERED = ("this context is in the middle of a run of the same thread, which called it again (in a step of Python, a finalizer or a signal handler); "
            "take another context, or engine.run, which takes a free one")
+
+
+class Owner(Protocol):
+    """What a context asks of its engine, which has started."""
+
+    plain: Plain
+
+    @property
+    def inputs(self) -> tuple[Port, ...]: ...
+    def shapes(self) -> dict[str, tuple[int, ...]]: ...
+    def allocate(self, threads: int | None) -> Workspace: ...
 
 
 class Context:
@@ -39,20 +39,18 @@ class Context:
     Where the engine leaves sizes open, memory and steps are laid out when a shape is first met, and kept for the shapes met last.
     """
 
-    _fit = staticmethod(fit)                                     # an array as a port needs it, or what is wrong with it
-
-    def __init__(self, engine: Engine, threads: int | None = None):
+    def __init__(self, engine: Owner, threads: int | None = None):
         plain = engine.plain
-        self.engine = engine
-        engine.populate()
-        self.threads = min(default_threads(), plain.meta.get("threads") or MAX_THREADS) if threads is None else check_threads(threads)
+        self.engine: Any = engine
+        self.workspace = engine.allocate(threads)
+        self.threads = self.workspace.threads
         self.remembered = REMEMBERED
-        self._arena = allocate(0)
-        self._cores = cores()
-        self._names, self._output_names = ({p.name for p in ports} for ports in (plain.inputs, plain.outputs))
-        self._known: OrderedDict[tuple, Prepared] = OrderedDict()
+        self._taken = self.workspace.taken
+        self._names = {p.name for p in plain.inputs}
+        self._known: OrderedDict[tuple, Ready] = OrderedDict()
+        self._latest: Ready | None = None                        # most often the shapes are those of the run before
         self._only = None if plain.symbols else self._prepare({})
-        self._latest = self._only                                # most often the shapes are those of the run before
+        self._latest = self._only
         self._unlock()
         survives_fork(self)
 
@@ -75,28 +73,23 @@ class Context:
     @property
     def machine(self) -> str:
         """What it runs on, by its marketing name."""
-        return describe()["model"]
+        return self.workspace.machine
 
-    def _prepare(self, values: Mapping[str, int]) -> Prepared:
+    @property
+    def stream(self) -> int | None:
+        """On a GPU the stream of its own, as other libraries know it by its number."""
+        return self.workspace.stream
+
+    def _prepare(self, values: Mapping[str, int]) -> Ready:
         """The engine for these values of its symbols."""
-        engine = self.engine
-        filled = engine.sheet.fill(values)
-        scratch = -(-filled.most_scratch // PAGE) * PAGE
-        made = int(filled.bytes[engine.made].sum()) + sum(p.nbytes for p in filled.outputs)
-        check_memory(engine.called, filled.arena + made, scratch, self.threads)
-        arena = -(-filled.arena // PAGE) * PAGE
-        need = arena + scratch * self.threads                    # one memory for both, whatever the shape
-        if need > self._arena.nbytes:
-            self._forget()                                       # they point into the old one
-            self._arena = allocate(max(need, 2 * self._arena.nbytes))       # what grows step by step should not come here at each
-        return Prepared(engine, values, filled, self._arena, address(self._arena) + arena, self.threads, self._cores)
+        return self.workspace.prepare(values, self._forget)
 
     def _forget(self) -> None:
         """Nothing is ready any more."""
         self._known.clear()
         self._latest = None
 
-    def _for(self, inputs: Mapping[str, Any]) -> Prepared:
+    def _for(self, inputs: Mapping[str, Any]) -> Ready:
         """What is ready for the shapes of these inputs, or is made so now."""
         if type(inputs) is not dict and not isinstance(inputs, Mapping):
             refuse_mapping(self.engine.inputs, inputs)
@@ -110,25 +103,26 @@ class Context:
             found = self._known[key]
             self._known.move_to_end(key)
         else:
+            fit = self.workspace.fit
             for port in self.engine.inputs:
                 if len(shapes[port.name]) != len(port.shape):
-                    self._fit(port, inputs[port.name])                 # says what is wrong
+                    fit(port, inputs[port.name])                 # says what is wrong
             found = self._prepare(sizes.solve(self.engine.plain, shapes))
             for port in found.filled.inputs:
                 if port.shape != shapes[port.name]:
-                    self._fit(port, inputs[port.name])
+                    fit(port, inputs[port.name])
             if len(self._known) >= self.remembered:
                 self._known.popitem(last=False)
             self._known[key] = found
         self._latest = found
         return found
 
-    def run(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None) -> dict[str, np.ndarray]:
-        """Outputs by name, in fresh arrays, or in those that `out` gives for some or all of them.
+    def run(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Outputs by name, when they are there: in fresh numpy arrays, or in those that `out` gives for some or all of them.
 
-        Arrays are numpy's, or another library's: what has `__dlpack__` is read and written where it lies, inputs may have `__array__` instead.
-        With contiguous inputs and all outputs given, no memory is taken for arrays. Strided, unaligned and byte-swapped inputs are copied; whatever
-        else does not fit, other types included, is an InputError.
+        Arrays are numpy's, or another library's: what has `__dlpack__` is read and written where it lies, inputs may have `__array__` instead; engines for
+        GPUs take arrays that lie on theirs, also by `__cuda_array_interface__`. With contiguous inputs and all outputs given, no memory is taken for arrays.
+        Strided, unaligned and byte-swapped inputs are copied; whatever else does not fit, other types included, is an InputError.
         """
         with self._lock:                                         # as `_alone` does it, in half the time
             if self._busy:
@@ -140,15 +134,29 @@ class Context:
                     results = ready.call(inputs)
                     if results is not None:
                         return results
-                ready = self._for(inputs := all_hosted(inputs))
-                try:
-                    results = self._bind(ready, inputs, out)
-                    ready.run()
-                    return results
-                finally:
-                    ready.bound.clear()
+                inputs = self._taken(inputs)
+                return self._for(inputs).run(inputs, out)
             finally:
                 self._busy = False
+
+    def run_async(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None, stream: int | None = None) -> dict[str, Any]:
+        """Puts a run on a stream of the GPU, the context's own unless another is given (`torch.cuda.current_stream().cuda_stream`; 0 is the default stream),
+        and does not wait for it. InputError for engines that run on the CPU.
+
+        Outputs by name: arrays of the GPU that `out` gives, or `DeviceArray`s in memory of the context, which its next run overwrites. Arrays of the GPU
+        must stay as they are until the run is over. A context's runs come one after the other, also on different streams. Engines with steps of the CPU wait
+        for these, and numpy inputs wait for the copies of the run before.
+        """
+        if self.stream is None:
+            raise InputError(f"{self.machine} has no streams: a run is over when `run` returns; run_async is for engines that run on a GPU")
+        with self._alone():
+            inputs = cast(Streaming, self.workspace).taken(inputs, stream)
+            return cast(Streamed, self._for(inputs)).run_async(inputs, out, stream)
+
+    def synchronize(self) -> None:
+        """Waits until all runs of this context are over."""
+        with self._alone():
+            self.workspace.synchronize()
 
     def __call__(self, /, *arrays: Any, **named: Any) -> Any:
         """Inputs in order, or by name; gives the output, or a tuple where there are several."""
@@ -175,65 +183,19 @@ class Context:
 
     def profile(self, inputs: Mapping[str, Any]) -> list[tuple[Step, int]]:
         """Every step with the nanoseconds it took, in a run in which no two steps overlap."""
-        return [(step, end - begin) for step, begin, end in self.trace(inputs)[1]]
+        with self._alone():
+            inputs = self._taken(inputs)
+            return self._for(inputs).profile(inputs)
 
-    def trace(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None) -> tuple[dict[str, np.ndarray], list[Traced]]:
+    def trace(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None) -> tuple[dict[str, Any], list[Stamped]]:
         """Outputs by name, as `run` gives them, and every step with when it began and ended, in nanoseconds of `time.monotonic_ns`; no two steps overlap."""
         with self._alone():
-            ready = self._for(inputs := all_hosted(inputs))
-            try:
-                results = self._bind(ready, inputs, out)
-                stamps: list[tuple[int, int]] = []
-                for part in ready.parts:
-                    if isinstance(part, Program):
-                        stamps += part.trace(ready.ports)
-                    else:
-                        begin = time.monotonic_ns()
-                        ready.run_part(part)
-                        stamps.append((begin, time.monotonic_ns()))
-                return results, [(step, *stamp) for step, stamp in zip(ready.plain.steps, stamps)]
-            finally:
-                ready.bound.clear()
+            inputs = self._taken(inputs)
+            return self._for(inputs).trace(inputs, out)
 
-    def watch(self, inputs: Mapping[str, Any], see: Callable[[int, Prepared], None]) -> dict[str, np.ndarray]:
+    def watch(self, inputs: Mapping[str, Any], see: Callable[[int, Ready], None]) -> dict[str, Any]:
         """Outputs by name, from a run of one step after the other. Before each and after the last, `see` is called with the number of steps done and what
         knows the memory as it then is: a later step may overwrite it."""
         with self._alone():
-            ready = self._for(inputs := all_hosted(inputs))
-            try:
-                results = self._bind(ready, inputs, None)
-                see(0, ready)
-                for done, part in enumerate(ready.cut(apart=True), 1):
-                    ready.run_part(part)
-                    see(done, ready)
-                return results
-            finally:
-                ready.bound.clear()
-
-    def _bind(self, ready: Prepared, inputs: Mapping[str, Any], out: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
-        """Puts the addresses of all arrays into the table of ports, and gives the outputs."""
-        bound = ready.bound = []                                 # a new one: a fork may have ended a run that left arrays in the old one
-        for port, name, dtype, shape in ready.inputs:
-            array = inputs[name]
-            if type(array) is not np.ndarray or array.dtype != dtype or array.shape != shape or dtype.hasobject:
-                array = fit(port, array)                         # strings are looked at one by one
-            bound.append(array)
-        if out is not None and (not isinstance(out, Mapping) or not out.keys() <= self._output_names):
-            check_out(self.engine.outputs, out)
-        results = {}
-        for port, name, dtype, shape in ready.outputs:
-            if out is None or name not in out:
-                results[name] = array = np.empty(shape, dtype)
-            else:
-                results[name] = array = out[name]
-                if type(array) is not np.ndarray or array.dtype != dtype or array.shape != shape:
-                    array = out_array(port, array)
-            bound.append(array)
-        count = len(ready.inputs)
-        while (unfit := bind(bound, count, ready.ports)) < len(bound):
-            if unfit >= count:
-                refuse_out(ready.outputs[unfit - count][0], bound[unfit])
-            bound[unfit] = fit(ready.inputs[unfit][0], bound[unfit])
-        if out:
-            check_apart(self.engine.inputs, self.engine.outputs, [(at or 0, (at or 0) + nbytes) for at, nbytes in zip(ready.ports, ready.sizes)], out)
-        return results
+            inputs = self._taken(inputs)
+            return self._for(inputs).watch(inputs, see)

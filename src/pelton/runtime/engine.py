@@ -1,80 +1,42 @@
 """The public engine: a plan with its code loaded and its constants in place, run through contexts."""
 from __future__ import annotations
 
-import logging
 import os
-import weakref
 from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from pelton.backends.cpu import load_code
-from pelton.backends.cpu.memory import aligned, populate
-from pelton.engine import model as plain_engine
+from pelton.backends.device import Loaded, Stamped, Workspace, backend
+from pelton.backends.plan import Plan
 from pelton.engine import file, sizes
+from pelton.engine import model as plain_engine
+from pelton.engine.model import Port, Step, Symbol
 from pelton.engine.validate import validate
-from pelton.engine.constants import Unmade
-from pelton.engine.model import Port, Step, Symbol, strings_in
-from pelton.engine.shape_plan import Sheet
 
-from .context import Context, Traced
+from .context import Context
 from .forms import gathered, spread
-from .host import HostStep
-from .machine import check_machine
-
-log = logging.getLogger("pelton.runtime")
-LARGEST_TABLE = 1 << 20                                              # bytes; larger ones are weights in integers
 
 
 class Engine:
     """A network built for a kind of machine. One engine serves many threads: every run takes a context of its own.
 
     It starts when it is loaded, or first run, with EngineError where this is no such machine; until then it can be looked at and saved anywhere. Raises
-    EngineError where the plain engine does not hang together. Plain engines for GPUs become `runtime.cuda.CudaEngine`s.
+    EngineError where the plain engine does not hang together.
     """
 
-    _populated = _started = False
-
-    def __new__(cls, plain: Any, *_: Any, **__: Any) -> Engine:
-        if cls is Engine and plain.target.get("arch") == "cuda":
-            from .cuda import CudaEngine  # is an Engine itself
-            return object.__new__(CudaEngine)
-        return object.__new__(cls)
+    _started = False
 
     def __init__(self, plain: plain_engine.Engine):
         validate(plain)
-        self._set_out(plain)
-
-    def _set_out(self, plain: plain_engine.Engine) -> None:
-        """All that does not depend on what runs the kernels."""
         self.plain = plain
-        self._constants = None if isinstance(plain.constants, Unmade) else aligned(plain.constants)
-        self.texts = {i: strings_in(self.constants[b.offset:b.offset + b.size]) for i, b in enumerate(plain.buffers) if b.kind == "text"}
-        # copies, so that no kernel is led astray by a file that is rewritten; constants that are still to be made are in none that was loaded
-        self.tables = {i: aligned(bytes(self._constants[b.offset:b.offset + b.size])) for i, b in enumerate(plain.buffers)
-                       if b.kind == "table" and b.size <= LARGEST_TABLE} if self._constants is not None else {}
-        self.made = [i for i, b in enumerate(plain.buffers) if b.kind in ("strings", "sizes", "iota")]
-        self.sheet = Sheet(plain)
-        hosted = any(s.host for s in plain.steps)
-        self.host = self.host_steps(sizes.at(plain, sizes.usual(plain)), sizes.usual(plain)) if hosted else {}
-        if self.host:
-            log.warning("engine %r runs %d of its %d steps on the host, by their reference: %s", plain.called, len(self.host), len(plain.steps),
-                        ", ".join(plain.steps[i].name for i in self.host))
+        self.plan = Plan(plain)
+        self._backend = backend(plain.target)
+        self._code = self._backend.open(self.plan)
         forms = plain.meta.get("forms") or {}
         self.forms = forms if any(forms.values()) else None          # inputs and outputs of the model that are no single port
         self._contexts: deque[Context] = deque()                     # those that no run is using
-
-    def populate(self) -> None:
-        """Has the weights in memory, unless that has been done: what a context is made for reads all of them."""
-        if not self._populated:
-            self._populated = True
-            populate(self.constants)
-
-    def host_steps(self, plain: plain_engine.Engine, values: Mapping[str, int]) -> dict[int, HostStep]:
-        """The steps that the host runs, for these values of the symbols; EngineError where what they need is not installed."""
-        return {i: HostStep(s, values) for i, s in enumerate(plain.steps) if s.host}
 
     @property
     def name(self) -> str:
@@ -88,7 +50,7 @@ class Engine:
     @property
     def constants(self) -> np.ndarray:
         """The bytes of all constants, made now if they were not yet."""
-        return self.plain.constants.read() if self._constants is None else self._constants
+        return self.plan.constants
 
     @property
     def inputs(self) -> tuple[Port, ...]:
@@ -120,26 +82,27 @@ class Engine:
     def meta(self) -> Mapping[str, Any]:
         return self.plain.meta
 
-    def start(self, device: int = 0) -> Engine:
-        """Loads the code, unless that has been done; of engines for GPUs onto the one of that number. EngineError, saying what is missing, where this machine
-        is none that the engine is for."""
+    @property
+    def device(self) -> Any:
+        """What it was started on, as its backend describes a device; None for the CPU."""
+        return self.loaded.device
+
+    def start(self, device: Any = 0) -> Engine:
+        """Loads the code, unless that has been done; of engines for GPUs onto the one of that number, or onto something that does what a GPU does. EngineError,
+        saying what is missing, where this machine is none that the engine is for."""
         if not self._started:
-            check_machine(self.called, self.plain.target)
-            self.functions = self._load_functions()                  # threads that start it at once load it once each, all the same
+            self.loaded: Loaded = self._backend.load(self._code, device)
+            self.plain = self.loaded.plan.plain
             self._started = True
         return self
 
-    def _load_functions(self) -> np.ndarray:
-        """The address of each step's kernel; 0 for host steps."""
-        addresses = {"": 0}
-        if self.plain.code:
-            code = load_code(self.plain.code)
-            weakref.finalize(self, code.close).atexit = False        # at exit a thread may still be running it
-            addresses |= {symbol: code.symbol(symbol) for symbol in {s.symbol: None for s in self.plain.steps} if symbol}
-        return np.array([addresses[s.symbol] for s in self.plain.steps], np.int64)
+    def allocate(self, threads: int | None) -> Workspace:
+        """The working memory of a context."""
+        return self._backend.allocate(self.loaded, threads)
 
     def context(self, threads: int | None = None) -> Context:
-        """A context of its own memory, for one run at a time. `threads`: those the engine was built for, no more than there are CPUs, unless said otherwise."""
+        """A context of its own memory, for one run at a time; the constants are everybody's. `threads`: those the engine was built for, no more than there are
+        CPUs, unless said otherwise. InputError for a number of threads of an engine that runs on a GPU."""
         return Context(self.start(), threads)
 
     def run(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -151,7 +114,7 @@ class Engine:
             return gathered(self._run(self._ported(inputs), out), self.forms["outputs"])
         return self._run(inputs, out)
 
-    def trace(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None) -> tuple[dict[str, Any], list[Traced]]:
+    def trace(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None) -> tuple[dict[str, Any], list[Stamped]]:
         """As `run`, and all steps that ran, each with when it began and ended, in nanoseconds of `time.monotonic_ns`; no two steps overlap."""
         try:
             context = self._contexts.pop()
@@ -196,28 +159,14 @@ class Engine:
         """The engine file as bytes; equal engines give equal bytes."""
         return file.to_bytes(self.plain)
 
+    @classmethod
+    def _again(cls, data: bytes) -> Engine:
+        return cls(file.read(data))                                  # type: ignore[arg-type]
+
     def __reduce__(self):
-        return load, (self.tobytes(), False, None)                   # where it comes to, it starts when it is first run
+        return self._again, (self.tobytes(),)                        # where it comes to, it starts when it is first run
 
     def __repr__(self) -> str:
         def side(ports: tuple[Port, ...]) -> str:
             return ", ".join(f"{p.name}: {p}" for p in ports)
         return f"<pelton.Engine {self.name!r} ({side(self.inputs)}) -> ({side(self.outputs)}), {len(self.steps)} steps>"
-
-
-def load(source: str | os.PathLike[str] | bytes, verify: bool = False, device: int | None = 0) -> Engine:
-    """The engine in a file (whose weights are mapped, not read) or in bytes, started; those for GPUs on the one with the number `device`. With None it does not
-    start yet, so that it can be looked at on machines that do not run it. `verify` checks the weights, too.
-
-    While an engine is in use its file may be replaced (as `save` and `mv` do), but not be written into (as `cp` does): weights would change under a run.
-
-    An engine holds machine code: load only what you would run as a program. Raises EngineError, saying what to do, for what is no engine,
-    is damaged, or does not run on this machine.
-    """
-    plain = file.read(source, verify)
-    if isinstance(plain, plain_engine.Engine):
-        engine = Engine(plain)
-    else:
-        from .program import ScriptEngine  # is an Engine itself
-        engine = ScriptEngine(plain)
-    return engine if device is None else engine.start(device)

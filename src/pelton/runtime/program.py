@@ -11,22 +11,23 @@ from typing import Any
 
 import numpy as np
 
+from pelton.backends.arrays import Look, all_hosted, check_apart, check_names, check_out, fit, hosted, looks, out_array, refuse_mapping, refuse_out
+from pelton.backends.cpu import describe
 from pelton.backends.cpu.boxes import non_max_suppression
-from pelton.backends.cpu.memory import address, aligned
+from pelton.backends.device import Stamped, backend
 from pelton.engine import program_file, sizes
 from pelton.engine.constants import bytes_of
 from pelton.engine.model import Port, Step, Symbol, numpy_dtype, strings_in
+from pelton.system import memory
 from pelton.system.forks import survives_fork
+from pelton.system.memory import address, aligned
 from pelton.engine.program import (
     Action, Block, Feed, Host, If, Loop, Run, Scan, Script, blocks_in, free, read_by, validate_script
 )
 from pelton.errors import EngineError, InputError, Needs
 
-from .arrays import all_hosted, check_apart, check_names, check_out, fit, hosted, out_array, refuse_mapping, refuse_out
-from .context import ENTERED, Context, Traced
+from .context import ENTERED, Context
 from .engine import Engine
-from .machine import check_machine, memory
-from .prepared import Look, looks
 
 log = logging.getLogger("pelton.runtime")
 REMEMBERED = 1024                                                # shapes that an engine in a loop keeps ready
@@ -46,7 +47,6 @@ class ScriptEngine(Engine):
         self.engines = [Engine(replace(e, constants=constants)) for e in plain.engines]
         self.arrays = {name: (strings_in(piece).reshape(c.shape) if c.dtype == "string" else piece.view(numpy_dtype(c.dtype)).reshape(c.shape))
                        for name, c in plain.arrays.items() for piece in [constants[c.offset:c.offset + c.size]]}
-        self.host = {}
         self.forms = None
         self.calls: dict[int, Call] = {}
         self.plans: dict[int, list[Planned]] = {}                    # what each block does
@@ -97,7 +97,7 @@ class ScriptEngine(Engine):
     def start(self, device: int = 0) -> Engine:
         """Starts all engines."""
         if not self._started:
-            check_machine(self.called, self.script.target)
+            backend(self.script.target).check(self.called, self.script.target)
             for engine in self.engines:
                 engine.start(device)
             self._started = True
@@ -161,8 +161,8 @@ class ScriptContext(Context):
         for context in self.contexts:
             context.remembered = REMEMBERED
         self.threads = max((c.threads for c in self.contexts), default=threads or 1)
-        self._room = memory() // 2
-        self._traced: list[tuple[Action, Sequence[Traced]]] | None = None     # while tracing: what has run, with its steps
+        self._room = memory.installed() // 2
+        self._traced: list[tuple[Action, Sequence[Stamped]]] | None = None     # while tracing: what has run, with its steps
         self._turns = 0                                              # of all loops of the run
         self._ports: dict[tuple[tuple[int, ...], ...], list[Look]] = {}         # shapes of the inputs → what the inputs then have to be
         self._one = None if engine.script.symbols else looks(engine.ports({}))     # the same where there is but one way
@@ -171,7 +171,14 @@ class ScriptContext(Context):
 
     @property
     def machine(self) -> str:
-        return next((c.machine for c in self.contexts), super().machine)
+        return next((c.machine for c in self.contexts), describe()["model"])
+
+    @property
+    def stream(self) -> None:
+        """Not one but those of the engines' contexts: a script looks at what they give."""
+
+    def synchronize(self) -> None:
+        """Nothing goes on when `run` has returned."""
 
     def run(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None) -> dict[str, np.ndarray]:
         """Outputs by name, in fresh arrays, or in those that `out` gives for some or all of them, if those have the shape that the data gives."""
@@ -196,14 +203,14 @@ class ScriptContext(Context):
                     outside[id(action)] += sum(end - begin for _, begin, end in steps)
             return [*(t for times in inside for t in times), *((step_of(a), outside[id(a)]) for a in between(self.owner.script.main))]
 
-    def trace(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None) -> tuple[dict[str, np.ndarray], list[Traced]]:
+    def trace(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None) -> tuple[dict[str, np.ndarray], list[Stamped]]:
         """Outputs by name, and all that ran, as often as it did; steps between the engines include what they run."""
         with self._alone():
             results, found = self._trace(inputs, out)
             return results, [t for _, steps in found for t in steps]
 
     def _trace(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None
-               ) -> tuple[dict[str, np.ndarray], list[tuple[Action, Sequence[Traced]]]]:
+               ) -> tuple[dict[str, np.ndarray], list[tuple[Action, Sequence[Stamped]]]]:
         """Outputs by name, and what ran with its steps, in the order in which it ended."""
         self._traced = []
         try:

@@ -1,8 +1,7 @@
 """The CPU back end: machine code loaded from memory, a step walker and the threads of the process."""
 from .code import Code, load_code
 from .machine import describe, target
-from .memory import allocate
 from .program import MAX_THREADS, Program
 from .share import cores, default_threads
 
-__all__ = ["MAX_THREADS", "Code", "Program", "allocate", "cores", "default_threads", "describe", "load_code", "target"]
+__all__ = ["MAX_THREADS", "Code", "Program", "cores", "default_threads", "describe", "load_code", "target"]

@@ -3,8 +3,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from pelton.system.memory import address
+
 from .binding import library
-from .memory import address
 
 
 def non_max_suppression(boxes: np.ndarray, scores: np.ndarray, most: np.ndarray | None = None, overlap: np.ndarray | None = None,

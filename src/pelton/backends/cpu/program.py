@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from pelton.errors import EngineError, InputError
+from pelton.system.memory import address
 
 from .binding import library
-from .memory import address
 from .share import cores
 
 MAX_THREADS = 256

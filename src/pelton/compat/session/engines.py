@@ -10,7 +10,7 @@ from pelton.engine import sizes
 from pelton.engine.constants import length
 from pelton.system.forks import survives_fork
 from pelton.runtime import Engine
-from pelton.runtime.machine import memory
+from pelton.system import memory
 
 from .settings import log
 from .engine_cache import Takes
@@ -26,7 +26,7 @@ class Kept:
     """Engines by what they take. From any thread."""
 
     def __init__(self) -> None:
-        self.most, self.room = MOST, memory() // PART
+        self.most, self.room = MOST, memory.installed() // PART
         self._engines: OrderedDict[int, Engine] = OrderedDict()            # by id, the one used last at the end
         self._built_for: dict[Key, int] = {}
         self._unlock()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pelton import progress
 from pelton.errors import ModelError, Needs
 from pelton.options import Options
-from pelton.runtime.machine import check_runs_here
+from pelton.backends.cpu.check import check_runs_here
 
 from .changes import Changes
 from .signature import NAMES, ModelMetadata, NodeArg, Signature

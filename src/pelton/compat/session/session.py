@@ -19,7 +19,7 @@ from pelton.system.forks import survives_fork
 from pelton.errors import BuildError, Cancelled, InputError, ModelAbsent, ModelError
 from pelton.options import Options
 from pelton.runtime import Engine
-from pelton.runtime.arrays import fit
+from pelton.backends.arrays import fit
 from pelton.runtime.forms import entries
 
 from . import estimate, read

@@ -86,7 +86,7 @@ class ForGpu:
 
     def agreed(self, plain: Engine) -> Engine:
         from pelton.backends.cuda.device import Stuck  # only engines for GPUs need it
-        from pelton.runtime.cuda_tune import agreed
+        from pelton.backends.cuda.tune import agreed
 
         if self._device is None or not any(s.spares for s in plain.steps):
             return plain

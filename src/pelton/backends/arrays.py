@@ -10,8 +10,11 @@ import numpy as np
 from pelton.engine.model import Port, numpy_dtype
 from pelton.errors import EngineError, InputError, near
 
+from pelton.system import memory
+
 from . import dlpack
-from .machine import memory
+
+Look = tuple[Port, str, np.dtype, tuple[int, ...]]             # a port and what every run asks of it: name, dtype, shape
 
 
 class _Held:
@@ -126,7 +129,7 @@ def _strings(given: np.ndarray, port: Port, what: str) -> np.ndarray:
 def drawn(ports: Sequence[Port], seed: int = 0) -> dict[str, np.ndarray]:
     """Arrays for ports whose sizes are known: floats from a normal distribution, integers, bools and strings 0 or 1 (indices that fit any table).
     InputError where there is no memory for them."""
-    need, have = 16 * sum(math.prod(max(d, 1) for d in p.shape) for p in ports), memory()      # as they are drawn in 64 bits, and then converted
+    need, have = 16 * sum(math.prod(max(d, 1) for d in p.shape) for p in ports), memory.installed()      # as they are drawn in 64 bits, and then converted
     if need > have:
         raise InputError(f"inputs of these sizes take {need / 1e9:.1f} GB to make up, this machine has {have / 1e9:.1f} GB; smaller ones are needed: "
                          + ", ".join(f"{p.name} {p}" for p in ports))
@@ -138,6 +141,11 @@ def drawn(ports: Sequence[Port], seed: int = 0) -> dict[str, np.ndarray]:
         whole = port.numpy_dtype.kind in "iub"
         return (rng.integers(0, 2, port.shape) if whole else rng.standard_normal(port.shape)).astype(port.numpy_dtype)
     return {p.name: draw(p) for p in ports}
+
+
+def looks(ports: Sequence[Port]) -> list[Look]:
+    """Ports, and what every run asks of them."""
+    return [(p, p.name, p.numpy_dtype, p.shape) for p in ports]
 
 
 def check_shape(port: Port, shape: tuple[int, ...], what: str) -> None:

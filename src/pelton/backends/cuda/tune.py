@@ -2,30 +2,30 @@
 from __future__ import annotations
 
 import logging
-import os
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from pelton.backends.cuda.clock import MOST_TURNS, Clock, Way, endless
-from pelton.backends.cuda.device import ALIGN, TRAILING, Device, Function, Launch, Memory, Stuck, launches
-from pelton.backends.cuda.machine import chosen
 from pelton.engine import model as plain_engine
-from pelton.engine.model import Slice, Step
+from pelton.engine import sizes
 from pelton.engine.library import LIBRARIES, aligned, of_version, work
-from pelton.engine.program import Script
-from pelton.errors import Cancelled, EngineError, InputError
+from pelton.engine.model import Slice, Step
+from pelton.errors import Cancelled, EngineError
 
-from .arrays import drawn
-from .cuda import CudaEngine, by
-from .cuda_agree import Trial, groups
-from .cuda_prepared import CudaPrepared, up
-from .engine import Engine, load
-from .program import ScriptEngine
+from ..arrays import drawn
+from ..device import Told
+from ..plan import Plan
+from .agree import Trial, groups
+from .bundle import unpack
+from .clock import MOST_TURNS, Clock, Way, endless
+from .device import ALIGN, TRAILING, Device, Function, Launch, Memory, Stuck, launches
+from .loaded import Loaded, by
+from .prepared import Prepared, up
+from .workspace import Workspace
 
 log = logging.getLogger("pelton.build")
 
@@ -45,64 +45,48 @@ class Found:
 Known = dict[tuple[Any, ...], Found]           # kernels with their sizes
 
 
-def tune(engine: Engine | str | os.PathLike[str], device: int | Device = 0, *, budget: float | None = None,
-         progress: Callable[[str, int, int], Any] | None = None) -> Engine:
-    """The engine with the fastest of the kernels that it carries for each step, timed at its usual sizes on a GPU. The model and a compiler are not needed.
-    What a step's kernels write is compared; those that differ from the others are left out, which is logged as a warning.
-
-    engine: one for GPUs, or its file. device: the number of the GPU. budget: seconds; steps past that stay as they are. Raises EngineError where there is no
-    such GPU or the engine has no code for it, InputError for engines of CPUs. The engine given is left as it was.
-    """
-    engine = engine if isinstance(engine, Engine) else load(engine, device=None)
-    deadline = None if budget is None else time.monotonic() + budget
-    plain: Any = engine.plain
-    parts = [CudaEngine(part.plain, device) for part in engine.parts if isinstance(part, CudaEngine)]
-    if not parts:
-        raise InputError(f"engine {engine.called!r} is for CPUs, where kernels are timed while it is built; build it with a higher level, or with "
-                         "--target cuda")
-    known: Known = {}
-    if isinstance(plain, Script):
-        # the constants of all are the script's, and so they stay
-        tuned = iter([_tuned(part, deadline, progress, known) for part in parts])
-        return ScriptEngine(replace(plain, engines=tuple(replace(next(tuned), constants=e.constants) for e in plain.engines)))
-    return Engine(_tuned(parts[0], deadline, progress, known))
-
-
-def agreed(plain: plain_engine.Engine, device: Device, progress: Callable[[str, int, int], Any] | None = None) -> plain_engine.Engine:
+def agreed(plain: plain_engine.Engine, device: Device, progress: Told | None = None) -> plain_engine.Engine:
     """A plain engine without the kernels of its steps that write something else on this GPU than the others do, which is logged. Nothing is timed. EngineError
     where it does not run there."""
-    bench = _Bench(CudaEngine(plain, device), None, rounds=0)
+    loaded = Loaded(Plan(plain), unpack(plain.code) if plain.code else {}, device)
+    bench = _Bench(loaded, None, rounds=0)
     found = _seen(bench, progress, "check", {})
     return replace(plain, steps=tuple(_settled(step, found[i]) if found[i].odd else step for i, step in enumerate(plain.steps)))
 
 
-def _tuned(engine: CudaEngine, deadline: float | None, progress: Callable[[str, int, int], Any] | None,
-           known: Known) -> plain_engine.Engine:
-    on, plain = engine.device, engine.plain
-    found = _seen(_Bench(engine, deadline, ROUNDS), progress, "tune", known)
+def tuned(engines: Sequence[Loaded], deadline: float | None, progress: Told | None) -> list[plain_engine.Engine]:
+    """The engines by the fastest of the kernels that each carries for its steps, at its usual sizes, until the deadline; what kernels write is compared, too.
+    Of equal kernels of all engines one is timed."""
+    known: Known = {}
+    return [_tuned(loaded, deadline, progress, known) for loaded in engines]
+
+
+def _tuned(loaded: Loaded, deadline: float | None, progress: Told | None, known: Known) -> plain_engine.Engine:
+    on, plain = loaded.device, loaded.plan.plain
+    found = _seen(_Bench(loaded, deadline, ROUNDS), progress, "tune", known)
     steps = tuple(_settled(_newest(step, on), found[i]) if found[i] != Found() else step for i, step in enumerate(plain.steps))
     return replace(plain, steps=steps, meta={**plain.meta, "gpu": on.name, "multiprocessors": on.multiprocessors})
 
 
-def _seen(bench: _Bench, progress: Callable[[str, int, int], Any] | None, stage: str, known: Known) -> dict[int, Found]:
+def _seen(bench: _Bench, progress: Told | None, stage: str, known: Known) -> dict[int, Found]:
     """What is found of each step's kernels, in one run of the engine; of equal kernels once."""
-    engine, found = bench.engine, dict[int, Found]()
-    count = len(engine.plain.steps)
+    device, plain, found = bench.device, bench.loaded.plan.plain, dict[int, Found]()
+    count = len(plain.steps)
 
-    def see(done: int, ready: CudaPrepared) -> None:
+    def see(done: int, ready: Prepared) -> None:
         """Before a step runs, all that it reads is there."""
         if done == count:
             return
         if progress is not None and progress(stage, done, count) is False:
             raise Cancelled(f"cancelled in stage {stage!r} at step {done} of {count}")
-        step = _newest(ready.plain.steps[done], engine.device)
+        step = _newest(ready.plain.steps[done], device)
         kernels = tuple((s.symbol, s.tiles, s.phases, s.dims) for s in (step, *step.spares))
         if step.spares and step.tiles and kernels not in known and not bench.late():
             known[kernels] = bench.look(step, ready)
         found[done] = known.get(kernels, Found())
-    context = engine.context()
-    shapes = engine.shapes()
-    context.watch(drawn([replace(p, shape=shapes[p.name]) for p in engine.inputs]), see)       # type: ignore[arg-type]
+    usual = sizes.usual(plain)
+    ready = Workspace(bench.loaded).prepare(usual, lambda: None)
+    ready.watch(drawn(sizes.ports(plain, usual)), see)
     if progress is not None:
         progress(stage, count, count)
     return found
@@ -127,15 +111,14 @@ def _settled(step: Step, found: Found) -> Step:
 class _Bench:
     """Runs the kernels of a step in the memory of a context, between those before it and itself. Nothing is timed in no rounds."""
 
-    def __init__(self, engine: CudaEngine, deadline: float | None, rounds: int):
-        self.engine, self.device, self.deadline, self.rounds = engine, engine.device, deadline, rounds
-        self.clock = Clock(engine.device) if rounds else None
-        self.cubins = chosen(engine.called, engine.bundle, self.device.arch, self.device.name)
+    def __init__(self, loaded: Loaded, deadline: float | None, rounds: int):
+        self.loaded, self.device, self.deadline, self.rounds = loaded, loaded.device, deadline, rounds
+        self.clock = Clock(loaded.device) if rounds else None
 
     def late(self) -> bool:
         return self.deadline is not None and time.monotonic() >= self.deadline
 
-    def look(self, step: Step, ready: CudaPrepared) -> Found:
+    def look(self, step: Step, ready: Prepared) -> Found:
         """Of those that run."""
         kernels = tuple(replace(s, name=step.name) for s in (step, *step.spares) if s.symbol not in LIBRARIES or s.symbol in self.device.libraries)
         copies = _Copies(self.device, ready, kernels, MOST_TURNS if self.clock else 1)
@@ -188,9 +171,9 @@ class _Bench:
         if kernel.symbol in LIBRARIES:
             told = work(kernel.symbol, kernel.dims)
             return self.device.by_library(told, aligned(kernel.args, [kind for kind, _ in told.operands()]))
-        return self.device.load(self.cubins[kernel.symbol], len(kernel.args) + len(kernel.dims) + TRAILING)
+        return self.device.load(self.loaded.cubins[kernel.symbol], len(kernel.args) + len(kernel.dims) + TRAILING)
 
-    def _launches(self, kernel: Step, function: Function, ready: CudaPrepared, copies: _Copies, scratch: int, turn: int) -> Sequence[Launch]:
+    def _launches(self, kernel: Step, function: Function, ready: Prepared, copies: _Copies, scratch: int, turn: int) -> Sequence[Launch]:
         words = [copies.start(a, turn) + a.offset for a in kernel.args]
         return launches(function, int(kernel.tiles), int(kernel.phases), np.array([*words, *kernel.dims, scratch, 0], np.int64))
 
@@ -198,7 +181,7 @@ class _Bench:
 class _Copies:
     """The constants that kernels read, as often as it takes to find them cold."""
 
-    def __init__(self, device: Device, ready: CudaPrepared, kernels: Sequence[Step], most: int):
+    def __init__(self, device: Device, ready: Prepared, kernels: Sequence[Step], most: int):
         buffers, self.ready = ready.plain.buffers, ready
         self.at: dict[int, int] = {}           # buffer → where it lies in a copy
         self.each = 0

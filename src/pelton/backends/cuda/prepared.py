@@ -5,23 +5,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from pelton.backends.cuda.device import ALIGN, TRAILING, Launch, Memory, launches
 from pelton.engine import model as plain_engine
 from pelton.engine import sizes
-from pelton.engine.validate import validate
-from pelton.engine.model import SIZES, numpy_dtype
 from pelton.engine.order import Span, waits
 from pelton.engine.shape_plan import Filled
+from pelton.engine.validate import validate
 from pelton.errors import EngineError
 
-from .host import HostStep
-
-if TYPE_CHECKING:
-    from .cuda import CudaEngine
+from ..host import HostStep
+from .device import ALIGN, TRAILING, Launch, Memory, launches
+from .loaded import Loaded
 
 MOST_BLOCKS = (1 << 31) - 1                    # along the first axis of a grid
 
@@ -41,20 +38,20 @@ class Room:
     nbytes: int
 
 
-def room(engine: CudaEngine, filled: Filled) -> Room:
+def room(loaded: Loaded, filled: Filled) -> Room:
     """What a context needs for one set of sizes."""
     ports, at = [], up(filled.arena)
     for port in (*filled.inputs, *filled.outputs):
         ports.append(at)
         at += up(port.nbytes) if port.dtype != "string" else 0
     scratch, most = [0] * len(filled.tiles), at
-    for _, steps in groupby(range(len(filled.tiles)), key=lambda i: engine.plain.steps[i].wave):
+    for _, steps in groupby(range(len(filled.tiles)), key=lambda i: loaded.plan.plain.steps[i].wave):
         end = at
         for i in steps:
-            function = engine.functions[i]
+            function = loaded.functions[i]
             blocks = int(filled.tiles[i]) * (function.cubin.clusters if function else 0)
             if blocks > MOST_BLOCKS:
-                raise EngineError(f"step {engine.plain.steps[i].name!r} would run {blocks} blocks, a grid has {MOST_BLOCKS} at most; use smaller inputs")
+                raise EngineError(f"step {loaded.plan.plain.steps[i].name!r} would run {blocks} blocks, a grid has {MOST_BLOCKS} at most; use smaller inputs")
             if function and function.cubin.scratch:
                 scratch[i] = up(end, max(ALIGN, function.cubin.align))
                 end = scratch[i] + blocks * function.cubin.scratch
@@ -71,41 +68,42 @@ class Segment:
     launches: Mapping[int, Sequence[Launch]]
 
 
-class CudaPrepared:
+class Prepared:
     """The graphs and host steps of an engine for one set of sizes, over `memory`, which is laid out as `room` says, and the context's `zeros`. Inputs and
     outputs lie where `point` said last, at first in their places there."""
 
-    def __init__(self, engine: CudaEngine, values: Mapping[str, int], filled: Filled, room: Room, memory: Memory, zeros: Memory | None,
-                 stream: int):
-        self.engine, self.values, self.filled, self.room, self.held, self.zeros = engine, values, filled, room, memory, zeros
+    def __init__(self, loaded: Loaded, values: Mapping[str, int], filled: Filled, room: Room, memory: Memory, zeros: Memory | None, stream: int):
+        self.loaded, self.plan, self.device = loaded, loaded.plan, loaded.device
+        self.values, self.filled, self.room, self.held, self.zeros = values, filled, room, memory, zeros
         self.inputs, self.outputs, self.stream = filled.inputs, filled.outputs, stream
-        if values and any(f is not None and f.call is not None for f in engine.functions):
+        if values and any(f is not None and f.call is not None for f in loaded.functions):
             _ = self.plain                                       # is checked: libraries reach no further than buffers of these sizes
-        self.host = engine.host_steps(self.plain, values) if engine.host and values else engine.host
-        self.made: dict[int, np.ndarray] = {**engine.texts}      # buffers of the CPU; sizes and counts are on the GPU, too
+        plan = self.plan
+        self.host = plan.host_steps(self.plain, values) if plan.host and values else plan.host
+        self.made: dict[int, np.ndarray] = {**plan.texts}        # buffers of the CPU; sizes and counts are on the GPU, too
         self.strings: dict[int, np.ndarray] = {}                 # port → the caller's strings, during a run
         self.nbytes = [p.nbytes if p.dtype != "string" else 0 for p in (*filled.inputs, *filled.outputs)]
         self.places = [memory.address + at for at in room.ports]
         self.pointers = list(self.places)
-        sheet = engine.sheet
-        self.starts = filled.starts + np.where(sheet.in_arena, memory.address, np.where(sheet.constant, engine.weights.address, 0))
+        sheet = plan.sheet
+        self.starts = filled.starts + np.where(sheet.in_arena, memory.address, np.where(sheet.constant, loaded.weights.address, 0))
         if zeros is not None:
             self.starts[sheet.in_zeros] += zeros.address
         self._tables = self._make_tables()
         self._buffers_of: list[list[int]] = [[] for _ in self.places]          # by port
-        for i, b in enumerate(engine.plain.buffers):
+        for i, b in enumerate(plan.plain.buffers):
             if b.kind in ("input", "output"):
                 self.starts[i] = self.pointers[self.port(b)]
                 self._buffers_of[self.port(b)].append(i)
         self._lay_words()
-        self.launches = [self._launched(i) for i in range(len(engine.plain.steps))]
+        self.launches = [self._launched(i) for i in range(len(plan.plain.steps))]
         self.parts: list[Segment | HostStep] = list(self._cut())
 
     @cached_property
     def plain(self) -> plain_engine.Engine:
         """The engine with numbers everywhere."""
-        plain = sizes.at(self.engine.plain, self.values)
-        if plain is not self.engine.plain:
+        plain = sizes.at(self.plan.plain, self.values)
+        if plain is not self.plan.plain:
             validate(plain)
         return plain
 
@@ -115,27 +113,24 @@ class CudaPrepared:
 
     def _make_tables(self) -> Memory | None:
         """Sizes and counts, which only this set of sizes has, on the GPU; strings, where only host steps come."""
-        engine, at, places = self.engine, 0, {}
-        for i in engine.made:
-            b, size = engine.plain.buffers[i], int(self.filled.bytes[i])
-            if b.kind == "strings":
-                self.made[i] = np.full(size // SIZES["string"], "", object)
-                continue
-            self.made[i] = self.filled.values[i] if b.kind == "sizes" else np.arange(size // SIZES[b.dtype]).astype(numpy_dtype(b.dtype))
-            places[i], at = at, at + up(size)
+        at, places = 0, {}
+        for i, array in self.plan.made_for(self.filled).items():
+            self.made[i] = array
+            if not array.dtype.hasobject:
+                places[i], at = at, at + up(int(self.filled.bytes[i]))
         if not at:
             return None
-        memory = engine.device.allocate(at, f"engine {engine.called!r}, for its sizes,")
+        memory = self.device.allocate(at, f"engine {self.plan.called!r}, for its sizes,")
         for i, place in places.items():
             array = np.ascontiguousarray(self.made[i])
             self.starts[i] = memory.address + place
-            engine.device.upload(memory.address + place, array.__array_interface__["data"][0], array.nbytes, self.stream)
-        engine.device.synchronize(self.stream)                   # the arrays need not stay
+            self.device.upload(memory.address + place, array.__array_interface__["data"][0], array.nbytes, self.stream)
+        self.device.synchronize(self.stream)                     # the arrays need not stay
         return memory
 
     def _lay_words(self) -> None:
         """The parameters of all kernels one after the other, with the trailing pointers of each."""
-        sheet, filled = self.engine.sheet, self.filled
+        sheet, filled = self.plan.sheet, self.filled
         counts = np.diff(sheet.first)
         self._first = sheet.first[:-1] + TRAILING * np.arange(len(counts))
         lies = np.arange(len(filled.words)) + TRAILING * np.repeat(np.arange(len(counts)), counts)
@@ -150,11 +145,11 @@ class CudaPrepared:
 
     def _launched(self, i: int) -> Sequence[Launch]:
         """What a step launches, one after the other."""
-        function, programs = self.engine.functions[i], int(self.filled.tiles[i])
+        function, programs = self.loaded.functions[i], int(self.filled.tiles[i])
         if function is None or not programs:
             return ()
         if function.cubin.phased == 2 and programs > function.together and self.filled.phases[i] > 1:
-            self.engine.warn(f"step {self.engine.plain.steps[i].name!r} has {programs} programs that would wait for each other, {self.engine.device.name} has "
+            self.loaded.warn(f"step {self.plan.plain.steps[i].name!r} has {programs} programs that would wait for each other, {self.device.name} has "
                              f"room for {function.together} at once: it is launched once for each of its {int(self.filled.phases[i])} phases instead")
         end = self._first[i + 1] if i + 1 < len(self._first) else len(self._words)
         return launches(function, programs, int(self.filled.phases[i]), self._words[self._first[i]:end])
@@ -170,9 +165,9 @@ class CudaPrepared:
 
     def _segment(self, launches: Mapping[int, Sequence[Launch]]) -> Segment:
         """A graph in which each step waits for those that it has to wait for, so that independent branches run side by side."""
-        device, numbers = self.engine.device, list(launches)
-        steps = [self.engine.plain.steps[i] for i in numbers]
-        arena = self.engine.sheet.in_arena
+        device, numbers = self.device, list(launches)
+        steps = [self.plan.plain.steps[i] for i in numbers]
+        arena = self.plan.sheet.in_arena
         spans = {b: (int(self.starts[b]), int(self.starts[b] + self.filled.bytes[b])) for b in {a.buffer for s in steps for a in s.args} if arena[b]}
         graph, nodes = device.graph(), dict[int, list[Any]]()
         for i, after in zip(numbers, waits(steps, spans, [self._scratch(i) for i in numbers])):
@@ -183,7 +178,7 @@ class CudaPrepared:
 
     def _scratch(self, i: int) -> Span:
         """The memory of a step's kernel alone."""
-        function, at = self.engine.functions[i], self.room.scratch[i]
+        function, at = self.loaded.functions[i], self.room.scratch[i]
         return (at, at + int(self.filled.tiles[i]) * function.cubin.clusters * function.cubin.scratch) if function and at else (0, 0)
 
     def point(self, pointers: Sequence[int]) -> None:
@@ -202,13 +197,13 @@ class CudaPrepared:
             if isinstance(part, Segment):
                 for i in concerned & part.nodes.keys():
                     for node, launch in zip(part.nodes[i], part.launches[i]):
-                        self.engine.device.change(part.ready, node, launch)
+                        self.device.change(part.ready, node, launch)
 
     def run(self, stream: int) -> None:
         """All steps, on this stream. Nothing waits for the GPU, unless there are host steps."""
         for part in self.parts:
             if isinstance(part, Segment):
-                self.engine.device.replay(part.ready, stream)
+                self.device.replay(part.ready, stream)
             else:
                 self.run_host(part, stream)
 
@@ -221,7 +216,7 @@ class CudaPrepared:
                 known[buffer] = self.memory(buffer, stream)
             return known[buffer]
         step.run(memory)
-        device = self.engine.device
+        device = self.device
         for buffer in {t.slice.buffer for t in step.step.outputs}:
             array = memory(buffer)
             if not array.dtype.hasobject and array.nbytes:
@@ -230,16 +225,16 @@ class CudaPrepared:
 
     def memory(self, buffer: int, stream: int | None = None) -> np.ndarray:
         """A buffer's bytes, or strings, as they are when the stream has come so far."""
-        b = self.engine.plain.buffers[buffer]
+        b = self.plan.plain.buffers[buffer]
         if b.kind in ("input", "output") and self.port(b) in self.strings:
             return self.strings[self.port(b)].reshape(-1)
         if buffer in self.made:
             return self.made[buffer] if self.made[buffer].dtype.hasobject else self.made[buffer].view(np.uint8)
         nbytes = int(self.filled.bytes[buffer])
         if b.kind in ("constant", "table"):
-            return self.engine.constants[int(b.offset):int(b.offset) + nbytes]
+            return self.plan.constants[int(b.offset):int(b.offset) + nbytes]
         array, stream = np.empty(nbytes, np.uint8), self.stream if stream is None else stream
         if nbytes:
-            self.engine.device.download(array.__array_interface__["data"][0], int(self.starts[buffer]), nbytes, stream)
-        self.engine.device.synchronize(stream)
+            self.device.download(array.__array_interface__["data"][0], int(self.starts[buffer]), nbytes, stream)
+        self.device.synchronize(stream)
         return array

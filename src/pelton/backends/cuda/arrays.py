@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from pelton.backends.cuda.device import Device
 from pelton.engine.model import NUMPY_NAMES, SIZES, Port, numpy_dtype
 from pelton.errors import InputError
 
-from . import dlpack
-from .arrays import check_shape, hosted
-from .dlpack import dense
+from .. import dlpack
+from ..arrays import check_shape, hosted
+from ..dlpack import dense
+from .device import Device
 
 LEGACY = 1                                     # the default stream, where libraries know streams by numbers and 0 would be ambiguous (CU_STREAM_LEGACY)
 ALIGN = 16                                     # bytes: kernels load so many at once; what does not lie so is copied on the GPU

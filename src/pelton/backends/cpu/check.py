@@ -1,32 +1,28 @@
-"""Whether an engine can run on this machine."""
+"""Whether the CPU here runs an engine, and whether the machine has the memory for it."""
 from __future__ import annotations
 
 import logging
-import os
 import platform
 import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pelton.backends.cpu import describe
 from pelton.errors import EngineError, InputError
+from pelton.system import memory
 from pelton.targets import BUILT, LEVELS, fits
+
+from ..device import AGAIN, check_here
+from .machine import describe
 
 log = logging.getLogger("pelton.runtime")
 
 
 def check_machine(name: str, target: Mapping[str, Any]) -> None:
     """EngineError where the engine is for another system or needs instructions that this CPU lacks; a warning where it was tuned on another model."""
-    again = "build it on, or for, this machine"
-    on_gpu = target.get("arch") == "cuda"
-    for key, here in (("os", sys.platform), ("arch", target.get("arch") if on_gpu else platform.machine())):
-        if target.get(key, here) != here:
-            raise EngineError(f"engine {name!r} is for {target[key]}, this machine runs {here}; {again}")
-    if on_gpu:
-        return                                                   # whether there is one, and which code it runs, shows when the engine starts
+    check_here(name, target, os=sys.platform, arch=platform.machine())
     isa = target.get("isa", "x86_64")
     if isa not in LEVELS:
-        raise EngineError(f"engine {name!r} is for instruction set level {isa}, this Pelton knows {', '.join(LEVELS)}; install a newer Pelton or {again}")
+        raise EngineError(f"engine {name!r} is for instruction set level {isa}, this Pelton knows {', '.join(LEVELS)}; install a newer Pelton or {AGAIN}")
     lacking = lacks(isa, target.get("features", ()))
     if lacking:
         raise EngineError(f"engine {name!r} needs {lacking}; {instead()}")
@@ -58,14 +54,9 @@ def instead() -> str:
     return found
 
 
-def memory() -> int:
-    """Bytes of memory that this machine has."""
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
 def check_memory(name: str, arena: int, scratch: int, threads: int) -> None:
     """EngineError where one context takes more memory than there is."""
-    need, have = arena + scratch * threads, memory()
+    need, have = arena + scratch * threads, memory.installed()
     if need > have:
         raise EngineError(f"engine {name!r} needs {need / 1e9:.1f} GB for a context of {threads} threads, this machine has {have / 1e9:.1f} GB; "
                           "use fewer threads or a smaller input")

@@ -1,8 +1,9 @@
-"""Memory for activations and constants: on cache lines, in huge pages where it is large."""
+"""Memory: on cache lines, in huge pages where it is large; how much the machine has."""
 from __future__ import annotations
 
 import ctypes
 import mmap
+import os
 from ctypes import c_void_p
 
 import numpy as np
@@ -51,3 +52,8 @@ def aligned(data) -> np.ndarray:
     room = allocate(view.size)
     room[:] = view
     return room
+
+
+def installed() -> int:
+    """Bytes of memory that this machine has."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

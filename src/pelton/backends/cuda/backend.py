@@ -1,0 +1,51 @@
+"""NVIDIA GPUs as devices: what they do of what `backends/device.py` asks."""
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pelton.engine.model import Engine
+
+from ..device import Backend, Told, check_here
+from ..plan import Plan
+from .bundle import unpack
+from .device import Device
+from .driver import device as gpu
+from .loaded import Loaded
+from .workspace import Workspace
+
+
+class Code:
+    """The bundle of an engine, and the engine on a GPU, once it has been loaded there; it stays on that one."""
+
+    def __init__(self, plan: Plan):
+        self.plan = plan
+        self.bundle = unpack(plan.plain.code) if plan.plain.code else {}
+        self.lock = threading.Lock()
+        self.loaded: Loaded | None = None
+
+
+def load(code: Code, device: int | Device) -> Loaded:
+    """Onto the GPU of a number, or onto something that does what one does. EngineError, saying what is missing, where there is none or it does not fit."""
+    with code.lock:
+        if code.loaded is None:
+            check_machine(code.plan.called, code.plan.plain.target)
+            code.loaded = Loaded(code.plan, code.bundle, gpu(device) if isinstance(device, int) else device)
+        return code.loaded
+
+
+def check_machine(called: str, target: Mapping[str, Any]) -> None:
+    """EngineError where the engine is for another system. Whether there is a GPU, and which code it runs, shows when the engine is loaded."""
+    check_here(called, target, os=sys.platform)
+
+
+def tune(called: str, engines: Sequence[Engine], device: int | Device, deadline: float | None, progress: Told | None) -> list[Engine]:
+    """See `tune.tuned`; equal kernels of all these engines are timed once."""
+    from .tune import tuned  # only who asks for it needs it
+
+    return tuned([load(Code(Plan(plain)), device) for plain in engines], deadline, progress)
+
+
+BACKEND = Backend(check_machine, Code, load, Workspace, tune)

@@ -1,0 +1,291 @@
+"""Runs on a GPU, waited for or not, on arrays of the CPU or of the GPU."""
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from pelton.engine.model import Engine, Port, Step
+from pelton.errors import InputError
+
+from ..arrays import borrowed, check_apart, check_out, fit, out_array, refuse_out
+from ..device import Stamped
+from .arrays import ALIGN, LEGACY, DeviceArray, Foreign, taken
+from .device import Device, Memory
+from .prepared import Prepared
+
+PIECE = 4 << 20                                # bytes of an array that go to or from the GPU at a time: enough for its full rate
+AT_ONCE = 300                                  # steps that a profile puts on a stream at a time: it holds some thousand things before it makes the caller wait
+IDLE = 64 << 20                                # bytes that are copied on the GPU for each step of a profile: at 8 TB/s longer than it takes to launch one
+
+
+@dataclass(frozen=True, eq=False)
+class Bound:
+    """A run that can begin: its inputs are in place, or on their way on its stream. `targets`: the caller's places for outputs, by port."""
+
+    prepared: Prepared
+    inputs: Mapping[str, Any]
+    targets: Mapping[int, np.ndarray | Foreign]
+
+    @property
+    def outputs(self) -> list[tuple[int, Port]]:
+        return list(enumerate(self.prepared.outputs, len(self.prepared.inputs)))
+
+
+class Shared:
+    """What all runs of a context share: its stream, its memory on the GPU, pinned memory for copies. `done`, `uploaded`: events of when the last run is over,
+    and its copies out of the pinned memory. `held`: what the last run reads and writes, until the next."""
+
+    def __init__(self, device: Device, called: str):
+        self.device, self.called, self.own = device, called, device.stream()
+        self.done, self.uploaded = device.event(), device.event()
+        self.memory: Memory | None = None
+        self.staging: Memory | None = None
+        self.held: Bound | None = None
+
+    @property
+    def stream(self) -> int:
+        """The stream, as other libraries know it by its number."""
+        return self.own.handle
+
+    def staged(self, prepared: Prepared, k: int) -> np.ndarray:
+        """The place of a port in pinned memory, whose pieces lie as in the GPU's."""
+        if self.staging is None or self.staging.nbytes < prepared.room.staged:
+            self.staging = self.device.pinned(prepared.room.staged, f"engine {self.called!r}, for a context,")
+        start = prepared.room.ports[k] - prepared.room.ports[0]
+        return self.staging.bytes[start:start + prepared.nbytes[k]]        # type: ignore[index]
+
+    def is_own(self, address: int, nbytes: int) -> bool:
+        """Whether part of it is this context's memory."""
+        return self.memory is not None and address < self.memory.address + self.memory.nbytes and self.memory.address < address + nbytes
+
+    def follow(self, given: Foreign, stream: int) -> None:
+        """What comes on our stream waits for what is on theirs."""
+        if given.stream is not None:
+            filled = self.device.event()
+            self.device.record(filled, given.stream)
+            self.device.wait(stream, filled)
+
+
+class Ready:
+    """An engine for one set of sizes as one graph (several, where steps of the CPU come between), and its runs. See `device.Ready`.
+
+    Inputs are arrays of any library in the memory of the CPU, or arrays that lie on the engine's GPU and can be had by DLPack or `__cuda_array_interface__`;
+    these are read where they lie. What `out` gives is written where it lies, be it numpy's or on the GPU.
+    """
+
+    call = None
+
+    def __init__(self, shared: Shared, prepared: Prepared):
+        self.shared, self.prepared, self.filled, self.device = shared, prepared, prepared.filled, shared.device
+        self._ports = prepared.plan.plain.inputs, prepared.plan.plain.outputs
+        self._output_names = {p.name for p in prepared.outputs}
+
+    @property
+    def plain(self) -> Engine:
+        return self.prepared.plain
+
+    def memory(self, buffer: int) -> np.ndarray:
+        return self.prepared.memory(buffer)
+
+    # ---- runs ----
+
+    def run(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        shared = self.shared
+        with self.device as device:
+            bound = self._bound(inputs, out, shared.stream)
+            self.prepared.run(shared.stream)
+            self._deliver(bound, shared.stream)
+            device.record(shared.done, shared.stream)
+            return self._fetched(bound, out)
+
+    def run_async(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None, stream: int | None) -> dict[str, Any]:
+        shared, prepared = self.shared, self.prepared
+        with self.device as device:
+            at = shared.stream if stream is None else int(stream) or LEGACY
+            for name, given in (out or {}).items() if isinstance(out, Mapping) else ():
+                if isinstance(given, np.ndarray) or borrowed(given, f"out[{name!r}]") is not None:
+                    raise InputError(f"out[{name!r}] lies in the memory of the CPU, which only `run` fills; run_async takes arrays of the GPU, or leave it out")
+            bound = self._bound(inputs, out, at)
+            prepared.run(at)
+            self._deliver(bound, at)
+            device.record(shared.done, at)
+            shared.held = bound
+            results = dict[str, Any]()
+            for k, port in bound.outputs:
+                if port.dtype == "string":
+                    results[port.name] = prepared.strings[k]
+                elif k in bound.targets:
+                    results[port.name] = (out or {})[port.name]
+                else:
+                    results[port.name] = DeviceArray(port, prepared.places[k], (shared.memory, shared.own), device, at)
+            return results
+
+    def profile(self, inputs: Mapping[str, Any]) -> list[tuple[Step, int]]:
+        """The nanoseconds that a step took on the GPU (of the CPU's: until what it wrote was back). The GPU is kept busy until all steps are on its stream, so
+        that it waits for none."""
+        prepared, stream = self.prepared, self.shared.stream
+        with self.device as device:
+            self._bound(inputs, None, stream)
+            idle = device.allocate(2 * IDLE, f"engine {self.shared.called!r}, for a profile,")
+            marks = [device.event(timed=True) for _ in range(AT_ONCE + 1)]
+            times: list[int] = []
+            for first in range(0, len(prepared.launches), AT_ONCE):
+                steps = range(first, min(first + AT_ONCE, len(prepared.launches)))
+                for _ in range(sum(max(1, len(prepared.launches[i])) for i in steps)):
+                    device.copy(idle.address, idle.address + IDLE, IDLE, stream)
+                device.record(marks[0], stream)
+                for i, mark in zip(steps, marks[1:]):
+                    self._step(i)
+                    device.record(mark, stream)
+                device.synchronize(stream)
+                times += [round(device.elapsed(begin, end)) for begin, end, _ in zip(marks, marks[1:], steps)]
+            return list(zip(prepared.plain.steps, times))
+
+    def trace(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None) -> tuple[dict[str, Any], list[Stamped]]:
+        """As if one step came after the other from when the run began: how long each takes says a second run, which has no two at once."""
+        begin = time.monotonic_ns()
+        results, steps = self.run(inputs, out), list[Stamped]()
+        for step, ns in self.profile(inputs):
+            steps.append((step, begin, begin := begin + ns))
+        return results, steps
+
+    def watch(self, inputs: Mapping[str, Any], see: Callable[[int, Any], None]) -> dict[str, Any]:
+        with self.device:
+            bound = self._bound(inputs, None, self.shared.stream)
+            see(0, self.prepared)
+            for i in range(len(self.prepared.launches)):
+                self._step(i)
+                see(i + 1, self.prepared)
+            return self._fetched(bound, None)
+
+    def _step(self, i: int) -> None:
+        prepared, stream = self.prepared, self.shared.stream
+        if i in prepared.host:
+            prepared.run_host(prepared.host[i], stream)
+        for launch in prepared.launches[i]:
+            self.device.launch(launch, stream)
+
+    # ---- arrays ----
+
+    def _bound(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None, stream: int) -> Bound:
+        """Puts all that comes before the steps of a run on the stream, behind the run before."""
+        device, shared, prepared = self.device, self.shared, self.prepared
+        engine_inputs, engine_outputs = self._ports
+        if out is not None and (not isinstance(out, Mapping) or not out.keys() <= self._output_names):
+            check_out(engine_outputs, out)
+        prepared.strings.clear()
+        targets, pointers = dict[int, np.ndarray | Foreign](), list(prepared.places)
+        for k, port in enumerate(prepared.outputs, len(prepared.inputs)):
+            if port.dtype == "string":
+                prepared.strings[k] = np.full(port.shape, "", object)
+            if out and port.name in out:
+                targets[k] = target = self._target(port, out[port.name], prepared.places[k], stream)
+                if isinstance(target, Foreign) and target.address % ALIGN == 0 and port.nbytes:
+                    pointers[k] = target.address
+        arrays, kept = {}, dict(inputs)
+        device.wait(stream, shared.done)
+        for k, port in enumerate(prepared.inputs):
+            given = inputs[port.name]
+            if isinstance(given, Foreign):
+                given.check(port, f"input {port.name!r}", device)
+                pointers[k], kept[port.name] = self._borrowed(given, port, k, stream)
+            elif port.dtype == "string":
+                prepared.strings[k] = fit(port, given)
+            else:
+                arrays[k] = fit(port, given)
+        check_apart(engine_inputs, engine_outputs, [(at, at + nbytes) for at, nbytes in zip(pointers, prepared.nbytes)], out or ())
+        self._send({k: array for k, array in arrays.items() if array.nbytes}, stream)
+        prepared.point(pointers)
+        return Bound(prepared, kept, targets)
+
+    def _send(self, arrays: Mapping[int, np.ndarray], stream: int) -> None:
+        """Copies inputs to the GPU by way of pinned memory, a piece on its way while the next is put there. Those of the run before must have left it."""
+        device, shared, prepared = self.device, self.shared, self.prepared
+        if arrays:
+            device.finish(shared.uploaded)
+            for k, array in arrays.items():
+                place, data = shared.staged(prepared, k), array.reshape(-1).view(np.uint8)
+                address = place.__array_interface__["data"][0]
+                for at in range(0, array.nbytes, PIECE):
+                    piece = data[at:at + PIECE]
+                    place[at:at + PIECE] = piece
+                    device.upload(prepared.places[k] + at, address + at, piece.nbytes, stream)
+            device.record(shared.uploaded, stream)
+
+    def _borrowed(self, given: Foreign, port: Port, k: int, stream: int) -> tuple[int, Foreign]:
+        """Where an array of the GPU is read, and what has to stay until the run is over: where it lies, or a copy where kernels could not load from there, or
+        where this run writes, as it does to results of the one before."""
+        device, prepared, place = self.device, self.prepared, self.prepared.places[k]
+        self.shared.follow(given, stream)
+        if not port.nbytes:
+            return place, given
+        own = self.shared.is_own(given.address, port.nbytes)
+        if own and given.address not in prepared.places[len(prepared.inputs):]:          # it was laid out for other sizes: our place may be in the midst of it
+            copy = device.allocate(port.nbytes, f"a copy of input {port.name!r}")
+            device.copy(copy.address, given.address, port.nbytes, stream)
+            return copy.address, replace(given, keeper=copy)
+        if own or given.address % ALIGN:
+            device.copy(place, given.address, port.nbytes, stream)
+            return place, given
+        return given.address, given
+
+    def _target(self, port: Port, given: Any, place: int, stream: int) -> np.ndarray | Foreign:
+        """An array that `out` gives for an output; InputError where results cannot be written there."""
+        found = taken(given, f"out[{port.name!r}]", stream)
+        if not isinstance(found, Foreign):
+            array = out_array(port, given)
+            if not (array.flags.writeable and array.flags.c_contiguous and array.flags.aligned):
+                refuse_out(port, array)
+            return array
+        found.check(port, f"out[{port.name!r}]", self.device)
+        if not found.writable:
+            raise InputError(f"out[{port.name!r}] needs {port} that can be written, given one that is not")
+        if found.address != place and self.shared.is_own(found.address, port.nbytes):
+            raise InputError(f"out[{port.name!r}] needs memory of the caller's, given another result of this context")
+        self.shared.follow(found, stream)
+        return found
+
+    def _deliver(self, bound: Bound, stream: int) -> None:
+        """Copies the outputs for which the caller gave places on the GPU that kernels could not write to."""
+        for k, target in bound.targets.items():
+            if isinstance(target, Foreign) and bound.prepared.pointers[k] != target.address and 0 not in target.shape:
+                self.device.copy(target.address, bound.prepared.places[k], bound.prepared.nbytes[k], stream)
+
+    def _fetched(self, bound: Bound, out: Mapping[str, Any] | None) -> dict[str, Any]:
+        """The outputs by name, those that are numpy's copied from the GPU by way of pinned memory, a piece taken from there while the next is on its way;
+        waits until all is there."""
+        device, shared, prepared = self.device, self.shared, self.prepared
+        results, pieces = dict[str, Any](), list[tuple[np.ndarray, np.ndarray, int]]()
+        for k, port in bound.outputs:
+            into = bound.targets.get(k)
+            if isinstance(into, Foreign):
+                results[port.name] = (out or {})[port.name]
+                continue
+            if port.dtype == "string":
+                results[port.name] = prepared.strings[k]
+                if into is not None:
+                    into[...] = prepared.strings[k]
+                    results[port.name] = (out or {})[port.name]
+                continue
+            array = np.empty(port.shape, port.numpy_dtype) if into is None else into
+            results[port.name] = array if into is None else (out or {})[port.name]
+            for at in range(0, array.nbytes, PIECE):
+                pieces.append((array.reshape(-1).view(np.uint8)[at:at + PIECE], shared.staged(prepared, k)[at:at + PIECE], prepared.places[k] + at))
+        large, there = sum(place.nbytes for _, place, _ in pieces) > PIECE, list[Any]()
+        for _, place, source in pieces:
+            device.download(place.__array_interface__["data"][0], source, place.nbytes, shared.stream)
+            if large:
+                there.append(device.event())
+                device.record(there[-1], shared.stream)
+        if not there:
+            device.synchronize(shared.stream)
+        for i, (data, place, _) in enumerate(pieces):
+            if there:
+                device.finish(there[i])
+            data[:] = place
+        shared.held = None
+        return results

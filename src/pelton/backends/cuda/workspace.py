@@ -1,0 +1,67 @@
+"""The working memory of a context on a GPU, and plans made ready in it."""
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pelton.engine.model import Port
+from pelton.errors import InputError
+
+from ..arrays import fit
+from .arrays import LEGACY, Foreign, taken
+from .device import zeros
+from .loaded import Loaded
+from .prepared import Prepared, room
+from .ready import Ready, Shared
+
+
+class Workspace:
+    """Memory on the GPU: an arena, a place for each port, and scratch memory, which grows; and zeros. See `device.Streaming`."""
+
+    threads = 1
+
+    def __init__(self, loaded: Loaded, threads: int | None = None):
+        plan, device = loaded.plan, loaded.device
+        if threads is not None:
+            raise InputError(f"engine {plan.called!r} runs on a GPU, where no number of threads can be chosen, given {threads}; leave it out")
+        self._loaded, self._for = loaded, f"engine {plan.called!r}, for a context,"
+        with device:
+            self.shared = Shared(device, plan.called)
+            self.zeros = zeros(device, plan.sheet.zeros, self._for, self.stream) if plan.sheet.zeros else None
+
+    @property
+    def machine(self) -> str:
+        return self._loaded.device.name
+
+    @property
+    def stream(self) -> int:
+        return self.shared.stream
+
+    def taken(self, inputs: Any, stream: int | None = None) -> Any:
+        """Those that lie on a GPU as `Foreign`, others as numpy's. What fills them is in order before what comes on the stream, or will be."""
+        if not isinstance(inputs, Mapping):
+            return inputs
+        at = self.stream if stream is None else int(stream) or LEGACY
+        return {name: taken(value, f"input {name!r}", at) for name, value in inputs.items()}
+
+    def fit(self, port: Port, given: Any) -> Any:
+        if isinstance(given, Foreign):
+            raise InputError(f"input {port.name!r} needs {port}, given shape {list(given.shape)}")
+        return fit(port, given)
+
+    def prepare(self, values: Mapping[str, int], outdated: Callable[[], None]) -> Ready:
+        loaded, shared = self._loaded, self.shared
+        with loaded.device as device:
+            filled = loaded.plan.sheet.fill(values)
+            needed = room(loaded, filled)
+            if shared.memory is None or needed.nbytes > shared.memory.nbytes:
+                had, shared.memory = (shared.memory.nbytes if shared.memory else 0), None
+                outdated()                                       # what points into the old one
+                grown = min(2 * had, device.free_memory() // 2)  # what grows step by step should not come here at each
+                shared.memory = device.allocate(max(needed.nbytes, grown), self._for)
+            return Ready(shared, Prepared(loaded, values, filled, needed, shared.memory, self.zeros, self.stream))
+
+    def synchronize(self) -> None:
+        with self._loaded.device as device:
+            device.finish(self.shared.done)
+            self.shared.held = None

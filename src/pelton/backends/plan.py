@@ -1,0 +1,86 @@
+"""The plan of an engine as all devices need it: its constants in memory, what is made of them, its sizes, its host steps."""
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from copy import copy
+from dataclasses import replace
+
+import numpy as np
+
+from pelton.engine import model as plain_engine
+from pelton.engine import sizes
+from pelton.engine.constants import Unmade
+from pelton.engine.model import SIZES, Step, numpy_dtype, strings_in
+from pelton.engine.shape_plan import Filled, Sheet
+from pelton.system.memory import aligned, populate
+
+from .host import HostStep
+
+log = logging.getLogger("pelton.runtime")
+LARGEST_TABLE = 1 << 20                                              # bytes; larger ones are weights in integers
+
+
+class Plan:
+    """What does not depend on the device that runs a plain engine. EngineError where what its host steps need is not installed.
+
+    texts, tables: buffers of these kinds, by number. made: the numbers of those that are made for every set of sizes. sheet: all numbers of the plan, with
+    gaps that sizes fill. host: the host steps for the usual sizes.
+    """
+
+    _populated = False
+
+    def __init__(self, plain: plain_engine.Engine):
+        self.plain = plain
+        self._constants = None if isinstance(plain.constants, Unmade) else aligned(plain.constants)
+        self.texts = {i: strings_in(self.constants[b.offset:b.offset + b.size]) for i, b in enumerate(plain.buffers) if b.kind == "text"}
+        # copies, so that no kernel is led astray by a file that is rewritten; constants that are still to be made are in none that was loaded
+        self.tables = {i: aligned(bytes(self._constants[b.offset:b.offset + b.size])) for i, b in enumerate(plain.buffers)
+                       if b.kind == "table" and b.size <= LARGEST_TABLE} if self._constants is not None else {}
+        self.made = [i for i, b in enumerate(plain.buffers) if b.kind in ("strings", "sizes", "iota")]
+        self.sheet = Sheet(plain)
+        hosted = any(s.host for s in plain.steps)
+        self.host = self.host_steps(sizes.at(plain, sizes.usual(plain)), sizes.usual(plain)) if hosted else {}
+        if self.host:
+            log.warning("engine %r runs %d of its %d steps on the host, by their reference: %s", self.called, len(self.host), len(plain.steps),
+                        ", ".join(plain.steps[i].name for i in self.host))
+
+    @property
+    def called(self) -> str:
+        """What messages call the engine: the file that it comes from, else its name."""
+        return self.plain.called
+
+    @property
+    def constants(self) -> np.ndarray:
+        """The bytes of all constants, made now if they were not yet."""
+        return self.plain.constants.read() if self._constants is None else self._constants
+
+    def populate(self) -> None:
+        """Has the constants in memory, unless that has been done: what a context is made for reads all of them."""
+        if not self._populated:
+            self._populated = True
+            populate(self.constants)
+
+    def host_steps(self, plain: plain_engine.Engine, values: Mapping[str, int]) -> dict[int, HostStep]:
+        """The host steps for these values of the symbols, for which the engine is `plain`."""
+        return {i: HostStep(s, values) for i, s in enumerate(plain.steps) if s.host}
+
+    def made_for(self, filled: Filled) -> dict[int, np.ndarray]:
+        """The buffers that are made for a set of sizes: i64 of "sizes", counts of "iota", empty strings of "strings"."""
+        found: dict[int, np.ndarray] = {}
+        for i in self.made:
+            b, size = self.plain.buffers[i], int(filled.bytes[i])
+            if b.kind == "strings":
+                found[i] = np.full(size // SIZES["string"], "", object)
+            elif b.kind == "sizes":
+                found[i] = filled.values[i]
+            else:
+                found[i] = np.arange(size // SIZES[b.dtype]).astype(numpy_dtype(b.dtype))
+        return found
+
+    def with_steps(self, steps: Sequence[Step]) -> Plan:
+        """The same with other kernels for its steps."""
+        other = copy(self)
+        other.plain = replace(self.plain, steps=tuple(steps))
+        other.sheet = Sheet(other.plain)
+        return other
