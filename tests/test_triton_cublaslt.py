@@ -31,10 +31,11 @@ import pelton  # noqa: E402
 from pelton.backends.cuda.cublaslt import Library, bound  # noqa: E402
 from pelton.backends.cuda.null import NullDevice  # noqa: E402
 from pelton.compiler.build import built as build  # noqa: E402
-from pelton.engine import file, library  # noqa: E402
+from pelton.engine import file, library, work  # noqa: E402
 from pelton.engine.validate import validate  # noqa: E402
 from pelton.engine.model import Buffer, Engine, Port, Slice, Step, Tensor  # noqa: E402
-from pelton.engine.library import ALIGNED, Product  # noqa: E402
+from pelton.engine.product import Product  # noqa: E402
+from pelton.engine.work import ALIGNED  # noqa: E402
 from pelton.errors import EngineError  # noqa: E402
 from pelton.importers.onnx import load as importer  # noqa: E402
 from pelton.ir.evaluate import evaluate  # noqa: E402
@@ -123,7 +124,7 @@ def test_products_of_f32_may_be_of_tf32(tf32, compute, blas, monkeypatch):
 
     def run(source, symbol, arrays, dims, tiles, phases):
         told = replace(library.work(SYMBOL, dims), choice=0)
-        assert library.KINDS[told.kind] == ("tf32" if tf32 else "f32") and {kind for kind, _ in told.operands()} == {"f32"}
+        assert work.KINDS[told.kind] == ("tf32" if tf32 else "f32") and {kind for kind, _ in told.operands()} == {"f32"}
         found = blas.planned(told, [4] * len(arrays))
         found(np.array([*(a.ctypes.data + first * a.itemsize for a, _, first in arrays), *dims, 0, 0], np.int64), 0)
         return [a for a, _, _ in arrays]
@@ -237,7 +238,7 @@ def test_a_convolution_without_a_bias_has_a_kernel_to_stand_in(built_on, blas, i
     engine = built_on(device(fast, libraries={SYMBOL: blas}), timing_cache=None)
     step, = (s for s in engine.steps if s.symbol == SYMBOL)
     assert step.spares and step.spares[0].symbol != SYMBOL and len(step.spares[0].args) == len(step.args) + 1
-    assert pelton.load(engine.tobytes(), device=None).start(NullDevice(libraries={SYMBOL: blas})).functions
+    assert pelton.load(engine.tobytes(), device=None).start(NullDevice(libraries={SYMBOL: blas})).loaded.functions
 
 
 def by_library(step: Step) -> Step:

@@ -28,7 +28,8 @@ from pelton.backends.cuda.null import NullDevice  # noqa: E402
 from pelton.engine import library  # noqa: E402
 from pelton.engine.validate import validate  # noqa: E402
 from pelton.engine.model import Buffer, Engine, Port, Slice, Step, Tensor  # noqa: E402
-from pelton.engine.library import ALIGNED, Convolution  # noqa: E402
+from pelton.engine.convolution import Convolution  # noqa: E402
+from pelton.engine.work import ALIGNED, CHOICES, KINDS  # noqa: E402
 from pelton.errors import EngineError  # noqa: E402
 from pelton.ir.types import F32  # noqa: E402
 from pelton.codegen.template import GPU_TEMPLATES  # noqa: E402
@@ -106,14 +107,14 @@ def test_of_f32_only_where_it_may_be_multiplied_as_tf32():
     assert not list(template.tactics(region, lies, HERE))
     first, *_ = template.tactics(region, lies, replace(HERE, tf32=True))
     told = library.work(SYMBOL, template.emit(region, lies, first, replace(HERE, tf32=True)).dims)
-    assert library.KINDS[told.kind] == "tf32" and {kind for kind, _ in told.operands()} == {"f32"}
+    assert KINDS[told.kind] == "tf32" and {kind for kind, _ in told.operands()} == {"f32"}
 
 
 def test_pictures_that_lie_otherwise_are_none_of_it():
     template, case = GPU_TEMPLATES[SYMBOL], CASES[SYMBOL][0]
     region = region_of(case.graph)
     lies = laid(template, region, case, 0)
-    assert len(list(template.tactics(region, lies, HERE))) == library.CHOICES
+    assert len(list(template.tactics(region, lies, HERE))) == CHOICES
     for value in (region.anchor.inputs[0], region.output):
         planes = tuple(np.cumprod((1, *value.type.shape[:0:-1]))[::-1].tolist())
         assert not list(template.tactics(region, {**lies, value: planes}, HERE))
@@ -256,5 +257,5 @@ def test_the_library_has_kernels_for_what_it_is_told(sizes, kind, ends, real):
     places = {f"{of}_{axis}": step for of in "yz" for axis, step in (("n", rows * columns * found.out), ("h", columns * found.out), ("w", found.out))}
     found = replace(found, w_step=each, x_n=found.h * found.w * found.c, x_h=found.w * found.c, x_w=found.c, **places)
     assert library.work(SYMBOL, found.dims()) == found
-    plans = [real.planned(replace(found, choice=choice), [ALIGNED] * len(found.operands())) for choice in range(library.CHOICES)]
-    assert len({id(p) for p in plans}) == library.CHOICES and all(0 <= p.workspace <= cudnn.WORKSPACE for p in plans)
+    plans = [real.planned(replace(found, choice=choice), [ALIGNED] * len(found.operands())) for choice in range(CHOICES)]
+    assert len({id(p) for p in plans}) == CHOICES and all(0 <= p.workspace <= cudnn.WORKSPACE for p in plans)

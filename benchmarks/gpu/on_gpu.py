@@ -9,7 +9,8 @@ import numpy as np
 
 from pelton.backends.cuda.device import TRAILING, Device, Function, Memory, launches
 from pelton.engine.cubin import Cubin
-from pelton.engine.library import ALIGNED, LIBRARIES, work
+from pelton.engine.library import LIBRARIES, work
+from pelton.engine.work import ALIGNED
 from pelton.errors import EngineError
 
 BAND = 4096                                    # bytes around an array that nobody may write

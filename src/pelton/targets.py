@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+WITH_ZEROS = ("cuda",)                         # archs of targets where contexts have memory that is zero between runs
+
 # ---- CPUs ----
 
 # Levels of the x86-64 psABI, each with all of the one before; names as the compiler spells them.

@@ -16,6 +16,7 @@ import stat
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
 from itertools import chain
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -40,6 +41,7 @@ PAGE = 4096                       # constants start on one
 SECTIONS = ("plan", "code", "constants")
 AGAIN = "copy or build it again"
 BYTES = "these bytes"              # what messages call an engine that came without a file
+FORMATS = {"engines": ".program_file"}        # what else a file may hold than an engine: a key of its header → what reads it
 UNKNOWN = "0" * 64                 # a hash of what is not there yet
 
 
@@ -193,9 +195,9 @@ def read(source: str | os.PathLike[str] | bytes | bytearray | memoryview, verify
     """
     data, where = mapped(source)
     found = opened(data, where)
-    if "engines" in found.header:
-        from .program_file import script_in  # builds on this file
-        return script_in(found, where, verify)
+    for key, reader in FORMATS.items():
+        if key in found.header:
+            return import_module(reader, __package__).read_in(found, where, verify)
     return engine_in(found, where, verify)
 
 

@@ -55,7 +55,7 @@ def _action_to_json(a: Action) -> list[Any]:
             return ["scan", a.carried, a.scanned, a.axes, a.back, _block_to_json(a.body), a.outputs, a.into, a.reversed, a.stacked]
 
 
-def script_in(found: file.Opened, where: str, verify: bool) -> Script:
+def read_in(found: file.Opened, where: str, verify: bool) -> Script:
     """The script in a file that was opened, as `file.engine_in`."""
     h, count = found.header, found.header["engines"]
     if type(count) is not int or not 0 <= count <= MOST:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NoReturn
 
 from pelton.errors import EngineError
+from pelton.targets import WITH_ZEROS
 
 from .constants import bytes_of, length
 from .model import KINDS, SIZES, Buffer, Engine, Port, Slice, Step, Tensor, strings_in
@@ -168,7 +169,7 @@ def _told(b: Buffer, refuse: _Refusal, where: str) -> None:
 def _stored(engine: Engine, b: Buffer, refuse: _Refusal, where: str) -> None:
     if b.kind == "zeros":
         limit, room = MOST_ZEROS, "zeros"
-        if engine.target.get("arch") != "cuda":
+        if engine.target.get("arch") not in WITH_ZEROS:
             refuse(f"{where} is of zeros, which contexts have on GPUs alone")
     else:
         limit, room = (engine.arena, "the arena") if b.kind == "arena" else (length(engine.constants), "the constants")

@@ -15,7 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from pelton.engine.library import CHOICES, KINDS, Product, spoken
+from pelton.engine.library import spoken
+from pelton.engine.product import Product
+from pelton.engine.work import CHOICES, KINDS
 from pelton.errors import EngineError
 
 from .wheels import located

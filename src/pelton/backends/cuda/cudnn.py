@@ -15,7 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from pelton.engine.library import ENDS, KINDS, Convolution, spoken
+from pelton.engine.convolution import Convolution
+from pelton.engine.library import spoken
+from pelton.engine.work import ENDS, KINDS
 from pelton.errors import EngineError
 
 from . import cublaslt

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from pelton.engine.cubin import Cubin
-from pelton.engine.library import Convolution, Product
+from pelton.engine.work import Work
 from pelton.errors import EngineError
 
 ALIGN = 256                                    # bytes, of every piece of device memory that we cut ourselves
@@ -149,7 +149,7 @@ class Device(Protocol):
 
     def load(self, cubin: Cubin, parameters: int) -> Function:
         """A kernel that takes so many parameters of 64 bits, the trailing pointers included, besides its phases."""
-    def by_library(self, work: Product | Convolution, aligned: Sequence[int]) -> Function:
+    def by_library(self, work: Work, aligned: Sequence[int]) -> Function:
         """What a library does, whose operands begin at multiples of these. EngineError where it is not here, of another version, or cannot compute that."""
     def launch(self, launch: Launch, stream: Any) -> None: ...
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from pelton.engine.cubin import Cubin
-from pelton.engine.library import Convolution, Product
+from pelton.engine.work import Work
 from pelton.errors import EngineError, InputError
 
 from . import maps
@@ -174,7 +174,7 @@ class Gpu:
     def libraries(self) -> Mapping[str, int]:
         return versions()
 
-    def by_library(self, work: Product | Convolution, aligned: Sequence[int]) -> Function:
+    def by_library(self, work: Work, aligned: Sequence[int]) -> Function:
         if work.symbol not in self._opened:
             self._opened[work.symbol] = opened(work.symbol)
         return of_library(self._opened[work.symbol].planned(work, aligned), work.symbol, self.arch)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from pelton.engine.cubin import Cubin
-from pelton.engine.library import Convolution, Product
+from pelton.engine.work import Work
 from pelton.errors import EngineError
 from pelton.targets import usual
 
@@ -138,7 +138,7 @@ class NullDevice:
         self._note("load", cubin=cubin, parameters=parameters)
         return Function(self._thing("function"), cubin, together=self.together if cubin.phased == 2 else 0)
 
-    def by_library(self, work: Product | Convolution, aligned: Sequence[int]) -> Function:
+    def by_library(self, work: Work, aligned: Sequence[int]) -> Function:
         self._note("by_library", work=work, aligned=tuple(aligned))
         if work.symbol not in self.opened:
             raise EngineError(f"{work.symbol} is not installed")

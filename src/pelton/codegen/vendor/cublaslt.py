@@ -5,7 +5,8 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pelton.engine.library import ENDS, KINDS, Product
+from pelton.engine.product import Product
+from pelton.engine.work import ENDS, KINDS
 from pelton.ir.dims import Size, is_known
 from pelton.ir.graph import Value
 from pelton.ops.words import add, convolution, gelu_tanh, mul, relu

@@ -3,8 +3,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pelton.engine.library import ENDS, KINDS
-from pelton.engine.library import Convolution as Told
+from pelton.engine.convolution import Convolution as Told
+from pelton.engine.work import ENDS, KINDS
 from pelton.ir.dims import is_known
 from pelton.ir.graph import Value
 from pelton.ir.types import F32

@@ -1,7 +1,8 @@
 """What templates share that a library computes: where it is installed and the clock prefers it; no Triton, but a tactic like any other."""
 from __future__ import annotations
 
-from pelton.engine.library import CHOICES, KINDS, WORK, name
+from pelton.engine.library import WORK, name
+from pelton.engine.work import CHOICES, KINDS
 from pelton.ir.graph import Value
 from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, Template
 from pelton.plan.region import Region
