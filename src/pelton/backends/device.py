@@ -25,7 +25,7 @@ from pelton.errors import EngineError
 
 from .plan import Plan
 
-FOLDERS = {"cuda": "cuda"}                        # arch of a target → folder; all others are CPUs
+FOLDERS = {"cuda": "cuda", "reference": "reference"}        # arch of a target → folder; all others are CPUs
 AGAIN = "build it on, or for, this machine"           # how messages end that say that an engine is for others
 
 Stamped = tuple[Step, int, int]                   # a step, and when it began and ended, in nanoseconds of `time.monotonic_ns`

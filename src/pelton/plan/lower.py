@@ -18,8 +18,8 @@ from pelton.engine.model import Buffer, Engine, Number, Port, Slice, Step, Symbo
 from pelton.engine.memory import Lifetime, assign
 from pelton.ir.dims import Dim, Size, is_known, maximum
 from pelton.ir.dims_text import tree
-from pelton.ir.text import node_text
-from pelton.ir.graph import Value, symbols
+from pelton.ir.text import node_text, to_text
+from pelton.ir.graph import Graph, Node, Value, symbols
 from pelton.ir.types import STRING, DType
 
 from .layout import span
@@ -189,11 +189,26 @@ class _Assembly:
     def step(self, c: Chosen) -> Step:
         name, info = str(c.info.get("name", "")), {**c.info, "writes": [v.name for v in c.task.writes]}
         if c.kernel is None:
-            node = c.task.node
-            return Step(name=name, symbol="", args=(), dims=(), tiles=0, grain=1, wave=c.wave, scratch=0, host=node_text(node),
-                        inputs=tuple(map(self.tensor, node.inputs)), outputs=tuple(map(self.tensor, node.outputs)), info=self.told(info))
+            text, inputs, outputs = self.by_reference(c.task.what)
+            return Step(name=name, symbol="", args=(), dims=(), tiles=0, grain=1, wave=c.wave, scratch=0, host=text, inputs=inputs, outputs=outputs,
+                        info=self.told(info))
         step = self.kernel(c.kernel, name, c.wave, info)
         return replace(step, outputs=tuple(map(self.tensor, c.task.writes)), spares=tuple(self.kernel(k, name, c.wave, {"tactic": t}) for t, k in c.spares))
+
+    def by_reference(self, what: Region | Node) -> tuple[str, tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """A node, or the body of a region, as the text of a host step, and where its inputs (constants behind the others) and outputs lie."""
+        if isinstance(what, Node):
+            return node_text(what), tuple(map(self.tensor, what.inputs)), tuple(map(self.tensor, what.outputs))
+        body = what.body
+        text = to_text(Graph((*body.inputs, *body.constants), {}, body.nodes, body.outputs, body.name))
+        constants = (self.constant(v, a) for v, a in body.constants.items())
+        return text, (*map(self.tensor, body.inputs), *constants), tuple(map(self.tensor, body.outputs))
+
+    def constant(self, v: Value, array: np.ndarray) -> Tensor:
+        """A constant of a region, contiguous."""
+        piece = self.blob.add(v, _kind(v.type.dtype), array.dtype, array.shape, lambda out: np.copyto(out, array))
+        strides = [math.prod(array.shape[i + 1:]) for i in range(array.ndim)]
+        return Tensor(self._constant(piece, [v.name], 0), v.type.dtype.value, array.shape, tuple(strides))
 
     def kernel(self, k: Code, name: str, wave: int, info: Mapping[str, object]) -> Step:
         return Step(name=name, symbol=k.symbol, args=tuple(map(self.operand, k.operands)), dims=self.shape(k.dims), tiles=self.number(k.tiles),

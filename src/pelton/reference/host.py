@@ -13,8 +13,8 @@ import numpy as np
 
 from pelton.errors import EngineError, InputError
 from pelton.ir.evaluate import evaluate, evaluate_node
-from pelton.ir.graph import Node
-from pelton.ir.text import parse_node
+from pelton.ir.graph import Graph, Node, sized
+from pelton.ir.text import parse, parse_node
 from pelton.ir.types import DType, TensorType
 from . import functions
 from pelton.ops.foreign import CODES, evaluator, unpacked
@@ -47,8 +47,11 @@ def _declared(node: Node, found: np.ndarray, type: TensorType) -> np.ndarray:
 
 
 def run_text(text: str, sizes: Mapping[str, int] | None = None) -> Callable[..., tuple[np.ndarray, ...]]:
-    """The function of arrays that a node's text (`pelton.ir.text.node_text`) describes, for these values of symbols; EngineError where the text is none."""
+    """The function of arrays that the text of a node (`pelton.ir.text.node_text`), or of a whole graph, describes, for these values of symbols; EngineError
+    where the text is none."""
     try:
+        if text.startswith("graph "):
+            return run_graph(sized(parse(text), sizes or {})[0])
         node = parse_node(text, sizes)
     except (InputError, ValueError) as e:
         raise EngineError(f"a host step of this engine cannot be read: {e}; it is damaged or made by another version, build it again") from None
@@ -58,6 +61,16 @@ def run_text(text: str, sizes: Mapping[str, int] | None = None) -> Callable[...,
     def run(*arrays: np.ndarray) -> tuple[np.ndarray, ...]:
         return run_node(node, arrays)
 
+    return run
+
+
+def run_graph(graph: Graph) -> Callable[..., tuple[np.ndarray, ...]]:
+    """The function of arrays that a graph of known sizes describes; floats are rounded once per value."""
+    def run(*arrays: np.ndarray) -> tuple[np.ndarray, ...]:
+        env = dict(zip(graph.inputs, arrays))
+        for node in graph.nodes:
+            env.update(zip(node.outputs, run_node(node, [env[v] for v in node.inputs])))
+        return tuple(env[v] for v in graph.outputs)
     return run
 
 

@@ -1,0 +1,142 @@
+"""Engines of which the reference runs every step: what backends are measured by, and the smallest one there is."""
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+
+from pelton.engine import sizes
+from pelton.engine.model import Engine, Step
+from pelton.engine.shape_plan import Filled
+from pelton.engine.validate import validate
+from pelton.errors import EngineError, InputError
+
+from ..arrays import all_hosted, check_apart, check_out, fit, out_array, refuse_out
+from ..device import Backend, Stamped, check_here
+from ..plan import Plan
+
+UNWRITTEN = 0xFF                                  # every byte of memory that nobody has written: as a float it is no number
+
+
+@dataclass(frozen=True, eq=False)
+class Loaded:
+    """An engine whose steps are all host steps."""
+
+    plan: Plan
+    device: None = None
+
+
+class Ready:
+    """One array for each buffer, and the host steps in order. See `device.Ready`."""
+
+    call = None
+
+    def __init__(self, plan: Plan, values: Mapping[str, int], filled: Filled):
+        self.plan, self.filled, self.plain = plan, filled, sizes.at(plan.plain, values)
+        if self.plain is not plan.plain:
+            validate(self.plain)
+        self.steps = plan.host_steps(self.plain, values) if values else plan.host
+        self._made = {**plan.texts, **plan.made_for(filled)}
+        self._arena, self._bound = np.empty(0, np.uint8), list[np.ndarray]()
+
+    def run(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        return self._run(inputs, out, lambda done: None)
+
+    def trace(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None) -> tuple[dict[str, Any], list[Stamped]]:
+        marks: list[int] = []
+        results = self._run(inputs, out, lambda done: marks.append(time.monotonic_ns()))
+        return results, list(zip(self.plain.steps, marks, marks[1:]))
+
+    def profile(self, inputs: Mapping[str, Any]) -> list[tuple[Step, int]]:
+        return [(step, end - begin) for step, begin, end in self.trace(inputs)[1]]
+
+    def watch(self, inputs: Mapping[str, Any], see: Callable[[int, Any], None]) -> dict[str, Any]:
+        return self._run(inputs, None, lambda done: see(done, self))
+
+    def _run(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None, see: Callable[[int], Any]) -> dict[str, Any]:
+        """Outputs by name; `see` is called before each step and after the last with the number of steps done."""
+        ports, wanted = self.plan.plain, {} if out is None else out
+        check_out(ports.outputs, wanted)
+        given = [fit(p, inputs[p.name]) for p in self.filled.inputs]
+        places = [out_array(p, wanted[p.name]) if p.name in wanted else _unwritten(p.shape, p.numpy_dtype) for p in self.filled.outputs]
+        for port, place in zip(self.filled.outputs, places):
+            if not (place.flags.writeable and place.flags.c_contiguous and place.flags.aligned):
+                refuse_out(port, place)
+        spans = [(a.__array_interface__["data"][0], a.__array_interface__["data"][0] + a.nbytes) for a in (*given, *places)]
+        check_apart(ports.inputs, ports.outputs, spans, wanted)
+        self._bound, self._arena = [*given, *places], _unwritten((self.filled.arena,), np.dtype(np.uint8))
+        try:
+            for i, step in self.steps.items():
+                see(i)
+                step.run(self.memory)
+            see(len(self.steps))
+            return {p.name: wanted.get(p.name, place) for p, place in zip(self.filled.outputs, places)}
+        finally:
+            self._bound = []
+
+    def memory(self, buffer: int) -> np.ndarray:
+        b = self.plain.buffers[buffer]
+        if b.kind in ("input", "output"):
+            array = self._bound[b.offset + (len(self.filled.inputs) if b.kind == "output" else 0)].reshape(-1)
+        elif buffer in self._made:
+            array = self._made[buffer]
+        else:
+            array = (self._arena if b.kind == "arena" else self.plan.constants)[b.offset:b.offset + b.size]
+        return array if array.dtype.hasobject else array.view(np.uint8)
+
+
+class Workspace:
+    """Nothing that a run would leave behind. See `device.Workspace`."""
+
+    threads, stream, machine = 1, None, "the reference"
+    taken = staticmethod(all_hosted)
+    fit = staticmethod(fit)
+
+    def __init__(self, loaded: Loaded, threads: int | None):
+        if threads not in (None, 1):
+            raise InputError(f"engine {loaded.plan.called!r} runs by the reference, in one thread, given {threads}; leave it out")
+        self._plan = loaded.plan
+
+    def prepare(self, values: Mapping[str, int], outdated: Callable[[], None]) -> Ready:
+        return Ready(self._plan, values, self._plan.sheet.fill(values))
+
+    def synchronize(self) -> None:
+        """Nothing goes on when `run` has returned."""
+
+
+def _unwritten(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
+    if dtype.hasobject:
+        return np.full(shape, "", object)
+    array = np.empty(shape, dtype)
+    array.reshape(-1).view(np.uint8)[:] = UNWRITTEN
+    return array
+
+
+def opened(plan: Plan) -> Loaded:
+    """EngineError for an engine with kernels."""
+    kernel = next((s for s in plan.plain.steps if not s.host), None)
+    if kernel is not None:
+        raise EngineError(f"engine {plan.called!r} is for the reference, which does not run kernels such as {kernel.symbol!r}; build it again")
+    return Loaded(plan)
+
+
+def load(loaded: Loaded, device: Any) -> Loaded:
+    check_machine(loaded.plan.called, loaded.plan.plain.target)
+    return loaded
+
+
+def check_machine(called: str, target: Mapping[str, Any]) -> None:
+    """EngineError where the engine is for another system."""
+    check_here(called, target, os=sys.platform)
+
+
+def tune(called: str, engines: Sequence[Engine], *_: Any) -> NoReturn:
+    """InputError: the reference has one way for everything."""
+    raise InputError(f"engine {called!r} runs by the reference, which has nothing to choose from; build it with --target cuda")
+
+
+BACKEND = Backend(check_machine, opened, load, Workspace, tune)
