@@ -96,7 +96,7 @@ import sys
 sys.modules["onnx"] = None                                            # as if it were not installed
 import numpy as np
 from pelton.errors import EngineError
-from pelton.reference import run_text
+from pelton.reference.host import run_text
 plain, foreign = sys.stdin.read().split("\\n---\\n")
 print(run_text(plain)(np.zeros((3, 5), np.float32))[0].sum())
 try:

@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from pelton import preprocessing
+from pelton import importers, preprocessing
 from pelton.codegen.c.templates import library  # noqa: F401  (declares the templates)
 from pelton.codegen.template import Target
 from pelton.importers.imported import Imported
-from pelton.importers.onnx import load as importer
 from pelton.ir.graph import Graph, Node
 from pelton.ir.types import STRING
 from pelton.options import Options
@@ -70,7 +69,7 @@ def _asked(o: Options) -> dict[str, Any]:
 
 
 def _import(c: Compilation) -> Compilation:
-    imported = importer.load(c.model, **_asked(c.options))
+    imported = importers.load(c.model, **_asked(c.options))
     return replace(c, imported=imported, graph=imported.graph)
 
 

@@ -1,4 +1,19 @@
-"""Model files in, graphs out: one module per format, each with `load(source, shapes, outputs) -> Imported`."""
-from .imported import Imported, Info
+"""Model files in, graphs out: a folder for each format, and `load`, which finds the format of a model."""
+from __future__ import annotations
 
-__all__ = ["Imported", "Info"]
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from . import onnx  # noqa: F401  (registers its format)
+from .imported import Imported, Info, Shape
+from .registry import format_of
+
+__all__ = ["Imported", "Info", "load"]
+
+
+def load(source: Any, shapes: Mapping[str, Shape] | None = None, outputs: Iterable[str] | None = None, values: Mapping[str, Any] | None = None,
+         usual: Mapping[str, Sequence[int]] | None = None) -> Imported:
+    """A model (a path, bytes, or an object of its format's package) as a program. `shapes` maps names of inputs to sizes, `outputs` names the values to
+    compute, `values` makes constants of inputs, `usual` gives the sizes that axes of any size are tuned for. ModelError lists what is wrong with the model,
+    OnData, one of these, where the data decides what runs; InputError is about the arguments."""
+    return format_of(source).load(source, shapes, outputs, values, usual)

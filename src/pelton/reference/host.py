@@ -102,7 +102,7 @@ def _evaluated(name: str, model: str, given: Sequence[Any]) -> Sequence[Any]:
 def _read(name: str, model: str, given: Sequence[Any]) -> Sequence[Any]:
     """The same where the onnx package has no reference: read anew for these arrays, which are constants by then."""
     with _told(name):
-        from pelton.importers.onnx import load as importer
+        from pelton import importers
 
         whole = type(unpacked(model))()
         whole.CopyFrom(unpacked(model))
@@ -110,7 +110,7 @@ def _read(name: str, model: str, given: Sequence[Any]) -> Sequence[Any]:
         for slot, array in zip(whole.graph.input, values.values()):
             slot.type.tensor_type.elem_type = CODES[DType.of(array).value]
             slot.type.tensor_type.shape.dim.extend(type(slot.type.tensor_type.shape).Dimension(dim_value=d) for d in array.shape)
-        graph = importer.load(whole, values=values).graph
+        graph = importers.load(whole, values=values).graph
         found = evaluate(graph, {})
         return [found[v.name] for v in graph.outputs]
 

@@ -1,0 +1,31 @@
+"""The formats of model files that there are, and what each importer offers."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from .imported import Imported
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format of model files. `recognizes` says, cheaply, whether a source (a path, bytes or an object) is certainly of it;
+    `load` takes what `pelton.importers.load` does."""
+
+    name: str
+    recognizes: Callable[[Any], bool]
+    load: Callable[..., Imported]
+
+
+FORMATS: list[Format] = []
+
+
+def register(format: Format) -> None:
+    """Adds a format to those that `format_of` asks, after those that are there."""
+    FORMATS.append(format)
+
+
+def format_of(source: Any) -> Format:
+    """The format of a model: the first that recognizes it, else the first of all, whose `load` says what it expected."""
+    return next((f for f in FORMATS if f.recognizes(source)), FORMATS[0])
