@@ -17,7 +17,7 @@ from pelton.codegen.grid import computable
 from pelton.codegen.tail import expression
 from pelton.codegen.template import SOURCES
 from pelton.ops import get
-from pelton.ops.scalar import Scalar
+from pelton.ir.scalar import Scalar
 
 TYPES = [d for d in DType if computable(d)]
 EIGHTHS = [d for d in TYPES if d.value.startswith("f8")]

@@ -18,7 +18,7 @@ from pelton.ir.graph import Builder, Node, Value
 from pelton.ir.types import F16, F32, I32, DType, TensorType
 from pelton.ops import REGISTRY
 from pelton.ops.op import Term
-from pelton.ops.scalar import PRIMITIVES, Scalar, cast
+from pelton.ir.scalar import PRIMITIVES, Scalar, cast
 from pelton.passes.decompose import decompose
 
 ALL = list(examples())

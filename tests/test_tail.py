@@ -17,7 +17,7 @@ from pelton.codegen.template import Tactic
 from pelton.codegen.triton import emit as triton
 from pelton.ir import dims
 from pelton.ir.types import BOOL, F16, F32, I64
-from pelton.ops.scalar import Scalar
+from pelton.ir.scalar import Scalar
 from pelton.plan.layout import dense
 
 N, M = dims.symbol("n", 1, 4, 64), dims.symbol("m", 1, 5, 64)

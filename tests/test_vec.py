@@ -17,7 +17,7 @@ import pytest
 from pelton.ir.types import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, DType
 from pelton.codegen.c.toolchain import FLAGS, zig
 from pelton.codegen.template import SOURCES
-from pelton.ops.scalar import PRIMITIVES, cast
+from pelton.ir.scalar import PRIMITIVES, cast
 
 NATIVE, PLAIN = "x86-64-v3", "x86-64-v2"                 # with and without FMA, F16C and masked loads
 BUILDS = [(NATIVE, 8), (NATIVE, 16), (PLAIN, 4), *([("x86-64-v4", 16)] if machines.runs("x86_64_v4") else [])]

@@ -8,7 +8,7 @@ from typing import Protocol
 from pelton.ir.dims import Size
 from pelton.ir.graph import Node, Value
 from pelton.ir.types import BOOL, DType
-from pelton.ops.scalar import Scalar
+from pelton.ir.scalar import Scalar
 from pelton.plan.layout import Strides, broadcast
 from pelton.plan.region import Region
 
@@ -95,7 +95,7 @@ class Language(Protocol):
         """One of two values of a type."""
 
     def call(self, fn: str, dtype: DType, args: Sequence[str]) -> str:
-        """A primitive of ops/scalar.py, operators among them, on operands of a type."""
+        """A primitive of ir/scalar.py, operators among them, on operands of a type."""
 
     def load(self, place: Place) -> Text:
         """The elements at a place."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from .graph import Graph, Node, Value, sized, sizes_of, symbols
+from .op import Term
 from .types import DType
 
 _WIDE = {dtype for dtype in DType if dtype.is_float} - {DType.F64}
@@ -47,8 +48,6 @@ def _expanded(node: Node, arrays: tuple[np.ndarray, ...]) -> tuple[np.ndarray, .
 
 
 def _term(t, known: dict) -> tuple[np.ndarray, ...]:
-    from pelton.ops.op import Term
-
     if isinstance(t, Value):
         return (known[t],)
     if not isinstance(t, Term):

@@ -4,15 +4,13 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from . import dims
+from .op import Op
 from .types import TensorType
-
-if TYPE_CHECKING:
-    from pelton.ops.op import Op
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -26,10 +26,8 @@ from pelton.errors import InputError
 from . import dims
 from .dims_text import parse as parse_size
 from .graph import Graph, Node, Value, symbols, unique
+from .op import Op, get
 from .types import DType, TensorType
-
-if TYPE_CHECKING:
-    from pelton.ops.op import Op
 
 INLINE = 64   # constants of up to so many elements are small: `data=True` prints them
 
@@ -372,16 +370,11 @@ class _Reader:
         return Node(op, operands, attrs, outputs, name)
 
     def op(self) -> Op:
-        from pelton.ops import REGISTRY
-        from pelton.ops.foreign import foreign
-
-        name = self.name()
-        if name in REGISTRY:
-            return REGISTRY[name]
-        if "::" in name:
-            return foreign(name)
-        self.place -= 1
-        raise self.error("expected the name of an op")
+        try:
+            return get(self.name())
+        except KeyError:
+            self.place -= 1
+            raise self.error("expected the name of an op") from None
 
     def attribute(self) -> Any:
         if self.at("mark", "("):

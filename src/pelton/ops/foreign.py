@@ -12,6 +12,7 @@ import numpy as np
 
 from pelton.errors import EngineError
 from pelton.ir.dims import Dim, Size
+from pelton.ir.op import FAMILIES
 from pelton.ir.types import DType, TensorType
 
 from .op import Op, Untyped
@@ -37,6 +38,9 @@ def foreign(name: str) -> Op:
     Inputs of the op are the inputs of that model, in order; small constants lie in the model itself.
     """
     return Op(name, "foreign", infer=_infer, reference=_reference, doc=f"{name}, run by the onnx package's reference evaluator.")
+
+
+FAMILIES.append(lambda name: foreign(name) if "::" in name else None)
 
 
 def packed(model: ModelProto) -> str:

@@ -1,9 +1,9 @@
 """Pointwise ops: arithmetic, functions, activations, comparisons, logic and casts."""
 from __future__ import annotations
 
+from pelton.ir import scalar as sc
 from pelton.ir.types import BOOL, F16, F32, I32, I64, U8, DType
 
-from . import scalar as sc
 from .op import pointwise
 
 _INTS = (("i32[5, 13]", "i32[5, 13]"), ("i64[2, 3, 9]", "i64[3, 1]"))

@@ -5,9 +5,9 @@ import math
 
 import numpy as np
 
+from pelton.ir import scalar as sc
 from pelton.ir.types import BOOL, I64, DType, TensorType
 
-from . import scalar as sc
 from .math import abs_, add, exp, is_inf, log, mul, sqrt, sub, where
 from .op import composite, expect, structured
 from .shape import reshape
