@@ -25,7 +25,8 @@ from pelton.backends.cpu import code as machine_code
 from pelton.backends.cpu import describe
 from pelton.ir import dims
 from pelton.ir.evaluate import evaluate
-from pelton.ir.graph import Builder, Graph, Value, symbols, usual_sizes
+from pelton.ir.builder import Builder
+from pelton.ir.graph import Graph, Value, symbols, usual_sizes
 from pelton.ir.text import parse
 from pelton.ir.types import DType, TensorType
 from pelton.codegen.c.templates import library  # noqa: F401  (declares the templates)

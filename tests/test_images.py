@@ -7,7 +7,7 @@ from test_dynamic import agree, built, drawn  # noqa: F401  (a fixture)
 
 from pelton.ir import text
 from pelton.ir.evaluate import evaluate
-from pelton.ir.graph import Builder
+from pelton.ir.builder import Builder
 from pelton.ir.types import TensorType
 from pelton.ops import get
 

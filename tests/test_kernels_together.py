@@ -10,7 +10,8 @@ from pelton.compiler.compilation import Compilation
 from pelton.compiler.stages import begun, walk
 from pelton.importers.imported import Imported, Info
 from pelton.ir.dims import Undecided, bounds, is_known, maximum, symbol, usual
-from pelton.ir.graph import Builder, Graph, Value, live
+from pelton.ir.builder import Builder
+from pelton.ir.graph import Graph, Value, live
 from pelton.ir.types import F32, TensorType
 from pelton.codegen.template import Target
 from pelton.ops import get

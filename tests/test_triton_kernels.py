@@ -15,7 +15,7 @@ from triton_harness import TARGET, Case, check, check_dynamic, check_empty, chec
 from pelton.engine.library import LIBRARIES  # noqa: E402
 from pelton.ir import dims  # noqa: E402
 from pelton.ir.evaluate import evaluate  # noqa: E402
-from pelton.ir.graph import Builder  # noqa: E402
+from pelton.ir.builder import Builder  # noqa: E402
 from pelton.ir.types import DType, TensorType  # noqa: E402
 from pelton.codegen.template import GPU_TEMPLATES, Tactic  # noqa: E402
 from pelton.codegen.triton.emit import TYPES, lying  # noqa: E402

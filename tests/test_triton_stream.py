@@ -17,7 +17,7 @@ from triton_harness import TARGET, check, check_dynamic, interpreted  # noqa: E4
 
 from pelton.ir import dims  # noqa: E402
 from pelton.ir.evaluate import evaluate  # noqa: E402
-from pelton.ir.graph import Builder  # noqa: E402
+from pelton.ir.builder import Builder  # noqa: E402
 from pelton.ir.types import DType, TensorType  # noqa: E402
 from pelton.codegen.template import GPU_TEMPLATES, Kernel, Tactic, Target  # noqa: E402
 from pelton.codegen.triton.toolchain import Compiler, compiled  # noqa: E402

@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from pelton.ir.graph import Builder
+from pelton.ir.builder import Builder
 from pelton.ir.types import F32, TensorType
 from pelton.codegen.c.templates import library  # noqa: F401  (declares the templates)
 from pelton.ops import get

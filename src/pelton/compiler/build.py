@@ -8,7 +8,7 @@ from typing import Any
 
 from pelton.engine import model as plain_engine
 from pelton.errors import BuildError, InputError, ModelError
-from pelton.importers.imported import Imported, OnData
+from pelton.ir.imported import Imported, OnData
 from pelton.ir.dims import Undecided
 from pelton.ir.graph import Graph
 from pelton.options import Options

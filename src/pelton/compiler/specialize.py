@@ -14,8 +14,7 @@ from .build import alone, scripted
 from .compilation import Compilation
 from .stages import walk
 from pelton.errors import InputError, ModelError
-from pelton.importers import Imported
-from pelton.importers.imported import OnData
+from pelton.ir.imported import Imported, OnData
 from pelton.importers.onnx.file import array_of, read
 from pelton.options import Options
 from pelton.runtime import Engine

@@ -11,7 +11,7 @@ from pelton.compiler.accuracy import Exact, difference, written
 from pelton.compiler.compilation import Compilation
 from pelton.compiler.stages import begun, walk
 from pelton.errors import Cancelled, InputError
-from pelton.importers.imported import Imported
+from pelton.ir.imported import Imported
 from pelton.ir.evaluate import evaluate
 from pelton.ir.types import DType
 from pelton.options import Options

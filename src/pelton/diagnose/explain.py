@@ -15,7 +15,7 @@ from pelton.compiler.stages import NUMBER, begun, read_script, walk
 from pelton.engine.model import Step
 from pelton.errors import Cancelled, InputError
 from pelton.partition import partition
-from pelton.importers.imported import Imported, OnData
+from pelton.ir.imported import Imported, OnData
 from pelton.ir.evaluate import evaluate
 from pelton.ir.graph import Graph
 from pelton.codegen.template import Tactic, templates

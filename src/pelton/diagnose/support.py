@@ -11,14 +11,15 @@ from pelton.compiler.stages import begun, read_script, walk
 from pelton.compiler.targets import describe_target
 from pelton.errors import Error, ModelError
 from pelton.importers.onnx import load as importer
-from pelton.importers.imported import Imported, Info, OnData, Shape
+from pelton.importers.imported import Shape
 from pelton.importers.onnx.file import Source, read
 from pelton.importers.onnx.inputs import USUAL
-from pelton.importers.onnx.translate import Program
-from pelton.importers.onnx.node import kind_of
-from pelton.importers.onnx.scope import Broken, Met, Scope, called, domain_of
+from pelton.importers.onnx.program import Program
+from pelton.importers.onnx.scope import domain_of
 from pelton.ir.dims import Undecided
 from pelton.ir.graph import Value
+from pelton.ir.imported import Imported, Info, Met, OnData
+from pelton.ir.things import Broken, kind_of
 from pelton.options import Options
 from pelton.plan.region import Region
 
@@ -108,12 +109,12 @@ def _planned(source: Source, met: Sequence[Met], programs: Sequence[Imported], i
     counts: dict[tuple[str, str], Counter[str]] = {}
     named: dict[tuple[str, str], list[str]] = {}
     for m in met:
-        key = (domain_of(m.node.domain), m.node.op_type)
+        key = (m.domain, m.operator)
         live = [n.name for n in m.written if (n.name, n.op) in alive]
         kind = m.step or ("host" if on_host.intersection(live) else "constant" if not live else "native" if len(live) == 1 else "decomposed")
         counts.setdefault(key, Counter())[kind] += 1
         if kind == "host":
-            named.setdefault(key, []).append(called(m.node))
+            named.setdefault(key, []).append(m.called)
     operators = tuple(Operator(domain or "ai.onnx", op, info.opsets.get(domain, 0), sum(kinds.values()), **kinds,
                                on_host=tuple(named.get((domain, op), ()))) for (domain, op), kinds in sorted(counts.items()))
     return Coverage(source.name, _spelled(info.opsets), tuple(problems), operators, info.warnings)
@@ -127,9 +128,9 @@ def _refused(source: Source, program: Program, error: ModelError, shapes: Mappin
             program, error = known, found
     opsets = {domain_of(o.domain): o.version for o in source.model.opset_import}
     noted = {text for met in program.met for text in met.problems}
-    problems = [_problem(program, met, text, opsets) for met in program.met for text in met.problems]
+    problems = [_problem(met, text, opsets) for met in program.met for text in met.problems]
     problems += [Problem(*_apart(text, f" ({source.name})")) for text in program.problems if text not in noted]
-    nodes = Counter((domain_of(met.node.domain), met.node.op_type) for met in program.met)
+    nodes = Counter((met.domain, met.operator) for met in program.met)
     operators = tuple(Operator(domain or "ai.onnx", op, opsets.get(domain, 0), count) for (domain, op), count in sorted(nodes.items()))
     return Coverage(source.name, _spelled(opsets), tuple(problems) or (Problem(*_apart(str(error), "")),), operators, tuple(program.warnings))
 
@@ -145,11 +146,10 @@ def _usual(source: Source, shapes: Mapping[str, Shape]) -> dict[str, tuple[int, 
             for i in source.model.graph.input if i.name not in {*shapes, *stored} and i.type.tensor_type.HasField("shape")}
 
 
-def _problem(program: Program, met: Met, text: str, opsets: Mapping[str, int]) -> Problem:
-    node, domain, where = met.node, domain_of(met.node.domain), program.where(met.node, Scope(opsets))
+def _problem(met: Met, text: str, opsets: Mapping[str, int]) -> Problem:
     inputs = tuple(str(x.type) if isinstance(x, Value) else "unknown" if isinstance(x, Broken) else "absent" if x is None else kind_of(x)
                    for x in met.inputs)
-    return Problem(*_apart(text, f" ({where})"), called(node), node.op_type, domain or "ai.onnx", opsets.get(domain, 0), inputs)
+    return Problem(*_apart(text, f" ({met.where})"), met.called, met.operator, met.domain or "ai.onnx", opsets.get(met.domain, 0), inputs)
 
 
 def _apart(text: str, where: str) -> tuple[str, str]:

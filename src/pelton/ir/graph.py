@@ -86,47 +86,6 @@ def unique(hint: str, taken: Container[str]) -> str:
     return next(name for k in count(1) if (name := f"{hint}_{k}" if k > 1 else hint) not in taken)
 
 
-class Builder:
-    """Makes a graph node by node; types are inferred, names made unique."""
-
-    def __init__(self, name: str = "main"):
-        self.name = name
-        self.inputs: list[Value] = []
-        self.constants: dict[Value, np.ndarray] = {}
-        self.nodes: list[Node] = []
-        self._names: set[str] = set()
-
-    def fresh(self, hint: str) -> str:
-        """A name not yet taken, as close to the hint as possible."""
-        name = unique(hint or "t", self._names)
-        self._names.add(name)
-        return name
-
-    def input(self, type: TensorType, name: str) -> Value:
-        value = Value(type, self.fresh(name))
-        self.inputs.append(value)
-        return value
-
-    def constant(self, array: np.ndarray, name: str = "c") -> Value:
-        array = np.asarray(array)
-        value = Value(TensorType.of(array), self.fresh(name))
-        self.constants[value] = array
-        return value
-
-    def emit(self, op: Op, inputs: Iterable[Value], attrs: Mapping[str, Any] | None = None, *,
-             names: Iterable[str] = (), node_name: str = "") -> tuple[Value, ...]:
-        """Appends a node and gives its outputs. Raises what the op's `infer` raises."""
-        inputs, attrs = tuple(inputs), op.complete(attrs or {})
-        types = op.infer_types(tuple(v.type for v in inputs), attrs)
-        hints = [*names, *[""] * len(types)]
-        outputs = tuple(Value(t, self.fresh(h or op.name)) for t, h in zip(types, hints))
-        self.nodes.append(Node(op, inputs, attrs, outputs, node_name))
-        return outputs
-
-    def graph(self, outputs: Iterable[Value]) -> Graph:
-        return Graph(tuple(self.inputs), dict(self.constants), tuple(self.nodes), tuple(outputs), self.name)
-
-
 def live(graph: Graph) -> Graph:
     """The same graph without nodes and constants that no output needs. Inputs stay: they are the interface."""
     needed = set(graph.outputs)

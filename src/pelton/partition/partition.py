@@ -18,21 +18,23 @@ from pelton.errors import ModelError
 from pelton.ir import dims
 from pelton.ir.dims import Dim, Size
 from pelton.ir.graph import Graph, Value
+from pelton.ir.imported import Imported, Info, Met
+from pelton.ir.settle import Settled
+from pelton.ir.things import Items, Rows
 from pelton.ir.types import TensorType
 from pelton.ops.foreign import DTYPES
 
 from . import host_steps, control_flow
 from pelton.importers.onnx import names as onnx_names
-from pelton.importers.imported import Imported, Info, Shape, parse_shape
-from pelton.importers.onnx.load import PATIENCE, check_outputs, converted, finished, given_inputs, opsets_of
+from pelton.importers.imported import Shape, parse_shape
+from pelton.importers.onnx.load import PATIENCE, check_outputs, converted, given_inputs, opsets_of
 from pelton.importers.onnx.file import Source, read
 from pelton.importers.onnx.inputs import Inputs
 from pelton.importers.onnx.ports import Given
-from pelton.importers.onnx.translate import Program
-from pelton.importers.onnx.node import Items, Rows, schema_of
-from pelton.importers.onnx.scope import Met, Scope, domain_of
+from pelton.importers.onnx.program import Program
+from pelton.importers.onnx.node import schema_of
+from pelton.importers.onnx.scope import Scope, called, domain_of
 from .segment import Known, Segment, Symbols, Unsettled
-from pelton.importers.onnx.settle import Settled
 
 SPARE = 1 << 20                 # bytes of constants that are kept a second time, so that what sizes an engine does not take can run by reference
 
@@ -104,7 +106,8 @@ def _read(program: Program, given: Given, settled: Mapping[str, Settled], asked:
     if program.problems:
         raise ModelError(program.problems[0])
     names = check_outputs(program, scope, asked)
-    constants = {name: program.constants[v] for name, v in scope.bound.items() if isinstance(v, Value) and v in program.constants}
+    held = program.builder.constants
+    constants = {name: held[v] for name, v in scope.bound.items() if isinstance(v, Value) and v in held}
     known = Known({v.name: v.type for v in inputs.values}, constants)
     taken = {s.name for v in inputs.values for s in dims.symbols(v.type.shape)}
     cut = Cut(found, scope.opsets, taken, inputs.open, inputs.met, silent)
@@ -219,7 +222,7 @@ class Cut:
             raise ModelError(program.problems[0])
         for name, value in scope.bound.items():
             inside.types.pop(name, None)
-            inside.constants[name] = program.constants[value]                          # type: ignore[index]
+            inside.constants[name] = program.builder.constants[value]                          # type: ignore[index]
         self._depth += 1
         if self._depth > DEEPEST:
             raise ModelError(f"graphs are nested more than {DEEPEST} deep ({self.source.name})")
@@ -237,7 +240,7 @@ class Cut:
         nested = control_flow.READERS.get((node.domain, node.op_type))
         found = nested(self, node, known) if nested is not None else None
         if not self._depth:
-            self.met.append(Met(node, (), (), (), "decomposed" if found else "host"))
+            self.met.append(Met(called(node), domain_of(node.domain), node.op_type, step="decomposed" if found else "host"))
         if found is None:
             found = self.hosted(node, known, reason)
             for name, t in zip(node.output, host_steps.types(self, node, known)):
@@ -261,12 +264,12 @@ class Cut:
         after: list[Action] = []
         tensors: dict[str, Value] = {}
         lists = False
-        program = segment.program
+        program, constants = segment.program, segment.program.builder.constants
         self.met += program.met if not self._depth else ()
         for name, thing in segment.results(needed).items():
-            if isinstance(thing, Value) and thing in program.constants and not segment.settled and name not in segment.by_numbers:
+            if isinstance(thing, Value) and thing in constants and not segment.settled and name not in segment.by_numbers:
                 known.types.pop(name, None)
-                known.constants[name] = program.constants[thing]
+                known.constants[name] = constants[thing]
             elif isinstance(thing, Value):
                 tensors[name] = thing                      # constants, too, of which something is assumed, which is checked where the engine runs
             elif isinstance(thing, Rows):
@@ -277,15 +280,15 @@ class Cut:
             else:
                 parts = thing.values if isinstance(thing, Items) else ()
                 inside = {f"{name}[{i}]": v for i, v in enumerate(parts) if v is not None}
-                held = {k: v for k, v in inside.items() if v in program.constants}
-                known.constants.update({k: program.constants[v] for k, v in held.items()})
+                held = {k: v for k, v in inside.items() if v in constants}
+                known.constants.update({k: constants[v] for k, v in held.items()})
                 tensors.update({k: v for k, v in inside.items() if k not in held})
                 after.append(Host(name, "none" if thing is None else "list", "", tuple(self.name(known, k) for k in inside), (name,)))
                 self.know(known, name, None)
                 lists = True
         if not tensors:
             return after
-        graph, feeds = segment.pruned(finished(program, list(segment.inputs), tensors))
+        graph, feeds = segment.pruned(program.builder.finished(list(segment.inputs), tensors))
         graph = graph.replace(name=f"{self.source.model.graph.name or 'main'}.{len(self.programs)}")
         before = known.copy()
         for name, value in tensors.items():
@@ -303,7 +306,7 @@ class Cut:
             outside = None if d == 0 and name in segment.by_numbers else segment.out(d)
             shape.append(self.symbols.fresh(f"{name}_{axis}", *_bounds(d)) if outside is None else outside)
         self.know(known, name, TensorType(value.type.dtype, tuple(shape)))
-        numbers = segment.program.sizes.get(value)
+        numbers = segment.program.builder.sizes.get(value)
         if numbers is not None and value.type.dtype.is_integer and not segment.settled and all(isinstance(n, (int, Dim)) for n in numbers.flat):
             outside_numbers = [segment.out(n) for n in numbers.flat]
             if None not in outside_numbers:

@@ -10,20 +10,21 @@ import onnx
 
 from pelton.engine.program import Feed
 from pelton.errors import ModelError
-from pelton.ir import dims
+from pelton.ir import dims, sizes
 from pelton.ir.dims import Dim, Size, Undecided
 from pelton.ir.dims_text import parse as parse_size
 from pelton.ir.graph import Graph, Value, resized
+from pelton.ir.imported import Met
+from pelton.ir.settle import Range, Settled, Stuck, settle
+from pelton.ir.things import BROKEN, Items
 from pelton.ir.types import DType, TensorType
 
-from pelton.importers.onnx import names as onnx_names, sizes as onnx_sizes
-from pelton.importers.imported import Range
+from pelton.importers.onnx import names as onnx_names
 from pelton.importers.onnx.file import Source
 from pelton.importers.onnx.inputs import identifier
-from pelton.importers.onnx.translate import Program
-from pelton.importers.onnx.node import Items
-from pelton.importers.onnx.scope import BROKEN, Met, Scope, Stuck
-from pelton.importers.onnx.settle import Settled, settle
+from pelton.importers.onnx.program import Program
+from pelton.importers.onnx.scope import Scope, called, domain_of
+from pelton.importers.onnx.translate import Walk
 
 FEW = 64                        # elements of an array that may be taken as sizes
 USUAL = 100                     # what programs are tuned for where the data decides a size
@@ -102,10 +103,10 @@ class Segment:
         broken = {name for name, t in self.known.types.items() if t is None}
         for i, (node, reads) in enumerate(zip(self.nodes, self._reads)):
             things: Sequence[object] = (BROKEN,)
-            made = len(program.nodes)
+            made = len(program.builder.nodes)
             if not reads & broken:
                 before = len(program.problems), len(program.asked), len(program.stuck)
-                things = program.node(node, scope)
+                things = Walk(program).node(node, scope)
                 if any(t is BROKEN for t in things):
                     problems = program.problems[before[0]:]
                     if not (program.on_data.issuperset(problems) or self.settled):
@@ -122,7 +123,7 @@ class Segment:
                 (self.hard if all(name in self.known for name in reads) else self.rest).append(node)
                 continue
             self.taken.append(node)
-            program.met.append(Met(node, (), program.nodes[made:], ()))
+            program.met.append(Met(called(node), domain_of(node.domain), node.op_type, (), program.builder.nodes[made:]))
             for name, thing in zip(node.output, things):
                 if name:
                     program.bind(scope, name, thing)       # type: ignore[arg-type]
@@ -152,12 +153,12 @@ class Segment:
                 self._define(str(d), name, Range(low, min(max(low, dims.usual(d)), high), high), d, feed)
         for name in names:
             if name in self.known.constants:
-                value = program.hold(self.known.constants[name], name)
+                value = program.builder.constant(self.known.constants[name], name)
             elif (t := self.known.types[name]) is None:
                 continue
             elif name in self.known.sizes:
                 objects = np.array([self._in(d) for d in self.known.sizes[name].flat], object).reshape(self.known.sizes[name].shape)
-                value = program.sized(objects, t.dtype, onnx.NodeProto(output=[name]))
+                value = program.builder.sized(objects, t.dtype, name)
             else:
                 value = Value(TensorType(t.dtype, tuple(map(self._in, t.shape))), name)
                 self.inputs[value] = name
@@ -237,22 +238,14 @@ class Segment:
 
     def _decided_by(self, value: Value) -> list[str]:
         """The inputs, few integers each, that alone decide a value by arithmetic of sizes; nothing where there is more to it."""
-        found, seen, open_values = dict[str, None](), {value}, [value]
-        while open_values:
-            v = open_values.pop()
+        found = dict[str, None]()
+        for v, maker in self.program.builder.behind(value, self.inputs):
             if v in self.inputs:
                 outside = self.known.types[self.inputs[v]]         # of which nothing is assumed
                 if not v.type.dtype.is_integer or outside is None or not outside.known or v.type.size > FEW:
                     return []
                 found[self.inputs[v]] = None
-            elif v in self.program.makers and self.program.numbers(v) is None:
-                maker = self.program.makers[v]
-                if not onnx_sizes.reckons(maker.op):
-                    return []
-                new = [i for i in maker.inputs if i not in seen]
-                seen.update(new)
-                open_values += new
-            elif self.program.numbers(v) is None:
+            elif maker is None or not sizes.reckons(maker.op):
                 return []
         return list(found)
 

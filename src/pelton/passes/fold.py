@@ -9,14 +9,13 @@ import numpy as np
 
 from pelton.errors import ModelError
 from pelton.ir import dims
-from pelton.ir.evaluate import evaluate_node
+from pelton.ir.folding import computed, worth
 from pelton.ir.graph import Graph, Node, Value, live
 
 from pelton.passes.rewriting.draft import joined
 from pelton.passes.rewriting.report import PassReport
 from pelton.passes.rewriting.rule import called
 
-WORK = 1 << 28           # operations by reference that folding may take for one node
 SMALL = 1 << 20          # bytes: a constant may become this large, or as large as what it is made of, but not larger
 
 
@@ -28,10 +27,10 @@ def fold_constants(graph: Graph, report: PassReport, strict: bool = False) -> Gr
             nodes.append(node)
             continue
         try:
-            found = evaluate_node(node, tuple(constants[v] for v in node.inputs))
+            found = computed(node, tuple(constants[v] for v in node.inputs))
         except (ValueError, IndexError, OverflowError) as e:          # an index beyond its table: it would be no better when it runs
             raise ModelError(f"{node.op.name} of these constants cannot be computed: {e} (node {called(node)!r})") from None
-        constants.update((v, np.array(a, v.type.dtype.numpy, order="C")) for v, a in zip(node.outputs, found))
+        constants.update(zip(node.outputs, found))
         report.fire("constant", called(node))
     return graph if len(nodes) == len(graph.nodes) else live(graph.replace(nodes=tuple(nodes), constants=constants))
 
@@ -40,9 +39,8 @@ def _foldable(node: Node, constants: Mapping[Value, np.ndarray]) -> bool:
     if not all(v.type.known for v in node.outputs) or dims.symbols(tuple(node.attrs.values())):
         return False
     size = sum(v.type.bytes for v in node.outputs)
-    return (node.op.kind != "foreign" and not node.op.heavy and all(v in constants for v in node.inputs)
-            and size <= max(SMALL, sum(v.type.bytes for v in node.inputs))
-            and node.op.operations(tuple(v.type for v in node.inputs), tuple(v.type for v in node.outputs), node.attrs) <= WORK)
+    return (node.op.kind != "foreign" and all(v in constants for v in node.inputs) and size <= max(SMALL, sum(v.type.bytes for v in node.inputs))
+            and worth(node.op, [v.type for v in node.inputs], [v.type for v in node.outputs], node.attrs))
 
 
 def drop_dead(graph: Graph, report: PassReport, strict: bool = False) -> Graph:

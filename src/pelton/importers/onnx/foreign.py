@@ -11,30 +11,23 @@ import onnx
 
 from pelton.errors import ModelError
 from pelton.ir.graph import Value
+from pelton.ir.imported import OnData
+from pelton.ir.things import Broken, kind_of
 from pelton.ir.types import TensorType
 from pelton.ops import foreign as ops_foreign
 
 from . import names
-from pelton.importers.imported import OnData
-from .node import Reading, kind_of
-from .scope import Broken
+from .node import Reading
 
 if TYPE_CHECKING:
     from onnx.reference import ReferenceEvaluator
 
-    from .translate import Program
-
 _BAKED = 64                 # constants up to this many elements go into the model of the step: shapes may depend on them
 _EVALUATED = 1 << 28        # bytes of constants that a node may have to be evaluated at once
-_RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
 
 
 def title(n: Reading) -> str:
     return f"{n.domain or 'onnx'}::{n.op}@{n.opset}"
-
-
-def is_random(n: Reading) -> bool:
-    return n.op in _RANDOM
 
 
 def schema_body(n: Reading) -> onnx.FunctionProto | None:
@@ -63,7 +56,7 @@ def _type(type: TensorType) -> onnx.TypeProto:
     return onnx.helper.make_tensor_type_proto(ops_foreign.CODES[type.dtype.value], ops_foreign.spelled(type.shape))
 
 
-def step(program: Program, n: Reading, types: Mapping[int, TensorType]) -> tuple[Value | None, ...]:
+def step(n: Reading, types: Mapping[int, TensorType]) -> tuple[Value | None, ...]:
     """The node as one foreign op. Names that its subgraphs take from around them become inputs.
 
     `types` of outputs, and those that the model declares, help where onnx infers none; what is declared wrongly is not listened to.
@@ -85,29 +78,29 @@ def step(program: Program, n: Reading, types: Mapping[int, TensorType]) -> tuple
             node.input[i] = ""
     if lacking := [f.name for f, name in zip_longest(n.schema.inputs if n.schema else (), node.input) if f and f.option == f.option.Single and not name]:
         raise n.refuse(f"{n.op} needs its inputs {', '.join(lacking)}")
-    arrays = {name: program.constants[v] for name, v in given.items() if v in program.constants}
-    all_known = len(arrays) == len(given) and not is_random(n) and sum(a.nbytes for a in arrays.values()) <= _EVALUATED
+    arrays = {name: n.builder.constants[v] for name, v in given.items() if v in n.builder.constants}
+    all_known = len(arrays) == len(given) and not n.is_random and sum(a.nbytes for a in arrays.values()) <= _EVALUATED
     baked = {name: a for name, a in arrays.items() if all_known or a.size <= _BAKED}
     wanted = [i for i in range(len(node.output)) if n.wants(i)]
     fed = {k: v for k, v in given.items() if k not in baked}
 
     def model(types: Mapping[int, TensorType]) -> onnx.ModelProto:
-        return _model(program, n, node, fed, baked, {node.output[i]: types.get(i) for i in wanted})
+        return _model(n, node, fed, baked, {node.output[i]: types.get(i) for i in wanted})
 
     try:
         run = ops_foreign.bounded(model({}))
     except Exception as e:                 # whatever the packages behind it raise
         raise n.refuse(f"{n.op} of opset {n.opset} is known to onnx, but its reference evaluator cannot run it: {e}") from None
     if all_known:
-        values = tuple(program.constant(a) for a in _evaluated(n, run, model({})))
+        values = tuple(n.builder.shared(a) for a in _evaluated(n, run, model({})))
     else:
         op, declared = ops_foreign.foreign(title(n)), {**n.declared(), **types}
         try:
-            values = program.emit(n, op, fed.values(), {"model": ops_foreign.packed(model(declared))})
+            values = n.emit_all(op, *fed.values(), model=ops_foreign.packed(model(declared)))
         except ModelError:
             if declared == types:
                 raise
-            values = program.emit(n, op, fed.values(), {"model": ops_foreign.packed(model(types))})
+            values = n.emit_all(op, *fed.values(), model=ops_foreign.packed(model(types)))
     out: list[Value | None] = [None] * len(node.output)
     for i, value in zip(wanted, values):
         out[i] = value
@@ -146,12 +139,12 @@ def _foreseen(model: onnx.ModelProto) -> int:
     return sum(math.prod(d.dim_value for d in v.type.tensor_type.shape.dim if d.dim_value > 0) for v in inferred.graph.output)
 
 
-def _model(program: Program, n: Reading, node: onnx.NodeProto, inputs: dict[str, Value], baked: dict[str, np.ndarray],
+def _model(n: Reading, node: onnx.NodeProto, inputs: dict[str, Value], baked: dict[str, np.ndarray],
            outputs: Mapping[str, TensorType | None]) -> onnx.ModelProto:
     graph = onnx.GraphProto(name=n.op, node=[node])
     graph.input.extend(onnx.ValueInfoProto(name=name, type=_type(v.type)) for name, v in inputs.items())
     graph.initializer.extend(onnx.numpy_helper.from_array(np.ascontiguousarray(a).reshape(a.shape), name) for name, a in baked.items())
     graph.output.extend(onnx.ValueInfoProto(name=name, type=_type(t) if t else None) for name, t in outputs.items())
     opsets = [onnx.helper.make_opsetid(domain, version) for domain, version in sorted({**n.scope.opsets, n.domain: n.opset}.items())]
-    local = list(program.functions.values()) if names.subgraphs(node) else []
+    local = list(n.program.functions.values()) if names.subgraphs(node) else []
     return onnx.helper.make_model(graph, opset_imports=opsets, functions=local, producer_name="pelton")

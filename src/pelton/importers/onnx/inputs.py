@@ -13,14 +13,14 @@ from pelton.ir import dims
 from pelton.ir.dims import Size, Symbol
 from pelton.ir.dims_text import parse as parse_size
 from pelton.ir.graph import Value, unique
+from pelton.ir.settle import Range, Settled, multiple
+from pelton.ir.things import BROKEN
 from pelton.ir.types import TensorType
 from pelton.ops.foreign import DTYPES
 
-from pelton.importers.imported import Range
 from .ports import Given
-from .translate import Program
-from .scope import BROKEN, Scope
-from .settle import Settled, multiple
+from .program import Program
+from .scope import Scope
 
 SHOWN = 5                       # names of a model that a message lists
 USUAL = 128                     # what programs are tuned for along axes that nobody gave sizes for, the first one aside
@@ -203,7 +203,7 @@ class Inputs:
     def _value(self, program: Program, i: onnx.ValueInfoProto, type: TensorType, known: np.ndarray | None) -> Value:
         """What a tensor stands for: an input of the program, or a constant where its value is given."""
         if known is not None:
-            return program.hold(known, i.name)
+            return program.builder.constant(known, i.name)
         self.values.append(Value(type, i.name))
         return self.values[-1]
 

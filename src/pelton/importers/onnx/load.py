@@ -13,18 +13,19 @@ import onnx.version_converter
 
 from pelton.errors import InputError, ModelError
 from pelton.ir.dims import UNBOUNDED
-from pelton.ir.graph import Graph, Node, Value, live, symbols
-from pelton.ops import get
+from pelton.importers.imported import Shape, log, parse_shape
+from pelton.ir.graph import Value, symbols
+from pelton.ir.imported import Imported, Info, OnData, OnSizes
+from pelton.ir.settle import Settled, settle
+from pelton.ir.things import BROKEN, Items, Rows
 
 from . import microsoft, ops  # noqa: F401  (readers)
-from pelton.importers.imported import Imported, Info, OnData, OnSizes, Shape, log, parse_shape
 from .file import Source, read
 from .inputs import Inputs, check_names
 from .ports import Given, Sizes, apart
-from .translate import Program
-from .node import Items, Rows
-from .scope import BROKEN, Scope, domain_of
-from .settle import Settled, settle
+from .program import Program
+from .scope import Scope, domain_of
+from .translate import Walk
 
 OLDEST = 6                      # what is older is converted
 SHOWN = 8                       # problems listed in one message
@@ -72,7 +73,7 @@ def examine(source: str | os.PathLike | bytes | onnx.ModelProto | Source, shapes
         return program, _refusal(best, found.name)
     for text in inputs.told(settled, found.name):
         program.warn(text)
-    graph = finished(program, inputs.values, results.ports)
+    graph = program.builder.finished(inputs.values, results.ports)
     sizes = {s.name: (s.least, s.usual, s.most if s.most < UNBOUNDED else None) for s in symbols(graph)}
     info = Info(str(found.path or ""), f"{found.model.producer_name} {found.model.producer_version}".strip(), found.model.ir_version, opsets_of(program),
                 sizes, tuple(inputs.defaulted), tuple(program.foreigners), tuple(program.lacking), given.told(), tuple(program.warnings),
@@ -166,7 +167,7 @@ def _read(program: Program, given: Given, settled: Mapping[str, Settled], output
     inputs = Inputs(program, scope, given, settled, usual)
     scope.declared = program.declared(graph)
     names = check_outputs(program, scope, outputs)
-    program.read(graph.node, scope, names)
+    Walk(program).read(graph.node, scope, names)
     results = Results({}, {})
     optional = {o.name for o in graph.output if o.type.WhichOneof("value") == "optional_type"}
     for name in names:
@@ -232,38 +233,3 @@ def check_outputs(program: Program, scope: Scope, asked: Iterable[str] | None) -
     if not names or len(set(names)) < len(names):
         raise ModelError(f"a model needs outputs, each once; got {names} ({program.source.name})")
     return names
-
-
-# --- the program
-
-def finished(program: Program, inputs: list[Value], results: Mapping[str, Value]) -> Graph:
-    """The graph with the model's names: those of inputs and outputs exactly, all others made unique."""
-    to: dict[Value, Value] = {v: v for v in inputs}
-    constants, copies, outputs = dict(program.constants), [], []
-    for name, value in results.items():
-        renamed = Value(value.type, name)
-        if value in constants:
-            constants[renamed] = constants[value]
-            to[renamed] = renamed
-        elif value not in to:
-            to[value] = renamed
-        elif to[value].name != name:                        # an input handed through, or one value under two names: a copy of its own
-            copies.append(Node(get("copy"), (value,), {}, (renamed,), name))
-            to[renamed] = renamed
-        outputs.append(renamed if renamed in to else value)
-    graph = live(Graph(tuple(inputs), constants, (*program.filled(), *program.nodes, *copies), tuple(outputs)))
-    taken = {v.name: 1 for v in to.values()}
-
-    def rename(value: Value) -> Value:
-        if value not in to:
-            hint = name = program.names.get(value, value.name)
-            while name in taken:
-                taken[hint] = taken.get(hint, 1) + 1
-                name = f"{hint}_{taken[hint]}"
-            taken[name] = 1
-            to[value] = Value(value.type, name)
-        return to[value]
-
-    kept = {rename(v): a for v, a in graph.constants.items()}
-    nodes = tuple(Node(n.op, tuple(map(rename, n.inputs)), n.attrs, tuple(map(rename, n.outputs)), n.name) for n in graph.nodes)
-    return Graph(graph.inputs, kept, nodes, tuple(map(rename, graph.outputs)), program.source.model.graph.name or "main")

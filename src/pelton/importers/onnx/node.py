@@ -5,51 +5,32 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import repeat
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import onnx
 
 from pelton.errors import ModelError
-from pelton.ir.dims import Dim, Size, is_known
+from pelton.ir.builder import Builder
+from pelton.ir.dims import Dim, Size, Undecided, is_known
 from pelton.ir.graph import Value
+from pelton.ir.imported import OnData
+from pelton.ir.op import Untyped
+from pelton.ir.things import Items, Thing, kind_of
 from pelton.ir.types import I64, DType, TensorType
+from pelton.ops import Op, get
 from pelton.ops.foreign import DTYPES
-from pelton.ops.op import Op
 
-from pelton.importers.imported import OnData
-
-if TYPE_CHECKING:
-    from .translate import Program
-    from .scope import Scope
+from .program import Program
+from .scope import Scope, called
 
 MICROSOFT = "com.microsoft"
+ADVICE = "give numbers, or ranges that decide it, with shapes="
+_RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
 FILLED = 1 << 20                       # elements that a constant made of nothing may have
 Schema = Any                           # onnx.defs.OpSchema, of which the stubs of onnx lack half, or None
-
-
-@dataclass(frozen=True)
-class Items:
-    """An ONNX sequence: it exists while importing only, as a list of values. None stands for one whose size depends on the data: it counts, that is all."""
-
-    values: tuple[Value | None, ...]
-
-
-@dataclass(frozen=True)
-class Entries:
-    """An ONNX map that is an input: its keys and its values, as many of each."""
-
-    keys: Value
-    values: Value
-
-
-@dataclass(frozen=True)
-class Rows:
-    """A sequence of ONNX maps: one per row of a matrix, with a key per column. Only outputs are that."""
-
-    matrix: Value
-    keys: tuple[str, ...] | tuple[int, ...]
 
 
 class Reported(Exception):
@@ -60,16 +41,18 @@ class Branches(OnData):
     """What the data decides is what runs, or how much of it there is: a script can do that, one step of an engine cannot."""
 
 
-Thing = Value | Items | Entries | Rows | None            # what a name stands for; None is an absent optional
-
-
-def kind_of(thing: Thing) -> str:
-    """What it is, for people."""
-    return {Value: "a tensor", Entries: "a map", type(None): "an absent optional"}.get(type(thing), "a sequence")
-
-
 class Reader(Protocol):
     def __call__(self, n: Reading) -> Thing | tuple[Thing, ...]: ...
+
+
+class Walk(Protocol):
+    """What goes on reading where a node stands for several."""
+
+    def branch(self, n: Reading, graph: onnx.GraphProto, given: Mapping[str, Thing]) -> tuple[Thing, ...]: ...
+
+    def body(self, n: Reading) -> tuple[Thing, ...]: ...
+
+    def foreign(self, n: Reading, types: Mapping[int, TensorType]) -> tuple[Thing, ...]: ...
 
 
 READERS: dict[tuple[str, str], Reader] = {}
@@ -99,6 +82,7 @@ class Reading:
     """A node, its inputs as things of our program, and what its reader needs to translate it."""
 
     program: Program
+    walk: Walk
     scope: Scope
     node: onnx.NodeProto
     domain: str
@@ -109,6 +93,15 @@ class Reading:
     @property
     def op(self) -> str:
         return self.node.op_type
+
+    @property
+    def builder(self) -> Builder:
+        """What its reader writes to."""
+        return self.program.builder
+
+    @property
+    def is_random(self) -> bool:
+        return self.op in _RANDOM
 
     @functools.cached_property
     def attributes(self) -> dict[str, onnx.AttributeProto]:
@@ -169,11 +162,11 @@ class Reading:
 
     def known(self, value: Value | None) -> np.ndarray | None:
         """The array of a constant, None for everything else."""
-        return None if value is None else self.program.constants.get(value)
+        return None if value is None else self.builder.constants.get(value)
 
     def numbers(self, i: int, what: str) -> np.ndarray:
         """The constant that input i has to be, or sizes as objects."""
-        array = self.program.numbers(self.input(i))
+        array = self.builder.numbers(self.input(i))
         if array is None:
             self.program.asked.append(self.input(i))
             inputs = self.program.lacks(self.input(i))
@@ -226,14 +219,32 @@ class Reading:
         return value
 
     def emit_all(self, op: str | Op, *inputs: Value, **attrs: Any) -> tuple[Value, ...]:
-        return self.program.emit(self, op, inputs, attrs)
+        """The same with any number of outputs."""
+        op = get(op) if isinstance(op, str) else op
+        hint = f"{next(filter(None, self.node.output), '')}.{op.name}"
+        try:
+            return self.builder.emit(op, inputs, attrs, names=repeat(hint), node_name=called(self.node), random=self.is_random)
+        except Undecided as e:
+            raise self.refuse(f"{e}; {ADVICE}") from e
+        except Untyped as e:
+            raise OnData(f"{e} ({self.where})") from None
+        except (TypeError, ValueError) as e:
+            raise self.refuse(str(e)) from None
+
+    def branch(self, graph: onnx.GraphProto, given: Mapping[str, Thing]) -> tuple[Thing, ...]:
+        """A nested graph written in place: what its outputs stand for."""
+        return self.walk.branch(self, graph, given)
+
+    def body(self) -> tuple[Thing, ...]:
+        """The node through the function body that its schema has for it, else as a foreign step."""
+        return self.walk.body(self)
 
     def foreign(self, types: Mapping[int, TensorType] = MappingProxyType({})) -> tuple[Thing, ...]:
         """The whole node as one step run by the onnx package; `types` of outputs as far as the reader knows better."""
-        return self.program.foreign(self, types)
+        return self.walk.foreign(self, types)
 
     def constant(self, array: Any, dtype: DType | None = None) -> Value:
-        return self.program.constant(np.asarray(array, dtype.numpy if dtype else None))
+        return self.builder.shared(np.asarray(array, dtype.numpy if dtype else None))
 
     def like(self, value: Value, number: float) -> Value:
         """A scalar of the element type of `value`."""
@@ -241,7 +252,7 @@ class Reading:
 
     def sizes(self, found: Any) -> Value:
         """Sizes as i64: a constant, or a value that is known when the program runs."""
-        return self.program.sized(np.asarray(found, object), I64, self.node)
+        return self.builder.sized(np.asarray(found, object), I64, next(filter(None, self.node.output), ""))
 
     def filled(self, number: float, shape: tuple[Size, ...], dtype: DType) -> Value:
         """One number everywhere."""

@@ -12,11 +12,11 @@ import onnx
 
 from pelton.errors import InputError
 from pelton.ir.graph import Value
+from pelton.ir.settle import Range
+from pelton.ir.things import Entries, Items, Thing
 from pelton.ir.types import BOOL, STRING, DType, TensorType
 from pelton.ops.foreign import DTYPES
 
-from pelton.importers.imported import Range
-from .node import Entries, Items, Thing
 
 Sizes = tuple[int | Range, ...]
 NOTHING = "none"                # how a text says that an optional is without a value

@@ -1,26 +1,13 @@
-"""What the names of a model stand for, one scope within another, and what is noted of nodes that could not be read."""
+"""What the names of a model stand for, one scope within another."""
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
 
 import onnx
 
-from pelton.ir import dims
-from pelton.ir.dims import Undecided
-from pelton.ir.graph import Node
+from pelton.ir.things import Broken, Thing
 from pelton.ir.types import TensorType
-
-if TYPE_CHECKING:
-    from .node import Thing
-
-
-class Broken:
-    """Stands for the outputs of a node that could not be read, so that one problem is reported once."""
-
-
-BROKEN = Broken()
 
 
 @dataclass
@@ -50,26 +37,6 @@ class Scope:
 
     def sees(self, name: str) -> bool:
         return name in self.bound or (self.outer is not None and self.outer.sees(name))
-
-
-@dataclass(frozen=True)
-class Stuck:
-    """Where an import could not go on: the sizes that the node met, and what it wanted to know of them, if it was that."""
-
-    where: str
-    met: tuple[dims.Symbol, ...]
-    question: Undecided | None
-
-
-@dataclass(frozen=True)
-class Met:
-    """A node of the main graph, what it reads, what was written for it, and what was wrong with it; or how it runs as a step of a script."""
-
-    node: onnx.NodeProto
-    inputs: Sequence[Thing | Broken]
-    written: Sequence[Node]
-    problems: Sequence[str]
-    step: Literal["", "host", "decomposed"] = ""
 
 
 def called(node: onnx.NodeProto) -> str:

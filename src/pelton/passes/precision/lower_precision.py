@@ -3,7 +3,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from pelton.ir.graph import Builder, Graph, Node, Value, live, unique
+from pelton.ir.builder import Builder
+from pelton.ir.graph import Graph, Node, Value, live, unique
 from pelton.ir.types import F32, DType
 from pelton.ops import get
 

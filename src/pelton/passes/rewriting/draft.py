@@ -4,11 +4,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
-
+from pelton.ir.builder import Builder
 from pelton.ir.dims import Undecided
-from pelton.ir.graph import Graph, Node, Value, live, topological, unique
-from pelton.ir.types import BOOL, TensorType
+from pelton.ir.graph import Graph, Node, Value, live, topological
 from pelton.ops.op import Term
 
 
@@ -23,12 +21,13 @@ class Draft:
     def __init__(self, graph: Graph):
         self.source = graph
         self.outputs: list[Value] = list(graph.outputs)
-        self.constants: dict[Value, np.ndarray] = dict(graph.constants)
+        self.constants = dict(graph.constants)
         self.producer: dict[Value, Node] = {}
         self.users: dict[Value, dict[Node, None]] = {}
         self.added: list[Node] = []                                       # every node that came in, for whoever walks the draft
         self._place: dict[Node, int] = {}                                 # position in the source of what the node stands for
-        self._names = {v.name for v in (*graph.inputs, *graph.constants)} | {v.name for n in graph.nodes for v in n.outputs}
+        self._builder = Builder(taken=[v.name for v in (*graph.inputs, *graph.constants, *(v for n in graph.nodes for v in n.outputs))])
+        self._builder.constants = self.constants
         for place, node in enumerate(live(graph).nodes):
             self._add(node, place)
         self.added.clear()
@@ -53,15 +52,10 @@ class Draft:
         return sum(sum(v is value for v in n.inputs) for n in self.users.get(value, ())) + sum(v is value for v in self.outputs)
 
     def fresh(self, hint: str) -> str:
-        name = unique(hint, self._names)
-        self._names.add(name)
-        return name
+        return self._builder.fresh(hint)
 
-    def constant(self, array: np.ndarray, hint: str = "c") -> Value:
-        array = np.asarray(array)
-        value = Value(TensorType.of(array), self.fresh(hint))
-        self.constants[value] = array
-        return value
+    def constant(self, array: Any, hint: str = "c") -> Value:
+        return self._builder.constant(array, hint)
 
     def graph(self) -> Graph:
         """The finished graph, in an order that follows the source's where there is a choice."""
@@ -75,35 +69,12 @@ class Draft:
 
         `at` is the node whose position in the graph the new ones take; with `outputs` given, the outermost node makes those values.
         """
-        memo = {} if memo is None else memo
-        if isinstance(thing, Value):
-            return (thing,)
-        if not isinstance(thing, Term):
-            return (self.constant(thing),)
-        if id(thing) not in memo:
-            inputs = self._operands(thing, at, name, memo)
-            attrs = thing.op.complete(thing.attrs)
-            types = thing.op.infer_types(tuple(v.type for v in inputs), attrs)
-            if outputs is None or tuple(v.type for v in outputs) != types:
-                outputs = tuple(Value(t, self.fresh(thing.op.name)) for t in types)
-            self._add(Node(thing.op, inputs, attrs, outputs, name), self._place.get(at, len(self._place)) if at else len(self._place))
-            memo[id(thing)] = outputs
-        return memo[id(thing)]
-
-    def _operands(self, term: Term, at: Node | None, name: str, memo: dict[int, tuple[Value, ...]]) -> tuple[Value, ...]:
-        """The arguments of a term as values; numbers and float64 arrays are rounded once, to the element type of their neighbours."""
-        known = [None if _untyped(a) else self.build(a, at=at, name=name, memo=memo)[0] for a in term.args]
-        dtype = next((v.type.dtype for v in known if v is not None and v.type.dtype is not BOOL), None)
-        found = []
-        for value, arg in zip(known, term.args):
-            if value is None:
-                array = np.asarray(arg)
-                if dtype is not None and (dtype.is_float or array.dtype.kind != "f"):
-                    with np.errstate(over="ignore"):
-                        array = array.astype(dtype.numpy)
-                value = self.constant(array)
-            found.append(value)
-        return tuple(found)
+        try:
+            return self._builder.build(thing, node_name=name, outputs=outputs, memo=memo)
+        finally:
+            for node in self._builder.nodes:
+                self._add(node, self._place.get(at, len(self._place)) if at else len(self._place))
+            self._builder.nodes.clear()
 
     # --- editing
 
@@ -190,8 +161,3 @@ class Draft:
                 del self.producer[v]
         for v in node.inputs:
             self.users[v].pop(node, None)
-
-
-def _untyped(thing: Any) -> bool:
-    """A Python number, or an array in the float64 that rules compute in: its element type is still to be chosen."""
-    return not isinstance(thing, (Value, Term)) and (not isinstance(thing, np.ndarray) or thing.dtype == np.float64)

@@ -20,7 +20,7 @@ def attention(n: Reading) -> Thing | tuple[Thing, ...]:
     q, k, v, mask = n.input(0), n.input(1), n.input(2), n.optional(3)
     unusual = any(t is not None for t in n.things[4:]) or any(n.wants(i) for i in range(1, len(n.node.output)))
     if unusual or n.attr("softcap", 0.0) or not n.attributes.keys() <= _PLAIN or q.type.rank not in (3, 4) or not q.type.dtype.is_float:
-        return n.program.body(n)
+        return n.body()
     dtype, wide = q.type.dtype, max(q.type.dtype, v.type.dtype, key=lambda d: d.size)
     q, k, v = (n.cast(t, wide) for t in (q, k, v))
     flat = q.type.rank == 3
@@ -36,7 +36,7 @@ def attention(n: Reading) -> Thing | tuple[Thing, ...]:
     batch, heads, rows, depth = q.type.shape
     scores = (batch, heads, rows, k.type.shape[2])
     if mask is not None and not _fits(mask.type.shape, scores):
-        return n.program.body(n)
+        return n.body()
     if mask is None:
         mask = n.like(q, 0)
     elif mask.type.dtype is BOOL:

@@ -24,7 +24,7 @@ def if_(n: Reading) -> tuple[Thing, ...]:
         n.program.ask(n.input(0), n.where)
         n.lacks(0)
         raise n.branches()
-    return n.program.branch(n, n.attr("then_branch" if condition.all() else "else_branch"), {})
+    return n.branch(n.attr("then_branch" if condition.all() else "else_branch"), {})
 
 
 @reads("Loop")
@@ -46,7 +46,7 @@ def loop(n: Reading) -> tuple[Thing, ...]:
             raise _on_data(n)
         if not known.all() or count is not None and i >= count.item():
             break
-        found = n.program.branch(n, body, dict(zip(names, (n.constant(i, I64), condition, *carried))))
+        found = n.branch(body, dict(zip(names, (n.constant(i, I64), condition, *carried))))
         condition, carried = n.value(found[0]), found[1:1 + len(carried)]
         scanned.append([n.value(v) for v in found[1 + len(carried):]])
     if not scanned and len(body.output) > 1 + len(carried):
@@ -97,7 +97,7 @@ def scan(n: Reading) -> tuple[Thing, ...]:
             at = length - 1 - i if back else i
             shape = x.type.shape[:axis] + x.type.shape[axis + 1:]
             pieces.append(n.reshape(n.slice(x, axis, at, at + 1), shape))
-        found = n.program.branch(n, body, dict(zip(names, (*states, *pieces))))
+        found = n.branch(body, dict(zip(names, (*states, *pieces))))
         states = found[:len(states)]
         scanned.append([n.value(v) for v in found[len(states):]])
     stacked = [_stacked(n, values[::-1] if back else values, n.axis(axis, values[0].type.rank + 1))
@@ -217,7 +217,7 @@ def sequence_map(n: Reading) -> tuple[Thing, ...]:
     rows = []
     for i in range(len(items)):
         given = [t.values[i] if isinstance(t, Items) and i < len(t.values) else t for t in n.things]
-        rows.append([n.value(v) for v in n.program.branch(n, body, dict(zip([v.name for v in body.input], given)))])
+        rows.append([n.value(v) for v in n.branch(body, dict(zip([v.name for v in body.input], given)))])
     return tuple(Items(column) for column in zip(*rows)) if rows else (Items(()),) * len(body.output)
 
 

@@ -16,14 +16,14 @@ from pelton.importers.onnx.node import FILLED, Reading, Thing, reads
 @reads("DepthToSpace")
 def depth_to_space(n: Reading) -> Thing | tuple[Thing, ...]:
     if n.input(0).type.rank != 4:
-        return n.program.body(n)
+        return n.body()
     return n.emit("depth_to_space", n.input(0), block=n.attr("blocksize"), mode=n.attr("mode", "DCR"))
 
 
 @reads("SpaceToDepth")
 def space_to_depth(n: Reading) -> Thing | tuple[Thing, ...]:
     if n.input(0).type.rank != 4 or n.attr("mode", "DCR") != "DCR":
-        return n.program.body(n)
+        return n.body()
     return n.emit("space_to_depth", n.input(0), block=n.attr("blocksize"))
 
 

@@ -3,13 +3,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from pelton.ir import dims
+from pelton.ir import dims, sizes
 from pelton.ir.dims import Size, Undecided, equal, is_known
 from pelton.ir.graph import Value
 from pelton.ir.types import I64
 from pelton.ops.words import add, cast, expand, iota, reshape
 
-from pelton.importers.onnx import sizes
 from pelton.importers.onnx.node import Reading, Thing, reads
 
 
@@ -17,7 +16,7 @@ from pelton.importers.onnx.node import Reading, Thing, reads
 def gather(n: Reading) -> Thing:
     x, indices = n.inputs
     axis = n.axis(n.attr("axis"), x.type.rank)
-    size, at = x.type.shape[axis] if x.type.rank else 0, n.program.numbers(indices)
+    size, at = x.type.shape[axis] if x.type.rank else 0, n.builder.numbers(indices)
     indices = _positive(n, indices, size)
     if at is not None and at.size == 1 and not is_known(size, at.item()):          # one place on an axis of any size is a slice
         start = at.item() if at.item() >= 0 else at.item() + size
@@ -30,7 +29,7 @@ def gather(n: Reading) -> Thing:
 
 def _end(n: Reading, indices: Value) -> Size | None:
     """What indices stay below that are made of 0, 1, … and sizes; None for others."""
-    known, maker = n.program.sizes.get(indices), n.program.makers.get(indices)
+    known, maker = n.builder.sizes.get(indices), n.builder.makers.get(indices)
     if known is not None:
         return dims.maximum(*known.flat) + 1 if known.size and sizes.whole(known) else None
     if maker is None or maker.op not in (iota, reshape, expand, cast, add):

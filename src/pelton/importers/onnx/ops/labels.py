@@ -6,11 +6,12 @@ from typing import Any
 import numpy as np
 
 from pelton.ir.graph import Value
+from pelton.ir.things import Entries, Rows
 from pelton.ir.types import F32, I64, STRING, DType
 
 from pelton.importers.onnx.file import array_of
+from pelton.importers.onnx.node import Reading, Thing, reads
 from .ml import ML
-from pelton.importers.onnx.node import Entries, Reading, Rows, Thing, reads
 
 
 @reads("OneHotEncoder", domain=ML)

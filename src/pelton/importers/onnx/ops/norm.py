@@ -86,7 +86,7 @@ def layer_normalization(n: Reading) -> Thing | tuple[Thing, ...]:
     if n.wants(1) or n.wants(2):
         if n.schema is None:
             raise n.refuse("LayerNormalization whose mean or deviation is read is only supported as an operator of ai.onnx")
-        return n.program.body(n)
+        return n.body()
     return layer_norm(n, n.input(0), n.input(1), n.optional(2), n.attr("axis", -1))
 
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from pelton.ir.dims import Dim, Size, Undecided, equal, maximum, minimum
-from pelton.ir.types import DType
-from pelton.ops import Op, words
+from .dims import Dim, Size, Undecided, equal, maximum, minimum
+from .op import Op
+from .types import DType
+
 
 
 @dataclass(frozen=True)
@@ -96,18 +97,14 @@ def _below(a: Any, b: Any) -> bool:
     return a * d < b * c
 
 
-_POINTWISE: dict[Op, Callable] = {
-    words.add: _sum, words.sub: lambda a, b: _sum(a, _negative(b)), words.mul: _product, words.neg: _negative,
-    words.abs: lambda a: _negative(a) if _below(a, 0) else a,
-    words.minimum: minimum, words.maximum: maximum, words.clip: lambda x, low, high: minimum(maximum(x, low), high),
-    words.mod: lambda a, b: a % b if b >= 1 else -(-a % -b), words.fmod: lambda a, b: a - _quotient(a, b) * b,
-    words.equal: _is, words.less: _below, words.greater: lambda a, b: _below(b, a),
-    words.less_equal: lambda a, b: not _below(b, a), words.greater_equal: lambda a, b: not _below(a, b),
-    words.where: lambda c, a, b: a if c else b,
-    words.floor: _floor, words.ceil: lambda x: -_floor(_negative(x)),
-    words.sign: lambda x: 0 if _is(x, 0) else -1 if _below(x, 0) else 1}
-_REDUCTIONS: dict[Op, Callable] = {words.reduce_sum: _sum, words.reduce_prod: _product, words.reduce_max: maximum,
-                                   words.reduce_min: minimum}
+_POINTWISE: dict[str, Callable] = {
+    "add": _sum, "sub": lambda a, b: _sum(a, _negative(b)), "mul": _product, "neg": _negative, "abs": lambda a: _negative(a) if _below(a, 0) else a,
+    "minimum": minimum, "maximum": maximum, "clip": lambda x, low, high: minimum(maximum(x, low), high),
+    "mod": lambda a, b: a % b if b >= 1 else -(-a % -b), "fmod": lambda a, b: a - _quotient(a, b) * b,
+    "equal": _is, "less": _below, "greater": lambda a, b: _below(b, a), "less_equal": lambda a, b: not _below(b, a),
+    "greater_equal": lambda a, b: not _below(a, b), "where": lambda c, a, b: a if c else b,
+    "floor": _floor, "ceil": lambda x: -_floor(_negative(x)), "sign": lambda x: 0 if _is(x, 0) else -1 if _below(x, 0) else 1}
+_REDUCTIONS: dict[str, Callable] = {"reduce_sum": _sum, "reduce_prod": _product, "reduce_max": maximum, "reduce_min": minimum}
 
 
 def folded(op: Op, arrays: Sequence[np.ndarray], attrs: Mapping[str, Any], to: DType) -> np.ndarray | None:
@@ -119,14 +116,14 @@ def folded(op: Op, arrays: Sequence[np.ndarray], attrs: Mapping[str, Any], to: D
             if op.indexed:
                 objects[1] = arrays[1].astype(np.int64)
             return np.asarray(op.evaluate(tuple(objects), attrs)[0], object)
-        if op is words.div:
+        if op.name == "div":
             return _each(_divided if to.is_float else _quotient, objects)
-        if op is words.cast:
+        if op.name == "cast":
             return _each(_whole if to.is_integer else (lambda x: not _is(x, 0)) if to is DType.BOOL else lambda x: x, objects)
-        if op in _POINTWISE:
-            return _each(_POINTWISE[op], objects)
-        if op in _REDUCTIONS and math.prod(objects[0].shape):
-            return _reduced(_REDUCTIONS[op], objects[0], attrs)
+        if op.name in _POINTWISE:
+            return _each(_POINTWISE[op.name], objects)
+        if op.name in _REDUCTIONS and math.prod(objects[0].shape):
+            return _reduced(_REDUCTIONS[op.name], objects[0], attrs)
     except Undecided:
         raise
     except (ValueError, TypeError, OverflowError, ZeroDivisionError, IndexError):
@@ -136,7 +133,7 @@ def folded(op: Op, arrays: Sequence[np.ndarray], attrs: Mapping[str, Any], to: D
 
 def reckons(op: Op) -> bool:
     """Whether `folded` knows an op."""
-    return op.moves or op.indexed or op in _POINTWISE or op in _REDUCTIONS or op in (words.div, words.cast)
+    return op.moves or op.indexed or op.name in _POINTWISE or op.name in _REDUCTIONS or op.name in ("div", "cast")
 
 
 def _each(fn: Callable, objects: Sequence[np.ndarray]) -> np.ndarray:

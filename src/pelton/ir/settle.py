@@ -5,16 +5,34 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from pelton.ir import dims
-from pelton.ir.dims import Atom, Call, Dim, Size, Symbol, Undecided
-from pelton.ir.dims_text import parse as parse_size
-
-from pelton.importers.imported import Range
-from .scope import Stuck
+from . import dims
+from .dims import UNBOUNDED, Atom, Call, Dim, Size, Symbol, Undecided
+from .dims_text import parse as parse_size
 
 FAR = 1024                      # what no such size has to be larger than for a model to be read
 COARSEST = 1024                 # what a size may have to be a multiple of
+
+
+class Range(NamedTuple):
+    """A size that a run decides, within bounds; programs are tuned for the usual one."""
+
+    least: int
+    usual: int
+    most: int = UNBOUNDED
+
+    def __str__(self) -> str:
+        return f"{self.least}..{self.usual}..{self.most if self.most < UNBOUNDED else ''}"
+
+
+@dataclass(frozen=True)
+class Stuck:
+    """Where an import could not go on: the sizes that the node met, and what it wanted to know of them, if it was that."""
+
+    where: str
+    met: tuple[Symbol, ...]
+    question: Undecided | None
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,183 @@
+"""What an import has found out so far: the program that is being written, good names for its values, problems, warnings and open questions."""
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import NamedTuple, cast
+
+import numpy as np
+import onnx
+
+from pelton.errors import ModelError
+from pelton.ir import dims
+from pelton.ir.builder import Builder
+from pelton.ir.dims import Size, Undecided
+from pelton.ir.dims_text import parse as parse_size
+from pelton.ir.graph import Value
+from pelton.ir.imported import Met
+from pelton.ir.settle import Stuck
+from pelton.ir.things import BROKEN, Broken, Thing
+from pelton.ir.types import TensorType
+from pelton.ops.foreign import DTYPES
+
+from . import names
+from .file import Source, array_of, dense
+from .ports import decides
+from .scope import Scope, called, domain_of
+
+WRITTEN = (20_000, 50)                 # nodes that functions and loops may be written out to: so many, and so many for each in the file
+
+
+class Mark(NamedTuple):
+    """Where a program stands: how many there are of each."""
+
+    nodes: int
+    foreigners: int
+    problems: int
+    stuck: int
+
+
+class Program:
+    """What an import has found out so far."""
+
+    def __init__(self, source: Source, arrays: dict[str, np.ndarray] | None = None):
+        self.source = source
+        self.builder = Builder(source.model.graph.name or "main", folds=True)
+        self._arrays = {} if arrays is None else arrays    # initializers of the main graph that have been read already
+        self.functions = {(domain_of(f.domain), f.name, f.overload): f for f in source.model.functions}
+        self._named_in_main: set[Value] = set()
+        self.problems: list[str] = []
+        self.warnings: list[str] = []
+        self.foreigners: list[str] = []
+        self.stuck: list[Stuck] = []
+        self.met: list[Met] = []
+        self.by_readers: set[str] = set()                  # those of the problems that readers had with what a node reads: for other sizes there may be none
+        self.on_data: set[str] = set()                     # those of the problems that are no more than that something depends on the data
+        self.asked: list[Value] = []                       # what readers wanted to know the numbers of, and could not
+        self.inputs: set[Value] = set()                    # values that are inputs of the model, whole
+        self.lacking: dict[str, None] = {}                 # inputs whose values a reader wanted to know, in order
+        self.open: Mapping[str, str] = {}                  # the symbols of sizes that nobody gave
+        self.silent: Collection[str] = ()                  # nodes that have asked for them in vain
+        self.told: Collection[str] = ()                    # those of them for which it is known what a run has
+        self.dimensions: dict[str, Size] = {}              # what the model's names of dimensions stand for
+        self.resized = False                               # whether inputs got other sizes than the model says: so do inner tensors
+        self.left = WRITTEN[0] + WRITTEN[1] * sum(map(names.nodes_in, (source.model.graph, *source.model.functions)))
+
+    # --- what is said of it
+
+    def warn(self, text: str) -> None:
+        if text not in self.warnings:
+            self.warnings.append(text)
+
+    def where(self, node: onnx.NodeProto, scope: Scope) -> str:
+        return ", ".join(p for p in (f"node {called(node)!r}", scope.title, self.source.name) if p)
+
+    def problem(self, text: str, on_data: bool) -> None:
+        """Notes what a reader could not do."""
+        self.problems.append(text)
+        self.by_readers.add(text)
+        if on_data:
+            self.on_data.add(text)
+
+    def only_on_data(self) -> bool:
+        """Whether there is no other problem than that something depends on the data."""
+        return self.on_data.issuperset(self.problems)
+
+    @property
+    def certain(self) -> bool:
+        """Whether any of the problems is one whatever the sizes of the inputs are."""
+        return not self.by_readers.issuperset(self.problems)
+
+    def is_stuck(self, node: onnx.NodeProto, scope: Scope, question: BaseException | None = None) -> None:
+        """Notes which sizes a node met that could not be read."""
+        read = [thing for name in sorted(names.read_by(node)) if isinstance(thing := scope.find(name), Value)]
+        met = dims.symbols([(*v.type.shape, *self.builder.sizes.get(v, np.empty(0)).flat) for v in read])
+        self.stuck.append(Stuck(self.where(node, scope), tuple(met), question if isinstance(question, Undecided) else None))
+
+    def mark(self) -> Mark:
+        """Where the program stands, for `rewind`."""
+        return Mark(len(self.builder.nodes), len(self.foreigners), len(self.problems), len(self.stuck))
+
+    def rewind(self, mark: Mark) -> None:
+        """Takes back the nodes written and the problems noted since."""
+        del self.builder.nodes[mark.nodes:], self.foreigners[mark.foreigners:], self.problems[mark.problems:], self.stuck[mark.stuck:]
+
+    # --- names
+
+    def bind(self, scope: Scope, name: str, thing: Thing | Broken) -> None:
+        scope.bound[name] = thing
+        if isinstance(thing, Value):
+            if scope.main and thing not in self._named_in_main:
+                self._named_in_main.add(thing)
+                self.builder.names[thing] = name
+            else:
+                self.builder.names.setdefault(thing, name)
+
+    def constants_of(self, graph: onnx.GraphProto, scope: Scope) -> None:
+        """Binds the initializers of a graph."""
+        dense_arrays = ((t.name, lambda t=t: array_of(t, self.source)) for t in graph.initializer)
+        sparse_arrays = ((t.values.name, lambda t=t: dense(t, self.source)) for t in graph.sparse_initializer)
+        for name, array in (*dense_arrays, *sparse_arrays):
+            if name in scope.bound:
+                self.problems.append(f"initializer {name!r} is there twice ({self.source.name})")
+                continue
+            try:
+                held = self._arrays.get(name) if scope.main else None
+                held = array() if held is None else held
+                if scope.main:
+                    self._arrays[name] = held
+                value: Value | Broken = self.builder.constant(held, name)
+            except ModelError as e:
+                self.problems.append(str(e))
+                value = BROKEN
+            self.bind(scope, name, value)
+
+    def declared(self, graph: onnx.GraphProto) -> dict[str, TensorType]:
+        """The types that a graph states for its tensors, those of which every size is a number or made of the sizes of inputs."""
+        if self.resized:
+            return {}
+        found = {}
+        for v in (*graph.value_info, *graph.output):
+            tensor = v.type.tensor_type
+            sizes = [d.dim_value if d.HasField("dim_value") else self.dimension(d.dim_param) for d in tensor.shape.dim]
+            if tensor.elem_type in DTYPES and tensor.HasField("shape") and all(d is not None and (isinstance(d, dims.Dim) or d >= 0) for d in sizes):
+                found[v.name] = TensorType(DTYPES[tensor.elem_type], tuple(cast(Size, d) for d in sizes))
+        return found
+
+    def dimension(self, name: str) -> Size | None:
+        """What a name of a dimension, or an expression of such names, stands for."""
+        if name not in self.dimensions:
+            try:
+                return parse_size(name, self.dimensions)
+            except ValueError:
+                return None
+        return self.dimensions[name]
+
+    # --- what decides a value
+
+    def ask(self, value: Value, where: str) -> None:
+        """Raises the question of what the sizes of a run are, where these alone decide a value and those are known: it is answered for sizes around them."""
+        if where in self.silent:
+            return
+        found = list[Undecided]()
+        for v, maker in self.builder.behind(value, self.builder.questions):
+            if v in self.builder.questions:
+                found.append(self.builder.questions[v])
+            elif maker is None:
+                return
+        for question in found:
+            asked = {s.name for s in dims.symbols(question.difference)}
+            if asked and asked <= set(self.told):
+                raise question
+
+    def lacks(self, value: Value) -> tuple[str, ...]:
+        """The inputs of the model that decide a value which a reader would have to know, and notes them; none where data has a part in it."""
+        found = list[str]()
+        for v, maker in self.builder.behind(value, self.inputs):
+            if v in self.inputs:
+                if not decides(v.type.dtype, v.type.rank):
+                    return ()
+                found.append(v.name)
+            elif maker is None:
+                return ()                                   # of a sequence, or of a body that is read once for all of its turns
+        self.lacking.update(dict.fromkeys(sorted(found)))
+        return tuple(sorted(found))

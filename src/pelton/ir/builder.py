@@ -1,0 +1,239 @@
+"""Writes graphs: types are inferred, names made unique, constants computed and sizes reckoned with as they come."""
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, repeat
+from typing import Any
+
+import numpy as np
+
+from . import dims, sizes
+from .dims import Undecided
+from .folding import computed, worth
+from .graph import Graph, Node, Value, live, unique
+from .op import Op, Term, get
+from .types import BOOL, I64, DType, TensorType
+
+SMALL = 1 << 20                        # constants up to this many elements may grow out of smaller ones
+FEW = 1 << 12                          # sizes that are reckoned with one by one
+ALIKE = 64                             # elements of constants of which equal ones are one
+_RAISED = (ValueError, TypeError, IndexError, KeyError, OverflowError, ZeroDivisionError, MemoryError)
+
+
+class Builder:
+    """Makes a graph node by node.
+
+    With `folds`, as importers want it, nodes of constants are computed at once, sizes are reckoned with, and names stay as they are given until `finished`
+    makes them unique; else every node is written, and names are final. `taken`: names that are used already.
+    """
+
+    def __init__(self, name: str = "main", *, folds: bool = False, taken: Iterable[str] = ()):
+        self.name, self.folds = name, folds
+        self.inputs: list[Value] = []
+        self.constants: dict[Value, np.ndarray] = {}
+        self.nodes: list[Node] = []
+        self.makers: dict[Value, Node] = {}                # value → the node that makes it
+        self.names: dict[Value, str] = {}                  # value → what the finished graph is to call it, as far as it was said
+        self.sizes: dict[Value, np.ndarray] = {}           # integers (and floats) that are sizes or made of them, as objects
+        self.questions: dict[Value, Undecided] = {}        # values that would be sizes, or follow from them, if this were known
+        self._names = set(taken)
+        self._alike: dict[tuple, Value] = {}
+
+    # --- names, inputs, constants
+
+    def fresh(self, hint: str) -> str:
+        """A name not yet taken, as close to the hint as possible."""
+        if self.folds:
+            return hint
+        name = unique(hint or "t", self._names)
+        self._names.add(name)
+        return name
+
+    def input(self, type: TensorType, name: str) -> Value:
+        value = Value(type, self.fresh(name))
+        self.inputs.append(value)
+        return value
+
+    def constant(self, array: Any, name: str = "c") -> Value:
+        """A constant of its own."""
+        array = np.asarray(array)
+        array = array.astype(object) if array.dtype.kind in "UST" else array
+        value = Value(TensorType.of(array), self.fresh(name))
+        self.constants[value] = array
+        return value
+
+    def shared(self, array: np.ndarray, name: str = "constant") -> Value:
+        """A constant; equal small ones are one."""
+        if array.size > ALIKE or array.dtype.kind in "OUST":
+            return self.constant(array, name)
+        key = (array.dtype.name, array.shape, array.tobytes())
+        if key not in self._alike:
+            self._alike[key] = self.constant(array, name)
+        return self._alike[key]
+
+    # --- nodes
+
+    def emit(self, op: Op, inputs: Iterable[Value], attrs: Mapping[str, Any] | None = None, *, names: Iterable[str] = (), node_name: str = "",
+             random: bool = False) -> tuple[Value, ...]:
+        """The outputs of a new node; with `folds`, constants where its inputs are, unless it is `random`, and sizes where they are sizes. Raises what the
+        op's `infer` raises, ValueError where a node of constants cannot be computed."""
+        inputs, attrs = tuple(inputs), op.complete(attrs or {})
+        types = op.infer_types(tuple(v.type for v in inputs), attrs)
+        hints = [hint or op.name for hint, _ in zip(chain(names, repeat("")), types)]
+        if not self.folds:
+            return self.write(Node(op, inputs, attrs, tuple(Value(t, self.fresh(h)) for t, h in zip(types, hints)), node_name))
+        node = Node(op, inputs, attrs, tuple(Value(t, h) for t, h in zip(types, hints)), node_name)
+        depends = bool(dims.symbols((*attrs.values(), *(t.shape for t in types))))
+        if not depends and not random and self._folds(node):
+            try:
+                found = computed(node, tuple(self.constants[v] for v in inputs))
+            except _RAISED as e:
+                raise ValueError(f"{op.name} of constants failed: {e}") from None
+            return tuple(self.constant(a, v.name) for a, v in zip(found, node.outputs))
+        reckoned, question = None, None
+        try:
+            reckoned = None if depends else self._reckoned(node)
+        except Undecided as e:
+            question = e
+        if reckoned is not None and (types[0].dtype.is_integer or sizes.numbers(reckoned)):
+            return (self.sized(reckoned, types[0].dtype, hints[0].removesuffix(f".{op.name}")),)
+        self.write(node)
+        if question is not None:
+            self.questions[node.outputs[0]] = question
+        if reckoned is not None:
+            self.sizes[node.outputs[0]] = reckoned          # floats of sizes are sizes again when they are rounded
+        return node.outputs
+
+    def write(self, node: Node) -> tuple[Value, ...]:
+        """Appends a node as it is."""
+        self.nodes.append(node)
+        self.makers.update((v, node) for v in node.outputs)
+        return node.outputs
+
+    def _folds(self, node: Node) -> bool:
+        """Whether a node is computed at once: its inputs are constants, and the result is not out of proportion."""
+        given, made = [v.type for v in node.inputs], [v.type for v in node.outputs]
+        most = max((SMALL, *(t.size for t in given if t.known)))
+        return all(v in self.constants for v in node.inputs) and all(t.size <= most for t in made) and worth(node.op, given, made, node.attrs)
+
+    def build(self, thing: Any, *, node_name: str = "", outputs: tuple[Value, ...] | None = None,
+              memo: dict[int, tuple[Value, ...]] | None = None) -> tuple[Value, ...]:
+        """The values of a Value, Term, array or number, as expansions and rules are made of them; a Term that occurs twice is built once. With `outputs`
+        given, the outermost node makes those values, where they are of its types."""
+        memo = {} if memo is None else memo
+        if isinstance(thing, Value):
+            return (thing,)
+        if not isinstance(thing, Term):
+            return (self.constant(thing),)
+        if id(thing) not in memo:
+            inputs = self._operands(thing, node_name, memo)
+            attrs = thing.op.complete(thing.attrs)
+            types = thing.op.infer_types(tuple(v.type for v in inputs), attrs)
+            if outputs is None or tuple(v.type for v in outputs) != types:
+                outputs = tuple(Value(t, self.fresh(thing.op.name)) for t in types)
+            memo[id(thing)] = self.write(Node(thing.op, inputs, attrs, outputs, node_name))
+        return memo[id(thing)]
+
+    def _operands(self, term: Term, node_name: str, memo: dict[int, tuple[Value, ...]]) -> tuple[Value, ...]:
+        """The arguments of a term as values; numbers and float64 arrays are rounded once, to the element type of their neighbours."""
+        known = [None if _untyped(a) else self.build(a, node_name=node_name, memo=memo)[0] for a in term.args]
+        dtype = next((v.type.dtype for v in known if v is not None and v.type.dtype is not BOOL), None)
+        found = []
+        for value, arg in zip(known, term.args):
+            if value is None:
+                array = np.asarray(arg)
+                if dtype is not None and (dtype.is_float or array.dtype.kind != "f"):
+                    with np.errstate(over="ignore"):
+                        array = array.astype(dtype.numpy)
+                value = self.constant(array)
+            found.append(value)
+        return tuple(found)
+
+    # --- sizes
+
+    def numbers(self, value: Value) -> np.ndarray | None:
+        """The array of a constant, or sizes as objects; None for everything else."""
+        return self.constants.get(value, self.sizes.get(value))
+
+    def behind(self, value: Value, last: Container[Value]) -> Iterator[tuple[Value, Node | None]]:
+        """What a value is made of, and who makes it (None where nobody here does): the value, and all before it, as far as `last`. Constants and sizes are
+        left out."""
+        seen, waiting = {value}, [value]
+        while waiting:
+            v = waiting.pop()
+            if v in last:
+                yield v, None
+            elif self.numbers(v) is None:
+                yield v, self.makers.get(v)
+                new = [i for i in self.makers[v].inputs if i not in seen] if v in self.makers else []
+                seen.update(new)
+                waiting += new
+
+    def sized(self, found: np.ndarray, dtype: DType, name: str = "") -> Value:
+        """Integers out of sizes: a constant, where all of them are numbers."""
+        if sizes.numbers(found):
+            return self.shared(found.astype(dtype.numpy))
+        value = Value(TensorType(dtype, found.shape), self.fresh(f"{name}.sizes"))
+        self.sizes[value] = found
+        return value
+
+    def _reckoned(self, node: Node) -> np.ndarray | None:
+        """The result of an op on sizes; None for everything else. Undecided where it is a question of what the sizes are."""
+        held = [a for v in node.inputs if (a := self.numbers(v)) is not None and a.size <= FEW]
+        if len(held) < len(node.inputs) or not any(v in self.sizes for v in node.inputs):
+            return None
+        return sizes.folded(node.op, held, node.attrs, node.outputs[0].type.dtype)
+
+    def filled(self) -> list[Node]:
+        """The nodes that give the values of sizes where the program reads them as data."""
+        made, written = [], {v for n in self.nodes for v in n.outputs}
+        for v, array in self.sizes.items():
+            if v not in written and v.type.dtype.is_integer:
+                whole = v if v.type.dtype is I64 else Value(v.type.with_dtype(I64), v.name)
+                made.append(Node(get("sizes"), (), {"values": tuple(array.flat), "shape": array.shape}, (whole,), self.names.get(v, "")))
+                if whole is not v:
+                    made.append(Node(get("cast"), (whole,), get("cast").complete({"to": v.type.dtype}), (v,), self.names.get(v, "")))
+        return made
+
+    # --- the graph
+
+    def graph(self, outputs: Iterable[Value]) -> Graph:
+        """What was written, as it is."""
+        return Graph(tuple(self.inputs), dict(self.constants), tuple(self.nodes), tuple(outputs), self.name)
+
+    def finished(self, inputs: Sequence[Value], results: Mapping[str, Value]) -> Graph:
+        """What the results need, those under their names, the inputs under theirs, all other values under `names` made unique."""
+        to: dict[Value, Value] = {v: v for v in inputs}
+        constants, copies, outputs = dict(self.constants), [], []
+        for name, value in results.items():
+            renamed = Value(value.type, name)
+            if value in constants:
+                constants[renamed] = constants[value]
+                to[renamed] = renamed
+            elif value not in to:
+                to[value] = renamed
+            elif to[value].name != name:                        # an input handed through, or one value under two names: a copy of its own
+                copies.append(Node(get("copy"), (value,), {}, (renamed,), name))
+                to[renamed] = renamed
+            outputs.append(renamed if renamed in to else value)
+        graph = live(Graph(tuple(inputs), constants, (*self.filled(), *self.nodes, *copies), tuple(outputs)))
+        taken = {v.name: 1 for v in to.values()}
+
+        def rename(value: Value) -> Value:
+            if value not in to:
+                hint = name = self.names.get(value, value.name)
+                while name in taken:
+                    taken[hint] = taken.get(hint, 1) + 1
+                    name = f"{hint}_{taken[hint]}"
+                taken[name] = 1
+                to[value] = Value(value.type, name)
+            return to[value]
+
+        kept = {rename(v): a for v, a in graph.constants.items()}
+        nodes = tuple(Node(n.op, tuple(map(rename, n.inputs)), n.attrs, tuple(map(rename, n.outputs)), n.name) for n in graph.nodes)
+        return Graph(graph.inputs, kept, nodes, tuple(map(rename, graph.outputs)), self.name)
+
+
+def _untyped(thing: Any) -> bool:
+    """A Python number, or an array in the float64 that rules compute in: its element type is still to be chosen."""
+    return not isinstance(thing, (Value, Term)) and (not isinstance(thing, np.ndarray) or thing.dtype == np.float64)

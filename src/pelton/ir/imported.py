@@ -1,0 +1,73 @@
+"""What every importer returns: a model as a program, and what is worth knowing of it besides; and the errors that are no last word."""
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pelton.errors import ModelError
+
+from .graph import Graph, Node
+from .things import Broken, Thing
+
+Forms = Mapping[str, Mapping[str, Any]]
+
+
+class OnData(ModelError):
+    """What an importer wants to know depends on the data: no straight line of steps can do this, a script may."""
+
+
+class OnSizes(ModelError):
+    """What is wrong may be so for the sizes alone that were assumed where nobody gave any."""
+
+
+@dataclass(frozen=True)
+class Info:
+    """What is worth knowing about a model besides its graph."""
+
+    path: str = ""                                              # "" for a model that came as bytes or as an object
+    producer: str = ""
+    ir_version: int = 0
+    opsets: Mapping[str, int] = field(default_factory=dict)     # domain ("" is ai.onnx) → version
+    symbols: Mapping[str, tuple[int, int, int | None]] = field(default_factory=dict)        # sizes that a run decides: least, usual, most (None: any)
+    defaulted: tuple[str, ...] = ()                             # sizes nobody gave: "image[0] (batch)"
+    foreign: tuple[str, ...] = ()                               # ops that will run on the onnx package: "onnx::Unique@11 (node 'u')"
+    wanted: tuple[str, ...] = ()                                # inputs that decide the program: knowing their values would have saved some of these
+    values: Mapping[str, str] = field(default_factory=dict)     # inputs that became constants: "i64[2] = [1, 2]", "nothing"
+    warnings: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()                               # sizes that nobody gave and that had to be numbers: "x[2] (height) = 128"
+
+    @property
+    def called(self) -> str:
+        """The name of the model's file; "" where it came without one."""
+        return os.path.basename(self.path)
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A model as a program.
+
+    `forms` tells which inputs and outputs of the model are no single tensor, and of which ports they consist: {"inputs": {"x": ["x[0]", "x[1]"]},
+    "outputs": {"y": ["y[0]"], "z": None}}, a list for a sequence, None for an optional without a value, a dict for maps (`runtime.forms`). What it does not
+    name is a port itself."""
+
+    graph: Graph
+    info: Info
+    forms: Forms = field(default_factory=lambda: {"inputs": {}, "outputs": {}})
+
+
+@dataclass(frozen=True)
+class Met:
+    """A node of a model's main graph, what it reads, what was written for it, and what was wrong with it; or how it runs as a step of a script.
+
+    `called` is what messages call it, `domain` and `operator` are what the format says that it is."""
+
+    called: str
+    domain: str
+    operator: str
+    inputs: Sequence[Thing | Broken] = ()
+    written: Sequence[Node] = ()
+    problems: Sequence[str] = ()
+    where: str = ""
+    step: Literal["", "host", "decomposed"] = ""
