@@ -15,7 +15,7 @@ from pelton.engine import sizes
 from pelton.engine.validate import validate
 from pelton.engine.shape_plan import Sheet
 from pelton.errors import EngineError, InputError
-from pelton.importers.imported import Imported, Info
+from pelton.ir.imported import Imported, Info
 from pelton.ir import text
 from pelton.ir.evaluate import evaluate
 from pelton.ir.graph import Graph

@@ -8,7 +8,7 @@ from onnx_models import draw, model
 
 from pelton import Options, build
 from pelton.compiler.stages import begun, walk
-from pelton.importers.imported import Imported, Info
+from pelton.ir.imported import Imported, Info
 from pelton.importers.onnx.load import load
 from pelton.ir.evaluate import evaluate
 from pelton.ir.types import F16, F32

@@ -12,7 +12,7 @@ from pelton.errors import BuildError, InputError
 from pelton.ir import dims
 from pelton.ir.evaluate import evaluate
 from pelton.ir.builder import Builder
-from pelton.ir.graph import Graph, Node, Value, live, substitute, topological
+from pelton.ir.graph import Body, Graph, Node, Value, bodies, closed, live, substitute, symbols, topological
 from pelton.ir.text import key, node_text, parse, parse_node, to_text
 from pelton.ir.types import F16, F32, I64, DType, TensorType, broadcast_shapes
 from pelton.ir.verify import verify
@@ -55,6 +55,51 @@ def test_every_op_survives_the_text_form(name, op, types, attrs):
     node = parse_node(line)
     assert "\n" not in line and node_text(node) == line
     assert [v.type for v in node.inputs] == list(types) and node.attrs == attrs
+
+
+NESTED = """\
+graph main[n: 1..4..](%c: bool[], %x: f32[n, 3], %times: i64[]) {
+  %b = constant f32[3] [1.0, 2.0, 3.0]
+  %y: f32[n, 3] = if(%c, %x, %b) {then=graph a(%x: f32[n, 3], %b: f32[3]) { %y: f32[n, 3] = add(%x, %b) return %y }, other=graph o(%x: f32[n, 3], %b: f32[3]) \
+{ %s = constant f32[] 2.0 %y: f32[n, 3] = mul(%x, %s) "inside" return %y }}
+  %z: f32[n, 3] = loop(%times, %c, %y) {body=graph b(%i: i64[], %v: f32[n, 3]) \
+{ %w: f32[n, 3] = add(%v, %v) %t = constant bool[] true return %t, %w }, carried=1}
+  return %z
+}
+"""
+
+
+def test_graphs_within_graphs():
+    graph = parse(NESTED)
+    verify(graph)
+    assert to_text(graph, data=True) == NESTED and key(parse(to_text(graph))) == key(graph)
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    feeds = {"x": x, "times": np.array(3)}
+    assert (evaluate(graph, {**feeds, "c": np.array(True)})["z"] == (x + np.arange(1, 4, dtype=np.float32)) * 8).all()
+    assert (evaluate(graph, {**feeds, "c": np.array(False)})["z"] == x * 2).all()
+    branch, repeated = graph.nodes
+    assert bodies(branch)[0] != bodies(branch)[1] and bodies(branch)[0] == bodies(parse(NESTED).nodes[0])[0]
+    line = node_text(branch)
+    assert "\n" not in line and node_text(parse_node(line, dims_of(graph))) == line
+    inside = bodies(repeated)[0].graph
+    broken = inside.replace(outputs=inside.outputs[::-1])
+    with pytest.raises(BuildError, match="loop: needs a graph that gives a condition and what it carries"):
+        verify(graph.replace(nodes=(branch, Node(repeated.op, repeated.inputs, {**repeated.attrs, "body": Body(broken)}, repeated.outputs))))
+
+
+def dims_of(graph: Graph) -> dict[str, dims.Size]:
+    return {s.name: dims.symbol(s.name, s.least, s.usual, s.most) for s in symbols(graph)}
+
+
+def test_what_a_nested_graph_reads_from_around_it_becomes_its_inputs():
+    builder, inner = Builder(), Builder("inner")
+    x, w = (builder.input(TensorType(F32, (2,)), name) for name in "xw")
+    a = inner.input(TensorType(F32, (2,)), "a")
+    (y,) = inner.emit(REGISTRY["add"], (a, w))
+    body, read = closed(inner.graph((y, x)))
+    assert read == (w, x) and [v.name for v in body.graph.inputs] == ["a", "w", "x"]
+    verify(body.graph)
+    assert closed(inner.graph((y,)), (x,))[1] == (x, w)
 
 
 def test_a_program_means_the_same_after_the_text_form():

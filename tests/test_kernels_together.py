@@ -8,7 +8,7 @@ from kernel_harness import TARGET, TARGETS, linked
 from pelton.compiler.accuracy import check_accuracy
 from pelton.compiler.compilation import Compilation
 from pelton.compiler.stages import begun, walk
-from pelton.importers.imported import Imported, Info
+from pelton.ir.imported import Imported, Info
 from pelton.ir.dims import Undecided, bounds, is_known, maximum, symbol, usual
 from pelton.ir.builder import Builder
 from pelton.ir.graph import Graph, Value, live

@@ -12,7 +12,7 @@ from onnx_models import model, one_node
 
 from pelton.errors import Error, InputError, ModelError
 from pelton.partition import partition
-from pelton.importers.imported import OnData
+from pelton.ir.imported import OnData
 from pelton.importers.onnx.load import load
 
 

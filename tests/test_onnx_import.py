@@ -17,7 +17,7 @@ from onnx_cases import BY_HAND, CASES
 from onnx_models import draw, model, one_node, value_info
 
 from pelton.errors import ModelError
-from pelton.importers.imported import OnData
+from pelton.ir.imported import OnData
 from pelton.importers.onnx.load import load
 from pelton.importers.onnx.node import READERS
 from pelton.importers.onnx.ops.declared import AsDeclared

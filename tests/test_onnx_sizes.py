@@ -14,7 +14,7 @@ from onnx_models import draw, model, one_node
 import pelton
 from pelton.errors import InputError, ModelError
 from pelton.partition import partition
-from pelton.importers.imported import Imported, OnData
+from pelton.ir.imported import Imported, OnData
 from pelton.importers.onnx.load import load
 from pelton.ir.dims import UNBOUNDED, symbol
 from pelton.ir.evaluate import evaluate

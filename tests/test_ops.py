@@ -39,7 +39,7 @@ def test_reference_has_the_inferred_type_and_float32_agrees_with_float64(name, o
     assert [TensorType.of(a) for a in exact] == [v.type for v in node.outputs]
     assert all(a.tobytes() == k.tobytes() for a, k in zip(arrays, kept)), "a reference wrote to its operands"
     assert all(np.isfinite(a).all() for a in exact if a.dtype.kind == "f"), "the example is outside of the op's domain"
-    if op.reference is not None or op.scalar is not None:
+    if (op.reference is not None or op.scalar is not None) and op.kind != "nested":           # the graphs of which are functions to the evaluator alone
         narrow = tuple(np.asarray(a).astype(e.dtype) for a, e in zip(op.evaluate(arrays, attrs), exact))
         assert_close(narrow, exact, about=name)
 

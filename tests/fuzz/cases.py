@@ -22,7 +22,7 @@ from pelton.engine.program import validate_script
 from pelton.errors import Error
 from pelton.importers.onnx import load as importer
 from pelton.partition import partition
-from pelton.importers.imported import Imported, OnData
+from pelton.ir.imported import Imported, OnData
 from pelton.ir.evaluate import evaluate
 from pelton.ir.graph import Graph, sized, symbols, usual_sizes
 from pelton.ir.types import STRING

@@ -7,7 +7,7 @@ from typing import Any
 
 from pelton.codegen.template import Target
 from pelton.engine.model import Engine
-from pelton.importers.imported import Imported
+from pelton.ir.imported import Imported
 from pelton.ir.graph import Graph
 from pelton.options import Options
 from pelton.passes.rewriting.report import Report

@@ -11,7 +11,7 @@ import onnx
 
 from pelton.codegen.template import Target
 from pelton.compiler.stages import begun, walk
-from pelton.importers.imported import Imported, Info
+from pelton.ir.imported import Imported, Info
 from pelton.importers.onnx import load as importer
 from pelton.partition.host_steps import OWN
 from pelton.importers.onnx.node import READERS

@@ -2,10 +2,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 import numpy as np
 
-from .graph import Graph, Node, Value, sized, sizes_of, symbols
+from .graph import Body, Graph, Node, Value, sized, sizes_of, symbols
 from .op import Term
 from .types import DType
 
@@ -29,7 +30,7 @@ def evaluate_node(node: Node, arrays: tuple[np.ndarray, ...], *, round: bool = T
     if node.op.reference is None and node.op.scalar is None:
         found = _expanded(node, wide)
     else:
-        found = node.op.evaluate(wide, node.attrs)
+        found = node.op.evaluate(wide, {k: partial(_run, a, round) if isinstance(a, Body) else a for k, a in node.attrs.items()})
     out = []
     for a, v in zip(found, node.outputs):
         a = np.asarray(a)
@@ -37,6 +38,12 @@ def evaluate_node(node: Node, arrays: tuple[np.ndarray, ...], *, round: bool = T
             raise ValueError(f"the reference of {node.op.name} gave shape {list(a.shape)}, its type says {v.type} (node {node.name!r})")
         out.append(_narrow(a, v.type.dtype) if round or v.type.dtype not in _WIDE else a)
     return tuple(out)
+
+
+def _run(body: Body, round: bool, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
+    """What a graph within a node gives for these inputs: nested graphs are functions to the references of their ops."""
+    found = evaluate(body.graph, {v.name: a for v, a in zip(body.graph.inputs, arrays, strict=True)}, round=round)
+    return tuple(found[v.name] for v in body.graph.outputs)
 
 
 def _expanded(node: Node, arrays: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:

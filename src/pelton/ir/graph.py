@@ -1,8 +1,11 @@
 """Values, nodes and graphs: immutable data; a pass is a function Graph → Graph."""
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
+import hashlib
+from collections import defaultdict
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import count
 from typing import Any
 
@@ -81,6 +84,55 @@ class Graph:
         return Graph(**{**kept, **changes})
 
 
+@dataclass(frozen=True, eq=False)
+class Body:
+    """A graph as an attribute of a node: a branch, or what a loop repeats. All that it reads is among its inputs, which the node gives it in order.
+
+    Equal to another one that has the same nodes, constants and sizes, whatever values are called."""
+
+    graph: Graph
+
+    @cached_property
+    def digest(self) -> str:
+        """Equal for equal bodies."""
+        g, place = self.graph, count()
+        number: dict[Value, int] = defaultdict(lambda: next(place))
+        said: list[Any] = [[(number[v], str(v.type)) for v in g.inputs]]
+        for n in g.nodes:
+            attrs = sorted((k, repr(a)) for k, a in n.attrs.items())
+            said.append((n.op.name, [number[v] for v in n.inputs], [(number[v], str(v.type)) for v in n.outputs], attrs))
+        said.append([number[v] for v in g.outputs])
+        found = hashlib.blake2b(repr(said).encode(), digest_size=16)
+        for v, array in sorted(((v, a) for v, a in g.constants.items() if v in number), key=lambda x: number[x[0]]):
+            found.update(f"{number[v]} {v.type} {array.tolist() if array.dtype.kind in 'OUST' else ''}".encode())
+            found.update(b"" if array.dtype.kind in "OUST" else np.ascontiguousarray(array).tobytes())
+        return found.hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Body) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def __repr__(self) -> str:
+        return f"body {self.digest}"
+
+
+def bodies(node: Node) -> tuple[Body, ...]:
+    """The graphs within a node."""
+    return tuple(a for a in node.attrs.values() if isinstance(a, Body))
+
+
+def closed(graph: Graph, captured: Sequence[Value] = ()) -> tuple[Body, tuple[Value, ...]]:
+    """A graph that reads values from around it as a body with these among its inputs, and the values, which are operands of its node. They come after the
+    graph's own inputs: those in `captured` in any case, so that several bodies take the same, then further ones in the order in which they are read."""
+    own = {*graph.inputs, *graph.constants, *(v for n in graph.nodes for v in n.outputs)}
+    read = dict.fromkeys([*captured, *(v for n in graph.nodes for v in n.inputs if v not in own), *(v for v in graph.outputs if v not in own)])
+    inside = {v: Value(v.type, v.name) for v in read}
+    found = substitute(graph, inside)
+    return Body(found.replace(inputs=(*graph.inputs, *inside.values()))), tuple(read)
+
+
 def unique(hint: str, taken: Container[str]) -> str:
     """A name that is not taken, as close to the hint as possible."""
     return next(name for k in count(1) if (name := f"{hint}_{k}" if k > 1 else hint) not in taken)
@@ -135,8 +187,10 @@ def resized(graph: Graph, size: Callable[[dims.Size], dims.Size], to: dict[Value
             to[v] = v if v.type.known else Value(TensorType(v.type.dtype, dims.mapped(v.type.shape, size)), v.name)
         return to[v]
 
-    nodes = tuple(Node(n.op, tuple(map(at, n.inputs)), {k: dims.mapped(a, size) for k, a in n.attrs.items()}, tuple(map(at, n.outputs)), n.name)
-                  for n in graph.nodes)
+    def attribute(a: Any) -> Any:
+        return Body(resized(a.graph, size)[0]) if isinstance(a, Body) else dims.mapped(a, size)
+
+    nodes = tuple(Node(n.op, tuple(map(at, n.inputs)), {k: attribute(a) for k, a in n.attrs.items()}, tuple(map(at, n.outputs)), n.name) for n in graph.nodes)
     made = graph.replace(inputs=tuple(map(at, graph.inputs)), constants={at(v): a for v, a in graph.constants.items()}, nodes=nodes,
                          outputs=tuple(map(at, graph.outputs)))
     return made, to

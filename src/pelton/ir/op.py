@@ -31,7 +31,7 @@ class Term:
 
 @dataclass(frozen=True, eq=False)
 class Op:
-    """A word of the program representation. `kind` is "pointwise", "structured", "composite" or "foreign".
+    """A word of the program representation. `kind` is "pointwise", "structured", "composite", "nested" or "foreign".
 
     What passes, plans and importers have to know of a class of ops is a fact here, declared with each of them.
     """

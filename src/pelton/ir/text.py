@@ -8,9 +8,10 @@
     }
 
 Sizes that a run decides are declared in front, with their bounds: `graph main[batch: 1..8..32](%x: f32[batch, 3*batch + 1]) {`; as attributes
-they stand in brackets: `reshape(%x) {shape=([3*batch], 3)}`. Attributes at their defaults are left out, and so may be the types of outputs when
-a program is written by hand. Names, ops and the name behind a node (where it came from in the model file) are JSON strings where they are not
-plain words.
+they stand in brackets: `reshape(%x) {shape=([3*batch], 3)}`. Graphs within nodes are attributes on the same line, with their small constants:
+`if(%c, %x) {then=graph a(%x: f32[2]) { %y: f32[2] = neg(%x) return %y }, other=graph …}`. Attributes at their defaults are left out, and so may be
+the types of outputs when a program is written by hand. Names, ops and the name behind a node (where it came from in the model file) are JSON
+strings where they are not plain words.
 """
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ from pelton.errors import InputError
 
 from . import dims
 from .dims_text import parse as parse_size
-from .graph import Graph, Node, Value, symbols, unique
+from .graph import Body, Graph, Node, Value, symbols, unique
 from .op import Op, get
 from .types import DType, TensorType
 
@@ -60,7 +61,7 @@ def key(graph: Graph) -> str:
 def node_text(node: Node) -> str:
     """One node on one line, with the types of its inputs, so that it stands alone."""
     names = _spelled(dict.fromkeys((*node.inputs, *node.outputs)))
-    return _line(node, names, ", ".join(f"{names[v]}: {v.type}" for v in node.inputs), node_name=True)
+    return _line(node, names, ", ".join(f"{names[v]}: {v.type}" for v in node.inputs), node_name=True, inline=dims.UNBOUNDED)
 
 
 def parse(text: str, constants: Mapping[str, np.ndarray] | None = None) -> Graph:
@@ -69,36 +70,17 @@ def parse(text: str, constants: Mapping[str, np.ndarray] | None = None) -> Graph
     A constant without literal values is taken from `constants` by name, else it is zeros. Types of outputs that the text leaves out
     are inferred; those that it gives are taken as they are (`verify` judges them).
     """
-    reader = _Reader(text)
-    reader.take("word", "graph")
-    name = reader.name()
-    reader.sizes()
-    inputs = []
-    reader.take("mark", "(")
-    for _ in reader.separated(")"):
-        inputs.append(reader.define(reader.take("value"), reader.type_after_colon()))
-    reader.take("mark", "{")
-    values: dict[Value, np.ndarray] = {}
-    nodes = []
-    while not reader.at("word", "return"):
-        read = reader.statement(constants or {})
-        if isinstance(read, Node):
-            nodes.append(read)
-        else:
-            values[read[0]] = read[1]
-    reader.take("word", "return")
-    outputs = []
-    for _ in reader.separated("}"):
-        outputs.append(reader.use(reader.take("value")))
+    reader = _Reader(text, constants)
+    graph = reader.graph()
     reader.take("end")
-    return Graph(tuple(inputs), values, tuple(nodes), tuple(outputs), name)
+    return graph
 
 
 def parse_node(text: str, sizes: Mapping[str, dims.Size] | None = None) -> Node:
     """The node of a line from `node_text`, on fresh values, for these values of symbols; InputError where it cannot be read."""
     reader = _Reader(text)
     reader.symbols.update(sizes or {})
-    node = reader.statement({})
+    node = reader.statement()
     if not isinstance(node, Node):
         raise InputError(f"expected one node, got a constant: {text!r}")
     reader.take("end")
@@ -152,19 +134,19 @@ def _body(graph: Graph, names: Mapping[Value, str], inline: int, node_names: boo
 
     for node in graph.nodes:
         show(node.inputs)
-        lines.append(_line(node, names, ", ".join(names[v] for v in node.inputs), node_names))
+        lines.append(_line(node, names, ", ".join(names[v] for v in node.inputs), node_names, inline))
     show(graph.outputs)
     if node_names:                                # what nobody reads has no part in a key
         show(graph.constants)
     return [*lines, "return " + ", ".join(names[v] for v in graph.outputs)]
 
 
-def _line(node: Node, names: Mapping[Value, str], operands: str, node_name: bool) -> str:
+def _line(node: Node, names: Mapping[Value, str], operands: str, node_name: bool, inline: int) -> str:
     outputs = ", ".join(f"{names[v]}: {v.type}" for v in node.outputs)
     declared = node.op.attrs
     order = [k for k in declared if k in node.attrs] + sorted(k for k in node.attrs if k not in declared)
     changed = [k for k in order if k not in declared or not _same(declared[k], node.attrs[k])]
-    attrs = " {" + ", ".join(f"{k}={_attribute(node.attrs[k])}" for k in changed) + "}" if changed else ""
+    attrs = " {" + ", ".join(f"{k}={_attribute(node.attrs[k], inline, node_name)}" for k in changed) + "}" if changed else ""
     return f"{outputs} = {_word(node.op.name)}({operands}){attrs}" + (f" {json.dumps(node.name)}" if node_name and node.name else "")
 
 
@@ -172,7 +154,15 @@ def _same(a: Any, b: Any) -> bool:
     return repr(a) == repr(b)                     # tells 1 from True and 0.0 from -0.0, and finds nan equal to nan
 
 
-def _attribute(x: Any) -> str:
+def _nested(graph: Graph, inline: int, node_names: bool) -> str:
+    """A graph within a node, on one line; names say nothing where those of nodes do not."""
+    names = _unique(graph) if node_names else {v: f"%v{i}" for i, v in enumerate({**_appearing(graph), **dict.fromkeys(graph.constants)})}
+    heading = ", ".join(f"{names[v]}: {v.type}" for v in graph.inputs)
+    body = _body(graph, names, max(inline, INLINE) if node_names else inline, node_names)
+    return f"graph {_word(graph.name) if node_names else 'body'}({heading}) {{ {' '.join(body)} }}"
+
+
+def _attribute(x: Any, inline: int = -1, node_names: bool = True) -> str:
     if isinstance(x, np.generic):
         x = x.item()
     if isinstance(x, bool):
@@ -185,9 +175,11 @@ def _attribute(x: Any) -> str:
         return f"[{x}]"
     if isinstance(x, str):
         return json.dumps(x)
+    if isinstance(x, Body):
+        return _nested(x.graph, inline, node_names)
     if isinstance(x, (tuple, list)):
         return "(" + ", ".join(map(_attribute, x)) + ("," if len(x) == 1 else "") + ")"
-    raise TypeError(f"an attribute is a number, bool, string, element type or a tuple of these, not {type(x).__name__}")
+    raise TypeError(f"an attribute is a number, bool, string, element type, graph or a tuple of these, not {type(x).__name__}")
 
 
 def _literal(array: np.ndarray, dtype: DType) -> str:
@@ -215,7 +207,8 @@ def _element(x: Any, dtype: DType) -> str:
 class _Reader:
     """The tokens of a text and the values that it has defined so far."""
 
-    def __init__(self, text: str):
+    def __init__(self, text: str, constants: Mapping[str, np.ndarray] | None = None):
+        self.constants = constants or {}
         self.tokens: list[tuple[str, str, int]] = []
         self.place = 0
         self.values: dict[str, Value] = {}
@@ -230,6 +223,32 @@ class _Reader:
             line += found.group().count("\n")
             at = found.end()
         self.tokens.append(("end", "the end", line))
+
+    def graph(self) -> Graph:
+        """A program; where it stands within a node, it sees the sizes that are declared, and none of the values, around it."""
+        around, self.values = self.values, {}
+        self.take("word", "graph")
+        name = self.name()
+        self.sizes()
+        inputs = []
+        self.take("mark", "(")
+        for _ in self.separated(")"):
+            inputs.append(self.define(self.take("value"), self.type_after_colon()))
+        self.take("mark", "{")
+        values: dict[Value, np.ndarray] = {}
+        nodes = []
+        while not self.at("word", "return"):
+            read = self.statement()
+            if isinstance(read, Node):
+                nodes.append(read)
+            else:
+                values[read[0]] = read[1]
+        self.take("word", "return")
+        outputs = []
+        for _ in self.separated("}"):
+            outputs.append(self.use(self.take("value")))
+        self.values = around
+        return Graph(tuple(inputs), values, tuple(nodes), tuple(outputs), name)
 
     def at(self, kind: str, text: str = "") -> bool:
         found = self.tokens[self.place]
@@ -329,7 +348,7 @@ class _Reader:
         type, name = self.type_after_colon(), _name_in(token)
         return self.values[name] if name in self.values and self.values[name].type == type else self.define(token, type)
 
-    def statement(self, constants: Mapping[str, np.ndarray]) -> Node | tuple[Value, np.ndarray]:
+    def statement(self) -> Node | tuple[Value, np.ndarray]:
         """A constant or a node."""
         tokens: list[tuple[str, TensorType | None]] = []
         while True:
@@ -340,7 +359,7 @@ class _Reader:
             self.take("mark", ",")
         self.take("mark", "=")
         if self.at("word", "constant"):
-            return self.constant(tokens[0][0], constants)
+            return self.constant(tokens[0][0])
         op = self.op()
         operands = []
         self.take("mark", "(")
@@ -390,6 +409,8 @@ class _Reader:
         if self.at("number"):
             number = self.take("number")
             return int(number) if re.fullmatch(r"[-+]?\d+", number) else float(number)
+        if self.at("word", "graph"):
+            return Body(self.graph())
         word = self.take("word")
         if word in ("true", "false"):
             return word == "true"
@@ -399,7 +420,7 @@ class _Reader:
             self.place -= 1
             raise self.error("expected an attribute value") from None
 
-    def constant(self, token: str, constants: Mapping[str, np.ndarray]) -> tuple[Value, np.ndarray]:
+    def constant(self, token: str) -> tuple[Value, np.ndarray]:
         self.take("word", "constant")
         value = self.define(token, self.type())
         dtype, shape = value.type.dtype, value.type.shape
@@ -409,7 +430,7 @@ class _Reader:
         elif self.at("number") or self.at("string") or self.at("word", "true") or self.at("word", "false"):
             elements = [self.attribute()] * value.type.size
         else:
-            array = constants.get(value.name)
+            array = self.constants.get(value.name)
             return value, np.zeros(shape, dtype.numpy) if array is None else array
         if dtype in (DType.C64, DType.C128):
             array = np.array(elements, np.float64).view(np.complex128)

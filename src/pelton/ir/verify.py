@@ -5,7 +5,7 @@ import numpy as np
 
 from pelton.errors import BuildError
 
-from .graph import Graph, Node, Value
+from .graph import Graph, Node, Value, bodies
 from .types import TensorType
 
 
@@ -28,6 +28,8 @@ def verify(graph: Graph) -> None:
             if v not in defined:
                 raise BuildError(f"{_named(node)} reads {v!r}, which nothing before it makes, in graph {graph.name!r}")
         _check_types(graph, node)
+        for body in bodies(node):
+            verify(body.graph)
         for v in node.outputs:
             define(v, _named(node))
     for v in graph.outputs:

@@ -1,4 +1,4 @@
-"""How an operator is declared: once, in one place, as pointwise, structured or composite."""
+"""How an operator is declared: once, in one place, as pointwise, structured, composite or nested."""
 from __future__ import annotations
 
 import inspect
@@ -73,6 +73,11 @@ def structured(onnx=None, *, examples=(), domain=(-3.0, 3.0), **facts: Any):
     `facts` are fields of `Op`, such as moves=True.
     """
     return lambda cls: _from_class("structured", cls, onnx, examples, domain=domain, **facts)
+
+
+def nested(*, examples=()):
+    """Declares an op with graphs as attributes, which are functions of arrays to its `reference`."""
+    return lambda cls: _from_class("nested", cls, None, examples)
 
 
 def composite(onnx=None, *, examples=(), domain=(-3.0, 3.0), **facts: Any):

@@ -39,7 +39,8 @@ def _foldable(node: Node, constants: Mapping[Value, np.ndarray]) -> bool:
     if not all(v.type.known for v in node.outputs) or dims.symbols(tuple(node.attrs.values())):
         return False
     size = sum(v.type.bytes for v in node.outputs)
-    return (node.op.kind != "foreign" and all(v in constants for v in node.inputs) and size <= max(SMALL, sum(v.type.bytes for v in node.inputs))
+    return (node.op.kind not in ("foreign", "nested") and all(v in constants for v in node.inputs)
+            and size <= max(SMALL, sum(v.type.bytes for v in node.inputs))
             and worth(node.op, [v.type for v in node.inputs], [v.type for v in node.outputs], node.attrs))
 
 
@@ -72,8 +73,8 @@ def merge_equal(graph: Graph, report: PassReport, strict: bool = False) -> Graph
 
 
 def _key(node: Node) -> Any:
-    """Equal for nodes that give the same. Foreign ops may be random: each is like itself alone."""
-    if node.op.kind == "foreign":
+    """Equal for nodes that give the same. Foreign ops may be random, and be within nested ones: each is like itself alone."""
+    if node.op.kind in ("foreign", "nested"):
         return node
     operands = frozenset(node.inputs) if node.op.commutative else node.inputs
     return node.op, operands, tuple((k, repr(v)) for k, v in sorted(node.attrs.items()))
