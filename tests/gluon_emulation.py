@@ -128,7 +128,7 @@ class mbarrier:
 
 
 class Fetched:
-    """A map of what lies at an address: what `bundle.Map` says, read from the documents of the driver."""
+    """A map of what lies at an address: what `engine.cubin.Map` says, read from the documents of the driver."""
 
     def __init__(self, address: int, kind: str, about: Any):
         self.about, self.dtype, self.layout = about, kind, Layout()
