@@ -156,6 +156,7 @@ CHAINS = [
     ("x: f32[b, n]", [node("Shape", "x", "s"), node("Expand", "half s", "o"), node("Add", "x o", "y")], ["expand", "add"]),
     ("x: f32[b, n]; z: f32[b, n]", [node("Shape", "z", "s"), node("Slice", "s ones two1", "n"), node("Concat", "ones n", "r", axis=0),
                                      node("Tile", "x r", "y")], ["tile"]),
+    ("x: f32[b, n]", [node("Shape", "x", "s"), node("Pad", "s before one", "r"), node("Reshape", "x r", "y")], ["reshape"]),
     # positions
     ("x: f32[b, n]", [node("Shape", "x", "s"), node("Gather", "s one", "n"), node("Range", "zero n one", "r"), node("Cast", "r", "f", to=F32),
                       node("Add", "x f", "y")],
@@ -208,7 +209,7 @@ CONSTANTS = {
     "half": np.float32(0.5), "f2": np.float32(2), "low": np.float32(-1e4), "onoff": np.float32([0.5, 2]), "i2": np.int32(2),
     "scales": np.float32([1, 1, 2, 1.5]), "w": np.linspace(0, 1, 60, dtype=np.float32).reshape(12, 5), "table": np.tri(16, dtype=bool),
     "k": np.linspace(-1, 1, 36, dtype=np.float32).reshape(2, 2, 3, 3), "wl": np.linspace(-1, 1, 160, dtype=np.float32).reshape(1, 20, 8),
-    "rl": np.linspace(1, -1, 100, dtype=np.float32).reshape(1, 20, 5)}
+    "rl": np.linspace(1, -1, 100, dtype=np.float32).reshape(1, 20, 5), "before": [1, 0]}
 
 
 def chain(declared: str, nodes: list[onnx.NodeProto]) -> onnx.ModelProto:
