@@ -38,7 +38,7 @@ LINES = """graph main[batch: 1..4..32, length: 1..50..](%x: f32[batch, length, 1
 def built(monkeypatch, tmp_path):
     """Builds an engine from a graph, whatever model it may have come from."""
     def build(graph: Graph, **options) -> pelton.Engine:
-        monkeypatch.setattr(stages.importer, "load", lambda *a, **k: Imported(graph, Info()))
+        monkeypatch.setattr(stages.importers, "load", lambda *a, **k: Imported(graph, Info()))
         return pelton.build(b"", cache_dir=tmp_path / "cache", **{"level": 0, "threads": 2, **options})
     return build
 

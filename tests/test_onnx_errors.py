@@ -11,6 +11,7 @@ from onnx import TensorProto, helper
 from onnx_models import model, one_node
 
 from pelton.errors import Error, InputError, ModelError
+from pelton import importers
 from pelton.partition import partition
 from pelton.ir.imported import OnData
 from pelton.importers.onnx.load import load
@@ -18,6 +19,10 @@ from pelton.importers.onnx.load import load
 
 def relu(*, inputs=("x",), outputs=("y",), name="act", **changes) -> onnx.ModelProto:
     return model([helper.make_node("Relu", list(inputs), list(outputs), name)], {"x": "f32[2, 3]"}, ["y"], **changes)
+
+
+def script(source) -> partition.Scripted:
+    return partition.scripted(importers.unread(source))
 
 
 def refusal(source, error=ModelError, **given) -> str:
@@ -104,7 +109,7 @@ def test_external_data_of_attributes_is_not_looked_for_where_the_process_stands(
     body = helper.make_graph([helper.make_node("StringSplit", ["x"], ["a", "b"])], "body", [], [onnx.ValueInfoProto(name=n) for n in "abw"], [tensor])
     branch = helper.make_node("If", ["c"], ["p", "q", "r"], then_branch=body, else_branch=body)
     encoder = helper.make_node("LabelEncoder", ["x"], ["r"], domain="ai.onnx.ml", keys_strings=["a", "b"], values_tensor=tensor)
-    for node, read in ((encoder, load), (helper.make_node("Constant", [], ["r"], value=tensor), load), (branch, partition.load)):
+    for node, read in ((encoder, load), (helper.make_node("Constant", [], ["r"], value=tensor), load), (branch, script)):
         with pytest.raises(ModelError, match="tensor 'w'.*a file of its own|a file of its own.*tensor 'w'"):
             read(model([node], {"x": "string[3]", "c": "bool[]"}, ["r"], opset=20, domains={"ai.onnx.ml": 4}))
 
@@ -279,7 +284,7 @@ def test_damage_is_refused_and_nothing_worse():
         try:
             load(data)
         except OnData:
-            partition.load(data)
+            script(data)
     read(whole)
     rng, refused = random.Random(7), 0
     for _ in range(1500):

@@ -13,6 +13,7 @@ from onnx_models import draw, model, one_node
 
 import pelton
 from pelton.errors import InputError, ModelError
+from pelton import importers
 from pelton.partition import partition
 from pelton.ir.imported import Imported, OnData
 from pelton.importers.onnx.load import load
@@ -338,7 +339,7 @@ def test_what_cannot_be_read_for_any_size_is_left_to_scripts():
                node("Tile", "z j", "y")], {"x": "f32[a]", "z": "f32[c]"}, ["y"])
     with pytest.raises(OnData, match="Tile needs a constant as its repeats.*node 'Tile → y'"):
         load(m)
-    found = partition.load(m, {"x": ("1..4..8",)})
+    found = partition.scripted(importers.unread(m, {"x": ("1..4..8",)}))
     assert found.info.symbols == {"a": (1, 4, 8), "c": (1, 1, None)} and len(found.programs) == 2 and not found.host
 
 

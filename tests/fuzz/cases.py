@@ -21,6 +21,7 @@ from pelton.engine.model import Engine
 from pelton.engine.program import validate_script
 from pelton.errors import Error
 from pelton.importers.onnx import load as importer
+from pelton import importers
 from pelton.partition import partition
 from pelton.ir.imported import Imported, OnData
 from pelton.ir.evaluate import evaluate
@@ -90,7 +91,7 @@ def assert_check_agrees(data: bytes) -> None:
 
 def plan_script(data: bytes) -> str:
     """All of a build but the compiler, of a model of which the data decides what runs."""
-    found = partition.load(data)
+    found = partition.scripted(importers.unread(data))
     validate_script(assemble(found, [planned(program) for program in found.programs], OPTIONS, {}))
     return "script"
 

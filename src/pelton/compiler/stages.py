@@ -61,7 +61,7 @@ def walk(c: Compilation, to: str) -> Compilation:
 
 def read_script(model: Any, options: Options) -> partition.Scripted:
     """A model as a script over several programs: instead of the stage "import", where that raises OnData."""
-    return partition.load(model, **_asked(options))
+    return partition.scripted(importers.unread(model, **_asked(options)))
 
 
 def _asked(o: Options) -> dict[str, Any]:

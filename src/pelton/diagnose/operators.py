@@ -13,7 +13,7 @@ from pelton.codegen.template import Target
 from pelton.compiler.stages import begun, walk
 from pelton.ir.imported import Imported, Info
 from pelton.importers.onnx import load as importer
-from pelton.partition.host_steps import OWN
+from pelton.importers.onnx.host_steps import OWN
 from pelton.importers.onnx.node import READERS
 from pelton.ir.dims import Undecided
 from pelton.ir.graph import Graph, Node, Value

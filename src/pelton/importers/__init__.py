@@ -4,11 +4,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from . import onnx  # noqa: F401  (registers its format)
-from .imported import Imported, Info, Shape
-from .registry import format_of
+from pelton.errors import ModelError
+from pelton.ir.imported import Imported
+from pelton.ir.unread import Unread
 
-__all__ = ["Imported", "Info", "load"]
+from . import onnx  # noqa: F401  (registers its format)
+from .imported import Shape
+from .registry import format_of
 
 
 def load(source: Any, shapes: Mapping[str, Shape] | None = None, outputs: Iterable[str] | None = None, values: Mapping[str, Any] | None = None,
@@ -17,3 +19,12 @@ def load(source: Any, shapes: Mapping[str, Shape] | None = None, outputs: Iterab
     compute, `values` makes constants of inputs, `usual` gives the sizes that axes of any size are tuned for. ModelError lists what is wrong with the model,
     OnData, one of these, where the data decides what runs; InputError is about the arguments."""
     return format_of(source).load(source, shapes, outputs, values, usual)
+
+
+def unread(source: Any, shapes: Mapping[str, Shape] | None = None, outputs: Iterable[str] | None = None, values: Mapping[str, Any] | None = None,
+           usual: Mapping[str, Sequence[int]] | None = None) -> Unread:
+    """A model of which the data decides what runs, for `pelton.partition`, which reads it part by part. Arguments and errors are those of `load`."""
+    format = format_of(source)
+    if format.unread is None:
+        raise ModelError(f"models of the format {format.name} have to be one straight line of steps, whose sizes follow from those of the inputs")
+    return format.unread(source, shapes, outputs, values, usual)

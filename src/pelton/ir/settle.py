@@ -1,18 +1,22 @@
 """What becomes of sizes that nobody gave, where a model cannot be read for all of them: bounds, multiples, numbers."""
 from __future__ import annotations
 
+import keyword
 import math
+import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from . import dims
 from .dims import UNBOUNDED, Atom, Call, Dim, Size, Symbol, Undecided
 from .dims_text import parse as parse_size
+from .graph import unique
 
 FAR = 1024                      # what no such size has to be larger than for a model to be read
 COARSEST = 1024                 # what a size may have to be a multiple of
+PATIENCE = 12                   # times that a node may want to know more of open sizes before they are taken as numbers
 
 
 class Range(NamedTuple):
@@ -44,6 +48,13 @@ class Settled:
     why: str
     given_up: bool = False                                 # whether any other size might have done, had it been known
     step: int = 1
+
+
+def identifier(text: str, taken: Container[str]) -> str:
+    """A name for a symbol, as close to the text as possible."""
+    hint = re.sub(r"[^A-Za-z0-9_]+", "_", text).strip("_") or "size"
+    hint = f"n_{hint}" if hint[0].isdigit() else f"{hint}_" if keyword.iskeyword(hint) or hint in ("max", "min", "mod") else hint
+    return unique(hint, taken)
 
 
 def multiple(name: str, step: int) -> str:

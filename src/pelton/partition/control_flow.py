@@ -2,57 +2,82 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
-
-import onnx
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
 from pelton.engine.program import Action, Block, Host, If, Loop, Scan
 from pelton.errors import ModelError
 from pelton.ir import dims
 from pelton.ir.dims import Dim, Size
 from pelton.ir.types import BOOL, I64, TensorType
+from pelton.ir.unread import Branches, Known, Repeated, Scanned, Unread, UnreadGraph, UnreadNode
 
-from pelton.importers.onnx.node import attribute
-
-if TYPE_CHECKING:
-    from .partition import Cut
-    from .segment import Known
+from .segment import Symbols
 
 MOST = 16                      # readings of a body until the types of what it carries stay as they are
-Types = list["TensorType | None"]
+Types = list[TensorType | None]
 
 
-def _attributes(node: onnx.NodeProto) -> dict:
-    return {a.name: attribute(a) for a in node.attribute}
+class Mark(NamedTuple):
+    """Where a script stands: how many there are of each."""
+
+    programs: int
+    host: int
 
 
-def _if(cut: Cut, node: onnx.NodeProto, known: Known) -> Action:
-    found = _attributes(node)
-    for side in ("then_branch", "else_branch"):
-        if len(found[side].output) != len(node.output):
-            raise ModelError(f"If needs branches of {len(node.output)} outputs, got {len(found[side].output)} (node {node.name!r}, {cut.source.name})")
-    (then, ours), (other, theirs) = (_branch(cut, node, found[side], known) for side in ("then_branch", "else_branch"))
-    condition = cut.name(known, node.input[0])
+class Cut(Protocol):
+    """What cuts the graph around a node, and is asked for the blocks within it."""
+
+    model: Unread
+    symbols: Symbols
+    warnings: list[str]
+
+    def name(self, known: Known, name: str) -> str: ...
+
+    def know(self, known: Known, name: str, t: TensorType | None) -> None: ...
+
+    def inner(self, graph: UnreadGraph, known: Known, given: Mapping[str, TensorType | None]) -> tuple[Block, Types]: ...
+
+    def mark(self) -> Mark: ...
+
+    def rewind(self, mark: Mark) -> None: ...
+
+
+def step(cut: Cut, node: UnreadNode, known: Known) -> Action | None:
+    """A node that runs graphs, as a step; None for any other one, and where it has to run as a whole."""
+    control = node.control
+    if isinstance(control, Branches):
+        return _if(cut, node, control, known)
+    if isinstance(control, Repeated):
+        return _loop(cut, node, control.body, known)
+    return _scan(cut, node, control, known) if control is not None else None
+
+
+def _if(cut: Cut, node: UnreadNode, control: Branches, known: Known) -> Action:
+    for branch in (control.then, control.other):
+        if len(branch.outputs) != len(node.outputs):
+            raise ModelError(f"If needs branches of {len(node.outputs)} outputs, got {len(branch.outputs)} (node {node.name!r}, {cut.model.name})")
+    (then, ours), (other, theirs) = (_branch(cut, node, branch, known) for branch in (control.then, control.other))
+    condition = cut.name(known, node.inputs[0])
     inside = _symbols(known)
     sound = [types for types in (ours, theirs) if not isinstance(types, ModelError)]
     if isinstance(ours, ModelError) and not sound:
         raise ours
-    for name, a, b in zip(node.output, sound[0], sound[-1]):
+    for name, a, b in zip(node.outputs, sound[0], sound[-1]):
         cut.know(known, name, _met(cut, name, a, b, inside))
-    return If(condition, then, other, tuple(node.output))
+    return If(condition, then, other, tuple(node.outputs))
 
 
-def _branch(cut: Cut, node: onnx.NodeProto, graph: onnx.GraphProto, known: Known) -> tuple[Block, Types | ModelError]:
+def _branch(cut: Cut, node: UnreadNode, graph: UnreadGraph, known: Known) -> tuple[Block, Types | ModelError]:
     """A branch, and the types of its outputs; where it cannot be read, a step that says so if it runs, and why."""
     mark = cut.mark()
     try:
         return cut.inner(graph, known, {})
     except ModelError as e:
         cut.rewind(mark)
-        where = f"branch {graph.name!r} of If {node.name or node.output[0]!r}"
+        where = f"branch {graph.name!r} of If {node.name or node.outputs[0]!r}"
         cut.warnings.append(f"{where} is an error where it runs: {e}")
-        names = tuple(o.name for o in graph.output)
+        names = tuple(graph.outputs)
         return Block((), (Host(where, "refused", json.dumps({"why": str(e)}), (), names),), names), e
 
 
@@ -95,7 +120,7 @@ def _carried(cut: Cut, read: Callable[[Types], tuple[Block, Types]], given: Type
             return block, types, found[len(types):]
         cut.rewind(mark)
         types = after
-    raise ModelError(f"what types a loop carries does not come to an end after {MOST} readings of its body ({cut.source.name})")
+    raise ModelError(f"what types a loop carries does not come to an end after {MOST} readings of its body ({cut.model.name})")
 
 
 def _joined(cut: Cut, names: Sequence[str], types: Types, into: Sequence[int], inside: set[str]) -> tuple[Types, tuple[tuple[str, tuple[int, ...]], ...]]:
@@ -109,21 +134,20 @@ def _joined(cut: Cut, names: Sequence[str], types: Types, into: Sequence[int], i
     return joined, tuple(stacked)
 
 
-def _loop(cut: Cut, node: onnx.NodeProto, known: Known) -> Action:
-    body = _attributes(node)["body"]
-    inputs, count = [i.name for i in body.input], len(node.input) - 2
-    results = [*node.output, *[""] * (len(body.output) - 1 - len(node.output))]
-    if len(inputs) != 2 + count or len(body.output) < 1 + count or len(results) != len(body.output) - 1:
-        raise ModelError(f"Loop with {count} carried values needs a body of {2 + count} inputs, got {len(inputs)} (node {node.name!r}, {cut.source.name})")
+def _loop(cut: Cut, node: UnreadNode, body: UnreadGraph, known: Known) -> Action:
+    inputs, count = body.inputs, len(node.inputs) - 2
+    results = [*node.outputs, *[""] * (len(body.outputs) - 1 - len(node.outputs))]
+    if len(inputs) != 2 + count or len(body.outputs) < 1 + count or len(results) != len(body.outputs) - 1:
+        raise ModelError(f"Loop with {count} carried values needs a body of {2 + count} inputs, got {len(inputs)} (node {node.name!r}, {cut.model.name})")
 
-    if not all(node.input[2:]):
-        raise ModelError(f"Loop needs a value for everything that it carries, the graph leaves one out (node {node.name!r}, {cut.source.name})")
+    if not all(node.inputs[2:]):
+        raise ModelError(f"Loop needs a value for everything that it carries, the graph leaves one out (node {node.name!r}, {cut.model.name})")
 
     def read(types: Types) -> tuple[Block, Types]:
         block, found = cut.inner(body, known, dict(zip(inputs, (TensorType(I64), TensorType(BOOL), *types))))
         return block, found[1:]
-    trips, condition, *carried = (cut.name(known, name) for name in node.input)
-    block, types, more = _carried(cut, read, [known.type(name) for name in node.input[2:]], inputs[2:])
+    trips, condition, *carried = (cut.name(known, name) for name in node.inputs)
+    block, types, more = _carried(cut, read, [known.type(name) for name in node.inputs[2:]], inputs[2:])
     inside = _symbols(known)
     joined, stacked = _joined(cut, results[count:], more, [0] * len(more), inside)
     for name, t in zip(results, [*(_met(cut, name, t, t, inside) for name, t in zip(results, types)), *joined]):
@@ -132,22 +156,18 @@ def _loop(cut: Cut, node: onnx.NodeProto, known: Known) -> Action:
     return Loop(trips, condition, tuple(carried), block, tuple(results), stacked)
 
 
-def _scan(cut: Cut, node: onnx.NodeProto, known: Known) -> Action | None:
-    """None where another opset's Scan is meant, which has batches."""
-    if cut.opsets.get("", 9) < 9:
-        return None
-    attributes = _attributes(node)
-    body, scans = attributes["body"], attributes["num_scan_inputs"]
-    inputs, states = [i.name for i in body.input], len(node.input) - scans
-    results = [*node.output, *[""] * (len(body.output) - len(node.output))]
-    outputs, where = len(results) - states, f"(node {node.name!r}, {cut.source.name})"
-    if not 0 < scans <= len(node.input) or len(inputs) != len(node.input) or len(results) != len(body.output) or outputs < 0:
-        raise ModelError(f"Scan needs a body with {len(node.input)} inputs and at least {states} outputs, and something to scan {where}")
-    given = [known.type(name) for name in node.input]
+def _scan(cut: Cut, node: UnreadNode, control: Scanned, known: Known) -> Action | None:
+    """None where it is not known along which axes it scans."""
+    body, scans = control.body, control.scans
+    inputs, states = body.inputs, len(node.inputs) - scans
+    results = [*node.outputs, *[""] * (len(body.outputs) - len(node.outputs))]
+    outputs, where = len(results) - states, f"(node {node.name!r}, {cut.model.name})"
+    if not 0 < scans <= len(node.inputs) or len(inputs) != len(node.inputs) or len(results) != len(body.outputs) or outputs < 0:
+        raise ModelError(f"Scan needs a body with {len(node.inputs)} inputs and at least {states} outputs, and something to scan {where}")
+    given = [known.type(name) for name in node.inputs]
     ranks = [None if t is None else t.rank for t in given[states:]]
-    axes = attributes.get("scan_input_axes") or (0,) * scans
-    into = attributes.get("scan_output_axes") or (0,) * outputs
-    back, reverse = attributes.get("scan_input_directions") or (0,) * scans, attributes.get("scan_output_directions") or (0,) * outputs
+    axes, back = control.axes or (0,) * scans, control.back or (0,) * scans
+    into, reverse = control.into or (0,) * outputs, control.reverse or (0,) * outputs
     if not len(axes) == len(back) == scans or not len(into) == len(reverse) == outputs:
         raise ModelError(f"Scan needs an axis and a direction for each that is scanned {where}")
     if any(rank is None or not -rank <= a < rank for a, rank in zip(axes, ranks)):
@@ -159,7 +179,7 @@ def _scan(cut: Cut, node: onnx.NodeProto, known: Known) -> Action | None:
 
     def read(types: Types) -> tuple[Block, Types]:
         return cut.inner(body, known, dict(zip(inputs, (*types, *map(slice_of, given[states:], axes)))))
-    names = [cut.name(known, name) for name in node.input]
+    names = [cut.name(known, name) for name in node.inputs]
     block, types, more = _carried(cut, read, given[:states], inputs[:states])
     if any(t is None for t in more) and any(into) or any(t is not None and not -t.rank - 1 <= a <= t.rank for t, a in zip(more, into)):
         raise ModelError(f"Scan cannot join what it gives along axes {list(into)} {where}")
@@ -170,6 +190,3 @@ def _scan(cut: Cut, node: onnx.NodeProto, known: Known) -> Action | None:
         if name:
             cut.know(known, name, t)
     return Scan(tuple(names[:states]), tuple(names[states:]), axes, tuple(map(bool, back)), block, tuple(results), into, tuple(map(bool, reverse)), stacked)
-
-
-READERS: dict[tuple[str, str], Callable[[Cut, onnx.NodeProto, Known], Action | None]] = {("", "If"): _if, ("", "Loop"): _loop, ("", "Scan"): _scan}

@@ -2,11 +2,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
-import onnx
 
 from pelton.engine.program import Feed
 from pelton.errors import ModelError
@@ -15,40 +14,16 @@ from pelton.ir.dims import Dim, Size, Undecided
 from pelton.ir.dims_text import parse as parse_size
 from pelton.ir.graph import Graph, Value, resized
 from pelton.ir.imported import Met
-from pelton.ir.settle import Range, Settled, Stuck, settle
-from pelton.ir.things import BROKEN, Items
+from pelton.ir.settle import Range, Settled, Stuck, identifier, settle
+from pelton.ir.things import BROKEN, Broken, Items, Thing
 from pelton.ir.types import DType, TensorType
+from pelton.ir.unread import Known, Reader, Unread, UnreadNode
 
-from pelton.importers.onnx import names as onnx_names
-from pelton.importers.onnx.file import Source
-from pelton.importers.onnx.inputs import identifier
-from pelton.importers.onnx.program import Program
-from pelton.importers.onnx.scope import Scope, called, domain_of
-from pelton.importers.onnx.translate import Walk
 
 FEW = 64                        # elements of an array that may be taken as sizes
 USUAL = 100                     # what programs are tuned for where the data decides a size
 ELEMENTS = 1_000_000            # that an array usually has at most where it decides all of them
 TRIES = 4                       # assumptions made for the sake of one node
-
-
-@dataclass
-class Known:
-    """What is known of names before a run: the types of arrays, None for what has no rank or is no array; constants; and arrays of which each element is a
-    size, as objects."""
-
-    types: dict[str, TensorType | None] = field(default_factory=dict)
-    constants: dict[str, np.ndarray] = field(default_factory=dict)
-    sizes: dict[str, np.ndarray] = field(default_factory=dict)
-
-    def copy(self) -> Known:
-        return Known(dict(self.types), dict(self.constants), dict(self.sizes))
-
-    def __contains__(self, name: str) -> bool:
-        return name in self.types or name in self.constants
-
-    def type(self, name: str) -> TensorType | None:
-        return TensorType.of(self.constants[name]) if name in self.constants else self.types[name]
 
 
 class Unsettled(Exception):
@@ -76,13 +51,12 @@ class Symbols:
 class Segment:
     """The nodes of one program. `taken` can be read; `hard` cannot, though all that they read is there; others have to wait for these."""
 
-    def __init__(self, source: Source, opsets: Mapping[str, int], known: Known, nodes: Sequence[onnx.NodeProto], symbols: Symbols, open: Mapping[str, str],
-                 met: Collection[str], silent: Collection[str]):
-        self.source, self.known, self.nodes, self.symbols, self.open, self._opsets = source, known, nodes, symbols, open, opsets
+    def __init__(self, model: Unread, known: Known, nodes: Sequence[UnreadNode], symbols: Symbols, open: Mapping[str, str], met: Collection[str],
+                 silent: Collection[str]):
+        self.model, self.known, self.nodes, self.symbols, self.open = model, known, nodes, symbols, open
         self._met, self._silent = met, silent              # open sizes for which it is known what a run has; nodes that do not get to know more of them
         self.settled: dict[str, Settled] = {}              # what is assumed of sizes of this segment
         self.assumed = False
-        self._reads = [onnx_names.read_by(node) for node in nodes]
         self._tries: dict[int, int] = {}
         self.reasons: dict[int, str] = {}                  # id of a node → why it could not be read
         while not self._attempt():
@@ -92,46 +66,45 @@ class Segment:
 
     def _attempt(self) -> bool:
         """Reads what can be; False where it has to be done again, with more assumed or more taken as sizes."""
-        self.program = program = Program(self.source)
-        self.scope = scope = Scope(self._opsets)
-        scope.wanted = frozenset().union(*self._reads, *(node.output for node in self.nodes))
-        self._bind(program, scope)
-        program.told, program.silent = self._told(), self._silent
-        self.taken: list[onnx.NodeProto] = []
-        self.hard: list[onnx.NodeProto] = []
-        self.rest: list[onnx.NodeProto] = []
+        self.reader = reader = self.model.reader(frozenset().union(*(node.reads for node in self.nodes), *(node.outputs for node in self.nodes)))
+        self._bind(reader)
+        reader.told, reader.silent = self._told(), self._silent
+        self.taken: list[UnreadNode] = []
+        self.hard: list[UnreadNode] = []
+        self.rest: list[UnreadNode] = []
+        self.met: list[Met] = []
         broken = {name for name, t in self.known.types.items() if t is None}
-        for i, (node, reads) in enumerate(zip(self.nodes, self._reads)):
-            things: Sequence[object] = (BROKEN,)
-            made = len(program.builder.nodes)
-            if not reads & broken:
-                before = len(program.problems), len(program.asked), len(program.stuck)
-                things = Walk(program).node(node, scope)
+        for i, node in enumerate(self.nodes):
+            things: Sequence[Thing | Broken] = (BROKEN,)
+            made = len(reader.builder.nodes)
+            if broken.isdisjoint(node.reads):
+                problems, asked, stuck = len(reader.problems), len(reader.asked), len(reader.stuck)
+                things = reader.read(node)
                 if any(t is BROKEN for t in things):
-                    problems = program.problems[before[0]:]
-                    if not (program.on_data.issuperset(problems) or self.settled):
-                        raise ModelError(problems[0])
-                    if self._tries.get(i, 0) < TRIES and self._eased(program.asked[before[1]:], program.stuck[before[2]:]):
+                    wrong = reader.problems[problems:]
+                    if not (all(text in reader.on_data for text in wrong) or self.settled):
+                        raise ModelError(wrong[0])
+                    if self._tries.get(i, 0) < TRIES and self._eased(reader.asked[asked:], reader.stuck[stuck:]):
                         self._tries[i] = self._tries.get(i, 0) + 1
                         return False
-                    self.reasons[id(node)] = problems[0] if problems else ""
-                    del program.problems[before[0]:]
+                    self.reasons[id(node)] = wrong[0] if wrong else ""
+                    del reader.problems[problems:]
                 elif any(isinstance(t, Items) and None in t.values for t in things):
                     things = (BROKEN,)                     # parts whose sizes depend on the data
             if any(t is BROKEN for t in things):
-                broken.update(node.output)
-                (self.hard if all(name in self.known for name in reads) else self.rest).append(node)
+                broken.update(node.outputs)
+                (self.hard if all(name in self.known for name in node.reads) else self.rest).append(node)
                 continue
             self.taken.append(node)
-            program.met.append(Met(called(node), domain_of(node.domain), node.op_type, (), program.builder.nodes[made:]))
-            for name, thing in zip(node.output, things):
+            self.met.append(Met(node.called, node.domain, node.operator, (), reader.builder.nodes[made:]))
+            for name, thing in zip(node.outputs, things):
                 if name:
-                    program.bind(scope, name, thing)       # type: ignore[arg-type]
+                    reader.bind(name, thing)
         return True
 
-    def _bind(self, program: Program, scope: Scope) -> None:
+    def _bind(self, reader: Reader) -> None:
         """Binds what the nodes read from before: constants, sizes, and inputs with sizes of this segment's own."""
-        names = [name for name in dict.fromkeys(name for reads in self._reads for name in sorted(reads)) if name in self.known]
+        names = [name for name in dict.fromkeys(name for node in self.nodes for name in sorted(node.reads)) if name in self.known]
         self.inputs: dict[Value, str] = {}
         self.origin: dict[str, Feed] = {}                  # symbol → where a run finds it
         self._inside: dict[str, Size] = {}                 # symbols of the model, or texts of other sizes outside → the size in here
@@ -149,20 +122,20 @@ class Segment:
                 name = next((n for n, outside in self._outside.items() if outside == d), None) or self._name(f"{feed.name}_{feed.at}")
                 low, high = max(low, 0), min(high, dims.UNBOUNDED)
                 if low > high:
-                    raise ModelError(f"{feed.name} has an axis of {d}, at least {low} elements; an axis may have at most {high} ({self.source.name})")
+                    raise ModelError(f"{feed.name} has an axis of {d}, at least {low} elements; an axis may have at most {high} ({self.model.name})")
                 self._define(str(d), name, Range(low, min(max(low, dims.usual(d)), high), high), d, feed)
         for name in names:
             if name in self.known.constants:
-                value = program.builder.constant(self.known.constants[name], name)
+                value = reader.builder.constant(self.known.constants[name], name)
             elif (t := self.known.types[name]) is None:
                 continue
             elif name in self.known.sizes:
                 objects = np.array([self._in(d) for d in self.known.sizes[name].flat], object).reshape(self.known.sizes[name].shape)
-                value = program.builder.sized(objects, t.dtype, name)
+                value = reader.builder.sized(objects, t.dtype, name)
             else:
                 value = Value(TensorType(t.dtype, tuple(map(self._in, t.shape))), name)
                 self.inputs[value] = name
-            program.bind(scope, name, value)
+            reader.bind(name, value)
 
     def _name(self, hint: str) -> str:
         name = identifier(f"{hint}_in", {*self._outside, *self._inside})
@@ -239,7 +212,7 @@ class Segment:
     def _decided_by(self, value: Value) -> list[str]:
         """The inputs, few integers each, that alone decide a value by arithmetic of sizes; nothing where there is more to it."""
         found = dict[str, None]()
-        for v, maker in self.program.builder.behind(value, self.inputs):
+        for v, maker in self.reader.builder.behind(value, self.inputs):
             if v in self.inputs:
                 outside = self.known.types[self.inputs[v]]         # of which nothing is assumed
                 if not v.type.dtype.is_integer or outside is None or not outside.known or v.type.size > FEW:
@@ -256,17 +229,17 @@ class Segment:
         """What is made of numbers of the data that are taken for sizes, which none is that is less than 0."""
         found = {feed.name for feed in self.origin.values() if feed.source == "value"}
         for node in self.taken:
-            if found & onnx_names.read_by(node):
-                found.update(node.output)
+            if not found.isdisjoint(node.reads):
+                found.update(node.outputs)
         return found
 
-    def results(self, wanted: Collection[str]) -> dict[str, object]:
+    def results(self, wanted: Collection[str]) -> dict[str, Thing | Broken]:
         """What the wanted names stand for that its nodes make."""
-        made = {name for node in self.taken for name in node.output if name}
+        made = {name for node in self.taken for name in node.outputs if name}
         for name in wanted:
-            if name in made and name not in self.scope.bound:
-                raise ModelError(f"{name!r} is an output that its operator does not have ({self.source.name})")
-        return {name: self.scope.bound[name] for name in wanted if name in made}
+            if name in made and name not in self.reader.bound:
+                raise ModelError(f"{name!r} is an output that its operator does not have ({self.model.name})")
+        return {name: self.reader.bound[name] for name in wanted if name in made}
 
     def pruned(self, graph: Graph) -> tuple[Graph, tuple[Feed, ...]]:
         """The program with the inputs that it needs, and what a run feeds it. Sizes that come from elsewhere are inputs without elements, and so are those

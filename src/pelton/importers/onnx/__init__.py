@@ -6,7 +6,7 @@ import onnx
 
 from pelton.importers.registry import Format, register
 
-from . import load
+from . import load, unread
 from .file import Source
 
 
@@ -15,4 +15,4 @@ def recognizes(source: Any) -> bool:
     return isinstance(source, (onnx.ModelProto, Source)) or isinstance(source, (str, os.PathLike)) and os.fspath(source)[-5:] in (".onnx", b".onnx")
 
 
-register(Format("ONNX", recognizes, load.load))
+register(Format("ONNX", recognizes, load.load, unread.unread))

@@ -1,9 +1,8 @@
 """The inputs of a model: which of their sizes are numbers, which a run decides, and what becomes of those that nobody gave."""
 from __future__ import annotations
 
-import keyword
 import re
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import onnx
@@ -12,8 +11,8 @@ from pelton.errors import InputError, ModelError, near
 from pelton.ir import dims
 from pelton.ir.dims import Size, Symbol
 from pelton.ir.dims_text import parse as parse_size
-from pelton.ir.graph import Value, unique
-from pelton.ir.settle import Range, Settled, multiple
+from pelton.ir.graph import Value
+from pelton.ir.settle import Range, Settled, identifier, multiple
 from pelton.ir.things import BROKEN
 from pelton.ir.types import TensorType
 from pelton.ops.foreign import DTYPES
@@ -240,10 +239,3 @@ def check_names(what: str, given: Iterable[str], known: Iterable[str], kind: str
 
 def _spelled(shape: onnx.TensorShapeProto) -> str:
     return "x".join(d.dim_param or (str(d.dim_value) if d.HasField("dim_value") else "?") for d in shape.dim) or "a scalar"
-
-
-def identifier(text: str, taken: Container[str]) -> str:
-    """A name for a symbol, as close to the text as possible."""
-    hint = re.sub(r"[^A-Za-z0-9_]+", "_", text).strip("_") or "size"
-    hint = f"n_{hint}" if hint[0].isdigit() else f"{hint}_" if keyword.iskeyword(hint) or hint in ("max", "min", "mod") else hint
-    return unique(hint, taken)

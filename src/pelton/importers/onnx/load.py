@@ -16,7 +16,7 @@ from pelton.ir.dims import UNBOUNDED
 from pelton.importers.imported import Shape, log, parse_shape
 from pelton.ir.graph import Value, symbols
 from pelton.ir.imported import Imported, Info, OnData, OnSizes
-from pelton.ir.settle import Settled, settle
+from pelton.ir.settle import PATIENCE, Settled, settle
 from pelton.ir.things import BROKEN, Items, Rows
 
 from . import microsoft, ops  # noqa: F401  (readers)
@@ -29,7 +29,6 @@ from .translate import Walk
 
 OLDEST = 6                      # what is older is converted
 SHOWN = 8                       # problems listed in one message
-PATIENCE = 12                   # times that a node may want to know more of open sizes before they are taken as numbers
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,11 @@
 """Who reads and who makes which name in ONNX graphs: order, free names, and attributes of function bodies filled in."""
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import onnx
 
-from pelton.errors import ModelError
+from pelton.ir.unread import order
 
 
 def names_in(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[str]:
@@ -61,50 +60,8 @@ def free(graph: onnx.GraphProto) -> set[str]:
 
 def ordered(nodes: Sequence[onnx.NodeProto], outputs: Iterable[str], known: Callable[[str], bool]) -> list[onnx.NodeProto]:
     """The nodes that the outputs need, in the order of the file as far as that can be executed; ModelError for a cycle or a name made twice."""
-    maker: dict[str, int] = {}
-    for i, node in enumerate(nodes):
-        for name in node.output:
-            if name and (name in maker or known(name)):
-                other = f"node {nodes[maker[name]].name or nodes[maker[name]].op_type!r}" if name in maker else "an input or constant"
-                raise ModelError(f"{name!r} is made twice: by {other} and by node {node.name or node.op_type!r}; every name needs one origin")
-            if name:
-                maker[name] = i
-    reads = [read_by(node) for node in nodes]
-    needed: set[int] = set()
-    open_names = list(outputs)
-    while open_names:
-        made_by = maker.get(open_names.pop())
-        if made_by is not None and made_by not in needed:
-            needed.add(made_by)
-            open_names.extend(reads[made_by])
-    waiting = {i: {maker[name] for name in reads[i] if name in maker} for i in needed}
-    users: dict[int, list[int]] = {}
-    for i, before in waiting.items():
-        for j in before:
-            users.setdefault(j, []).append(i)
-    ready = [i for i, before in waiting.items() if not before]
-    heapq.heapify(ready)
-    order = []
-    while ready:
-        i = heapq.heappop(ready)
-        order.append(nodes[i])
-        for user in users.get(i, ()):
-            waiting[user].discard(i)
-            if not waiting[user]:
-                heapq.heappush(ready, user)
-    if len(order) < len(needed):
-        stuck = nodes[_on_cycle(waiting)]
-        raise ModelError(f"the graph has a cycle through node {stuck.name or stuck.op_type!r}; every node has to read what earlier ones make")
-    return order
-
-
-def _on_cycle(waiting: Mapping[int, set[int]]) -> int:
-    """A node of a cycle: following what is waited for, the first one seen again."""
-    at, seen = min(i for i, before in waiting.items() if before), set()
-    while at not in seen:
-        seen.add(at)
-        at = min(waiting[at])
-    return at
+    titles = [node.name or node.op_type for node in nodes]
+    return [nodes[i] for i in order(titles, list(map(read_by, nodes)), [node.output for node in nodes], outputs, known)]
 
 
 def with_attributes(node: onnx.NodeProto, given: Mapping[str, onnx.AttributeProto]) -> onnx.NodeProto:

@@ -1,26 +1,23 @@
-"""Single nodes as steps of Python in a script: what is called, and what is known of the results."""
+"""Single nodes as steps of Python in a script: what the host calls, and what is known of the results."""
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnx
 
 from pelton.errors import ModelError
 from pelton.ir.dims import Dim, Size
-from pelton.ir.types import I64, TensorType
+from pelton.ir.types import I64, DType, TensorType
+from pelton.ir.unread import Call, Known
 from pelton.ops import foreign
 
-from pelton.importers.onnx import foreign as onnx_foreign, names as onnx_names
-from pelton.importers.onnx.file import Source
-from pelton.importers.onnx.node import MICROSOFT, READERS, attribute
-from pelton.importers.onnx.scope import domain_of
-
-if TYPE_CHECKING:
-    from .partition import Cut
-    from .segment import Known
+from . import foreign as onnx_foreign, names as onnx_names
+from .file import Source
+from .node import MICROSOFT, READERS, attribute
+from .scope import domain_of
 
 _BAKED = 64                     # elements of constants that shape inference may look at
 
@@ -45,26 +42,24 @@ OWN: dict[tuple[str, str], tuple[str, Callable[[dict[str, Any]], dict[str, Any]]
 OURS = {"Softmax", "LogSoftmax", "Hardmax", "BatchNormalization", "LSTM", "GRU", "RNN", "LRN", "Pad", "Resize", "Upsample", "Gelu", "GroupNormalization"}
 
 
-def call(source: Source, opsets: Mapping[str, int], node: onnx.NodeProto, reason: str) -> tuple[str, str, list[str]]:
-    """(what the host calls, with what text, on which names). ModelError, for that reason, where nothing can run the node."""
+def call(source: Source, opsets: Mapping[str, int], node: onnx.NodeProto, reason: str) -> Call:
+    """How a node runs by itself. ModelError, for that reason, where nothing can run it."""
     if (domain_of(node.domain), node.op_type) in OWN:
         name, attributes = OWN[domain_of(node.domain), node.op_type]
-        return name, json.dumps(attributes(_attributes(node))), list(node.input)
+        return Call(name, json.dumps(attributes(_attributes(node))), tuple(node.input), tuple(node.output))
     model = _model(opsets, node, {}, {})
-    inputs = [i.name for i in model.graph.input]
+
+    def of(kind: str) -> Call:
+        return Call(kind, foreign.packed(model), tuple(i.name for i in model.graph.input), tuple(filter(None, node.output)))
     if domain_of(node.domain) == "" and node.op_type in OURS:
-        return "read", foreign.packed(model), inputs
+        return of("read")
     try:
         foreign.bounded(model)
     except Exception as e:                 # whatever the packages behind it raise
         if (domain_of(node.domain), node.op_type) in READERS:
-            return "read", foreign.packed(model), inputs
+            return of("read")
         raise ModelError(f"{reason or node.op_type}; the reference evaluator of the onnx package cannot run it either: {e} ({source.name})") from None
-    return "onnx", foreign.packed(model), inputs
-
-
-def outputs(call: str, node: onnx.NodeProto) -> tuple[str, ...]:
-    return tuple(filter(None, node.output)) if call in ("onnx", "read") else tuple(node.output)
+    return of("onnx")
 
 
 def _model(opsets: Mapping[str, int], node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto], arrays: Mapping[str, np.ndarray]) -> onnx.ModelProto:
@@ -77,10 +72,12 @@ def _model(opsets: Mapping[str, int], node: onnx.NodeProto, types: Mapping[str, 
     return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid(d, v) for d, v in sorted(opsets.items())], producer_name="pelton")
 
 
-def types(cut: Cut, node: onnx.NodeProto, known: Known) -> list[TensorType | None]:
-    """The types of the outputs, as far as they can be told; sizes that cannot are symbols of their own."""
+def types(node: onnx.NodeProto, opsets: Mapping[str, int], known: Known, declared: Mapping[str, tuple[DType, int]],
+          size: Callable[[str, int], Size]) -> list[TensorType | None]:
+    """The types of the outputs, as far as they can be told, also by the element types and ranks that the model declares; sizes that cannot are symbols of
+    their own, which `size` makes of a hint and a rank."""
     def fresh(i: int, axis: int, rank: int = 1) -> Size:
-        return cut.symbols.fresh(f"{node.output[i] or node.op_type}_{axis}", rank=rank)
+        return size(f"{node.output[i] or node.op_type}_{axis}", rank)
 
     given = [known.type(name) if name else None for name in node.input]
     if (domain_of(node.domain), node.op_type) in OWN and given[0] is not None:
@@ -96,7 +93,7 @@ def types(cut: Cut, node: onnx.NodeProto, known: Known) -> list[TensorType | Non
     inferred = onnx.ModelProto()
     try:
         if not onnx_foreign.astray(node, (t.rank for name in onnx_names.read_by(node) if (t := known.type(name)) is not None)):
-            inferred = foreign.inferred(_model(cut.opsets, node, spelled, arrays))
+            inferred = foreign.inferred(_model(opsets, node, spelled, arrays))
     except ValueError:
         pass
     found = {v.name: v.type for v in inferred.graph.output}
@@ -104,7 +101,7 @@ def types(cut: Cut, node: onnx.NodeProto, known: Known) -> list[TensorType | Non
     def read(i: int, name: str) -> TensorType | None:
         tensor = found[name].tensor_type if name in found and found[name].WhichOneof("value") == "tensor_type" else None
         if tensor is None or tensor.elem_type not in foreign.DTYPES or not tensor.HasField("shape"):
-            dtype, rank = cut.declared.get(name, (None, 0))
+            dtype, rank = declared.get(name, (None, 0))
             return TensorType(dtype, tuple(fresh(i, axis, rank) for axis in range(rank))) if dtype is not None else None
         rank = len(tensor.shape.dim)
         shape = tuple(d.dim_value if d.HasField("dim_value") else named.get(d.dim_param) or fresh(i, axis, rank) for axis, d in enumerate(tensor.shape.dim))
