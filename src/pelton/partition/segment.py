@@ -234,12 +234,12 @@ class Segment:
         return found
 
     def results(self, wanted: Collection[str]) -> dict[str, Thing | Broken]:
-        """What the wanted names stand for that its nodes make."""
-        made = {name for node in self.taken for name in node.outputs if name}
-        for name in wanted:
-            if name in made and name not in self.reader.bound:
+        """What the wanted names stand for that its nodes make, in the order in which they make them."""
+        made = [name for node in self.taken for name in node.outputs if name and name in wanted]
+        for name in made:
+            if name not in self.reader.bound:
                 raise ModelError(f"{name!r} is an output that its operator does not have ({self.model.name})")
-        return {name: self.reader.bound[name] for name in wanted if name in made}
+        return {name: self.reader.bound[name] for name in made}
 
     def pruned(self, graph: Graph) -> tuple[Graph, tuple[Feed, ...]]:
         """The program with the inputs that it needs, and what a run feeds it. Sizes that come from elsewhere are inputs without elements, and so are those

@@ -317,7 +317,7 @@ class Reading:
                 raise self.refuse(f"{self.op} needs attribute {name!r}")
             if given is not None and given.type != spec.type.value:
                 raise self.refuse(f"{self.op} needs attribute {name!r} as {spec.type.name}, got {onnx.AttributeProto.AttributeType.Name(given.type)}")
-        for name in self.attributes.keys() - schema.attributes.keys():
+        for name in sorted(self.attributes.keys() - schema.attributes.keys()):
             self.program.warn(f"{self.op} has no attribute {name!r}; ignored ({self.where})")
 
 
