@@ -1,4 +1,4 @@
-"""How the caller of an importer says the shapes of inputs; and what importers return."""
+"""How the caller of an importer says the shapes of inputs, and which errors are no last word."""
 from __future__ import annotations
 
 import logging
@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from pelton.errors import InputError
 from pelton.ir.dims import UNBOUNDED
-from pelton.ir.imported import Forms, Imported, Info, OnData, OnSizes
+from pelton.ir.imported import OnData, OnSizes
 from pelton.ir.settle import Range
 
-__all__ = ["Forms", "Imported", "Info", "OnData", "OnSizes", "Range", "Shape", "parse_shape"]
+__all__ = ["OnData", "OnSizes", "Range", "Shape", "parse_shape"]
 
 log = logging.getLogger("pelton.importers")
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -25,17 +25,14 @@ import numpy as np
 from pelton.errors import InputError
 
 from . import dims
-from .dims_text import parse as parse_size
 from .graph import Body, Graph, Node, Value, symbols, unique
-from .op import Op, get
-from .types import DType, TensorType
+from .text_reader import TextReader
+from .types import DType
 
 INLINE = 64   # constants of up to so many elements are small: `data=True` prints them
 
 _PLAIN_NAME = re.compile(r"[\w./]+", re.ASCII)
 _PLAIN_WORD = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-_TOKEN = re.compile(r"""(?P<space>\s+|\#[^\n]*)|(?P<value>%(?:[A-Za-z0-9_./]+|"(?:[^"\\]|\\.)*"))|(?P<string>"(?:[^"\\]|\\.)*")"""
-                    r"""|(?P<bounds>\d+\.\.\d+\.\.\d*)|(?P<number>[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|inf\b|nan\b))|(?P<word>[A-Za-z_]\w*)|(?P<mark>//|[()\[\]{},:=+*-])""")
 
 
 def to_text(graph: Graph, data: bool = False) -> str:
@@ -70,7 +67,7 @@ def parse(text: str, constants: Mapping[str, np.ndarray] | None = None) -> Graph
     A constant without literal values is taken from `constants` by name, else it is zeros. Types of outputs that the text leaves out
     are inferred; those that it gives are taken as they are (`verify` judges them).
     """
-    reader = _Reader(text, constants)
+    reader = TextReader(text, constants)
     graph = reader.graph()
     reader.take("end")
     return graph
@@ -78,7 +75,7 @@ def parse(text: str, constants: Mapping[str, np.ndarray] | None = None) -> Graph
 
 def parse_node(text: str, sizes: Mapping[str, dims.Size] | None = None) -> Node:
     """The node of a line from `node_text`, on fresh values, for these values of symbols; InputError where it cannot be read."""
-    reader = _Reader(text)
+    reader = TextReader(text)
     reader.symbols.update(sizes or {})
     node = reader.statement()
     if not isinstance(node, Node):
@@ -200,246 +197,3 @@ def _element(x: Any, dtype: DType) -> str:
     if dtype.is_integer:
         return str(int(x))
     return str(x) if dtype in (DType.F32, DType.F64, DType.C64, DType.C128) else repr(float(x))   # the shortest that reads back
-
-
-# --- parsing
-
-class _Reader:
-    """The tokens of a text and the values that it has defined so far."""
-
-    def __init__(self, text: str, constants: Mapping[str, np.ndarray] | None = None):
-        self.constants = constants or {}
-        self.tokens: list[tuple[str, str, int]] = []
-        self.place = 0
-        self.values: dict[str, Value] = {}
-        self.symbols: dict[str, dims.Size] = {}
-        at, line = 0, 1
-        while at < len(text):
-            found = _TOKEN.match(text, at)
-            if found is None:
-                raise InputError(f"line {line}: cannot read {text[at:at + 20]!r}")
-            if found.lastgroup != "space":
-                self.tokens.append((str(found.lastgroup), found.group(), line))
-            line += found.group().count("\n")
-            at = found.end()
-        self.tokens.append(("end", "the end", line))
-
-    def graph(self) -> Graph:
-        """A program; where it stands within a node, it sees the sizes that are declared, and none of the values, around it."""
-        around, self.values = self.values, {}
-        self.take("word", "graph")
-        name = self.name()
-        self.sizes()
-        inputs = []
-        self.take("mark", "(")
-        for _ in self.separated(")"):
-            inputs.append(self.define(self.take("value"), self.type_after_colon()))
-        self.take("mark", "{")
-        values: dict[Value, np.ndarray] = {}
-        nodes = []
-        while not self.at("word", "return"):
-            read = self.statement()
-            if isinstance(read, Node):
-                nodes.append(read)
-            else:
-                values[read[0]] = read[1]
-        self.take("word", "return")
-        outputs = []
-        for _ in self.separated("}"):
-            outputs.append(self.use(self.take("value")))
-        self.values = around
-        return Graph(tuple(inputs), values, tuple(nodes), tuple(outputs), name)
-
-    def at(self, kind: str, text: str = "") -> bool:
-        found = self.tokens[self.place]
-        return found[0] == kind and (not text or found[1] == text)
-
-    def take(self, kind: str, text: str = "") -> str:
-        """The next token, which must be of this kind (and text)."""
-        if not self.at(kind, text):
-            raise self.error(f"expected {text or 'a ' + kind}")
-        self.place += 1
-        return self.tokens[self.place - 1][1]
-
-    def error(self, expected: str) -> InputError:
-        _, found, line = self.tokens[self.place]
-        return InputError(f"line {line}: {expected}, got {found!r}")
-
-    def refusal(self, reason: str) -> InputError:
-        """What is wrong with that which was read last."""
-        return InputError(f"line {self.tokens[self.place - 1][2]}: {reason}")
-
-    def separated(self, end: str):
-        """Once per item of a list with commas, up to and past its closing mark."""
-        while not self.at("mark", end):
-            yield
-            if not self.at("mark", end):
-                self.take("mark", ",")
-        self.take("mark", end)
-
-    def name(self) -> str:
-        return json.loads(self.take("string")) if self.at("string") else self.take("word")
-
-    def type(self) -> TensorType:
-        word = self.take("word")
-        shape = []
-        self.take("mark", "[")
-        for _ in self.separated("]"):
-            shape.append(self.size())
-        try:
-            return TensorType(DType(word), tuple(shape))
-        except ValueError:
-            self.place -= 1
-            raise self.error(f"expected a tensor type, {word!r} is no element type") from None
-
-    def type_after_colon(self) -> TensorType:
-        self.take("mark", ":")
-        return self.type()
-
-    def sizes(self) -> None:
-        """The sizes that are declared in front of the inputs, if there are any."""
-        if not self.at("mark", "["):
-            return
-        self.take("mark", "[")
-        for _ in self.separated("]"):
-            name = self.take("word")
-            self.take("mark", ":")
-            least, usual, most = (int(part) if part else dims.UNBOUNDED for part in self.take("bounds").split(".."))
-            try:
-                self.symbols[name] = dims.symbol(name, least, usual, most)
-            except ValueError as e:
-                raise self.refusal(str(e)) from None
-
-    def size(self) -> dims.Size:
-        """A number, or an expression of declared sizes up to a comma or bracket that closes."""
-        first, depth, start = self.tokens[self.place], 0, self.place
-        while depth or not (self.at("mark", ",") or self.at("mark", "]") or self.at("end")):
-            depth += self.at("mark", "(") - self.at("mark", ")")
-            if self.at("end"):
-                raise self.error("expected a size")
-            self.place += 1
-        if self.place == start + 1 and first[0] == "number" and re.fullmatch(r"[-+]?\d+", first[1]):
-            return int(first[1])
-        try:
-            return parse_size(" ".join(text for _, text, _ in self.tokens[start:self.place]), self.symbols)
-        except ValueError:
-            self.place = start
-            raise self.error("expected an integer") from None
-
-    def use(self, token: str) -> Value:
-        name = _name_in(token)
-        if name not in self.values:
-            self.place -= 1
-            raise self.error("expected a value defined before")
-        return self.values[name]
-
-    def define(self, token: str, type: TensorType) -> Value:
-        name = _name_in(token)
-        if name in self.values:
-            raise self.refusal(f"%{name} is defined twice")
-        self.values[name] = Value(type, name)
-        return self.values[name]
-
-    def operand(self) -> Value:
-        """A value; with a type behind it, one that need not have been defined."""
-        token = self.take("value")
-        if not self.at("mark", ":"):
-            return self.use(token)
-        type, name = self.type_after_colon(), _name_in(token)
-        return self.values[name] if name in self.values and self.values[name].type == type else self.define(token, type)
-
-    def statement(self) -> Node | tuple[Value, np.ndarray]:
-        """A constant or a node."""
-        tokens: list[tuple[str, TensorType | None]] = []
-        while True:
-            token = self.take("value")
-            tokens.append((token, self.type_after_colon() if self.at("mark", ":") else None))
-            if self.at("mark", "="):
-                break
-            self.take("mark", ",")
-        self.take("mark", "=")
-        if self.at("word", "constant"):
-            return self.constant(tokens[0][0])
-        op = self.op()
-        operands = []
-        self.take("mark", "(")
-        for _ in self.separated(")"):
-            operands.append(self.operand())
-        attrs = {}
-        if self.at("mark", "{"):
-            self.take("mark", "{")
-            for _ in self.separated("}"):
-                name = self.take("word")
-                self.take("mark", "=")
-                attrs[name] = self.attribute()
-        node_name = json.loads(self.take("string")) if self.at("string") else ""
-        return self.node(op, tuple(operands), attrs, tokens, node_name)
-
-    def node(self, op: Op, operands: tuple[Value, ...], attrs: dict[str, Any], tokens: list[tuple[str, TensorType | None]], name: str) -> Node:
-        try:
-            attrs = op.complete(attrs)
-            types: Sequence[TensorType] = [type for _, type in tokens if type is not None]
-            if len(types) < len(tokens):
-                types = op.infer_types(tuple(v.type for v in operands), attrs)
-        except (TypeError, ValueError) as e:
-            raise self.refusal(str(e)) from e
-        if len(types) != len(tokens):
-            raise self.refusal(f"{op.name} has {len(types)} outputs, got names for {len(tokens)}")
-        outputs = tuple(self.define(token, given or known) for (token, given), known in zip(tokens, types))
-        return Node(op, operands, attrs, outputs, name)
-
-    def op(self) -> Op:
-        try:
-            return get(self.name())
-        except KeyError:
-            self.place -= 1
-            raise self.error("expected the name of an op") from None
-
-    def attribute(self) -> Any:
-        if self.at("mark", "("):
-            self.take("mark", "(")
-            return tuple([self.attribute() for _ in self.separated(")")])
-        if self.at("mark", "["):
-            self.take("mark", "[")
-            size = self.size()
-            self.take("mark", "]")
-            return size
-        if self.at("string"):
-            return json.loads(self.take("string"))
-        if self.at("number"):
-            number = self.take("number")
-            return int(number) if re.fullmatch(r"[-+]?\d+", number) else float(number)
-        if self.at("word", "graph"):
-            return Body(self.graph())
-        word = self.take("word")
-        if word in ("true", "false"):
-            return word == "true"
-        try:
-            return DType(word)
-        except ValueError:
-            self.place -= 1
-            raise self.error("expected an attribute value") from None
-
-    def constant(self, token: str) -> tuple[Value, np.ndarray]:
-        self.take("word", "constant")
-        value = self.define(token, self.type())
-        dtype, shape = value.type.dtype, value.type.shape
-        if self.at("mark", "["):
-            self.take("mark", "[")
-            elements = [self.attribute() for _ in self.separated("]")]
-        elif self.at("number") or self.at("string") or self.at("word", "true") or self.at("word", "false"):
-            elements = [self.attribute()] * value.type.size
-        else:
-            array = self.constants.get(value.name)
-            return value, np.zeros(shape, dtype.numpy) if array is None else array
-        if dtype in (DType.C64, DType.C128):
-            array = np.array(elements, np.float64).view(np.complex128)
-        else:
-            array = np.array(elements, object if dtype in (DType.STRING, DType.U64) else None)
-        if array.size != value.type.size:
-            raise self.refusal(f"constant %{value.name} needs {value.type.size} elements, got {array.size}")
-        return value, array.astype(dtype.numpy).reshape(shape)
-
-
-def _name_in(token: str) -> str:
-    return json.loads(token[1:]) if token[1] == '"' else token[1:]

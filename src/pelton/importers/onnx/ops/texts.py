@@ -1,7 +1,7 @@
 """Readers of what takes texts apart: the data decides how many parts there are, so that scripts do it."""
 from __future__ import annotations
 
-from pelton.reference import texts
+from pelton.ops.expressions import compiled_safely
 
 from pelton.importers.onnx.node import MICROSOFT, Reading, Thing, reads
 
@@ -19,7 +19,7 @@ def tokenizer(n: Reading) -> tuple[Thing, ...]:
     for expression in (n.attr("tokenexp"), *(n.attr("separators") or ())):
         if expression:
             try:
-                texts.compiled_safely(expression)
+                compiled_safely(expression)
             except ValueError as e:
                 raise n.refuse(str(e)) from None
     raise n.branches()
