@@ -15,11 +15,14 @@ from pelton.cli import main
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
 NETWORK = ("git", "pip", "make", "cd")            # what fetches, installs or measures for long is not run here
+HOUR = re.compile(r"^## A newcomer's hour$.*?(?=^## )", re.M | re.S)
 QUICKLY = {"build": ["--level", "0"], "bench": ["--seconds", "0.05", "--warmup", "0"], "explain": ["--level", "0"]}
 
 
 def blocks(page: Path, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.M | re.S)
+    """The blocks of a language, but for those of the newcomer's hour, which has a test of its own."""
+    text = HOUR.sub("", page.read_text())
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.M | re.S)
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +69,46 @@ def test_snippets_run(desk, page, code):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "XDG_CACHE_HOME": str(desk / "cache")}
     done = subprocess.run([sys.executable, "-c", program], cwd=desk, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, f"{page}: {done.stderr}"
+
+
+def write_block(path: Path, language: str, text: str) -> None:
+    """Appends a block to a file, or replaces the lines that a diff names; AssertionError where these are not there once."""
+    if language != "diff":
+        path.write_text((path.read_text() if path.exists() else "") + text)
+        return
+    was, now = ("".join(line[1:] + "\n" for line in text.splitlines() if line[0] in marks) for marks in (" -", " +"))
+    source = path.read_text()
+    assert source.count(was) == 1, f"{path.name} does not have these lines once:\n{was}"
+    path.write_text(source.replace(was, now))
+
+
+def test_the_newcomers_hour(tmp_path):
+    """In a copy of the sources: writes what is printed, runs the commands, and finds the printed lines in what they say."""
+    for folder in ("src", "tests"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST")}
+    environment |= {"PYTHONPATH": str(tmp_path / "src"), "PELTON_CACHE_DIR": str(tmp_path / "cache"), "PYTHONIOENCODING": "utf-8"}
+    (hour,) = HOUR.findall((ROOT / "CONTRIBUTING.md").read_text())
+    said, ran = "", 0
+    for language, path, text in re.findall(r"^```(\w+) ?(\S*)\n(.*?)^```", hour, re.M | re.S):
+        if path:
+            write_block(tmp_path / path, language, text)
+        elif language == "text":
+            lines = [line.split() for line in said.splitlines()]
+            assert [line for line in text.splitlines() if line.split() not in lines] == [], said
+        else:
+            assert language == "sh", f"nobody tests a block of {language}"
+            for line in text.splitlines():
+                command, _, remark = line.partition(" #")
+                program, *args = shlex.split(command)
+                assert program in ("python", "pelton", "git", "make", "."), line
+                if program in ("python", "pelton"):
+                    run = [sys.executable, *(["-m", "pelton"] if program == "pelton" else []), *args]
+                    done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, env=environment)
+                    said, ran = done.stdout + done.stderr, ran + 1
+                    assert done.returncode == int("exits with 1" in remark), f"{line}: {said}"
+    assert ran >= 12
 
 
 def test_there_is_something_to_test():
