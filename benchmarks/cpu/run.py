@@ -3,8 +3,9 @@
     python benchmarks/cpu/run.py MODEL_OR_FOLDER … [--vs onnxruntime,openvino,mnn,ncnn] [--peers-python PYTHON] [--threads N] [--level N] [--strict]
                                  [--shapes x=1x3x224x224] [--seconds S] [--rounds N] [--output TABLE.md]
 
-The models of a folder have a table of their own, models that are named one by one share one. So the tables of docs/performance.md, of a folder with the six models
-that Pelton was tuned for and one with those of benchmarks/models.py, are both made by `make bench MODELS="tuned untuned" PEERS=peers/bin/python`.
+The models of a folder have a table of their own, models that are named one by one share one. So the tables of docs/performance.md, of a folder with
+the six models that Pelton was tuned for and one with those of benchmarks/models.py, are both made by
+`make bench MODELS="tuned untuned" PEERS=peers/bin/python`.
 The other runtimes want versions of protobuf that `onnx` does not: give them a venv of their own (pip install onnxruntime openvino MNN ncnn pnnx) and
 name its Python with --peers-python; MNN and ncnn convert models first, which is not timed, into a folder that is removed again.
 
