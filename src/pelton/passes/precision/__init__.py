@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from pelton.ir.graph import Graph
 from pelton.ir.types import BF16, F16, DType
+from pelton.ops.words import cast
 from pelton.passes.decompose import Takes, decompose
 from pelton.passes.rewriting.report import PassReport
 from pelton.passes.rewriting.rule import called
@@ -57,6 +58,6 @@ def _told(before: Graph, after: Graph, report: PassReport, dtype: DType | None =
     there = set(before.nodes)
     for node in after.nodes if after is not before else ():
         of_type = dtype is None or any(v.type.dtype is dtype for v in (*node.inputs, *node.outputs))
-        if node not in there and node.op.name != "cast" and of_type:
+        if node not in there and node.op is not cast and of_type:
             report.fire(report.name, called(node))
     return after
