@@ -133,7 +133,8 @@ def straight(source, *args) -> Imported:
 
 @pytest.fixture
 def toys(monkeypatch):
-    monkeypatch.setattr(registry, "FORMATS", [*registry.FORMATS, Format("toy", lambda source: isinstance(source, Program), straight, lambda source, *_: Toy(source))])
+    toy = Format("toy", lambda source: isinstance(source, Program), straight, lambda source, *_: Toy(source))
+    monkeypatch.setattr(registry, "FORMATS", [*registry.FORMATS, toy])
 
 
 def test_another_format_becomes_a_script(toys):

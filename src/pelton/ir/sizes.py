@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .dims import Dim, Size, Undecided, equal, maximum, minimum
+from .dims import Dim, Size, Undecided, equal
 from .op import Op
 from .types import DType
 
@@ -45,22 +45,22 @@ def _part(over: Size, under: int) -> Any:
     return whole if whole * under == over else Part(over, under)
 
 
-def _sum(a: Any, b: Any) -> Any:
+def total(a: Any, b: Any) -> Any:
     (a, c), (b, d) = _parts(a), _parts(b)
     return _part(a * d + b * c, c * d)
 
 
-def _product(a: Any, b: Any) -> Any:
+def product(a: Any, b: Any) -> Any:
     (a, c), (b, d) = _parts(a), _parts(b)
     return _part(a * b, c * d)
 
 
-def _negative(x: Any) -> Any:
+def negative(x: Any) -> Any:
     over, under = _parts(x)
     return _part(-over, under)
 
 
-def _divided(a: Any, b: Any) -> Any:
+def divided(a: Any, b: Any) -> Any:
     (a, c), (b, d) = _parts(a), _parts(b)
     if isinstance(b, Dim) or b == 0:
         q = (a * d) // (b * c)
@@ -70,41 +70,37 @@ def _divided(a: Any, b: Any) -> Any:
     return _part(a * d, b * c)
 
 
-def _quotient(a: Size, b: Size) -> Size:
+def quotient(a: Size, b: Size) -> Size:
     """a / b towards zero."""
     if a >= 0 and b >= 1:
         return a // b
-    return -_quotient(-a, b) if b >= 1 else _quotient(-a, -b)
+    return -quotient(-a, b) if b >= 1 else quotient(-a, -b)
 
 
-def _floor(x: Any) -> Size:
+def floor(x: Any) -> Size:
     over, under = _parts(x)
     return over // under
 
 
-def _whole(x: Any) -> Size:
+def whole_number(x: Any) -> Size:
     """A cast to integers: towards zero."""
-    return _quotient(*_parts(x))
+    return quotient(*_parts(x))
 
 
-def _is(a: Any, b: Any) -> bool:
+def is_equal(a: Any, b: Any) -> bool:
     (a, c), (b, d) = _parts(a), _parts(b)
     return equal(a * d, b * c)
 
 
-def _below(a: Any, b: Any) -> bool:
+def is_below(a: Any, b: Any) -> bool:
     (a, c), (b, d) = _parts(a), _parts(b)
     return a * d < b * c
 
 
-_POINTWISE: dict[str, Callable] = {
-    "add": _sum, "sub": lambda a, b: _sum(a, _negative(b)), "mul": _product, "neg": _negative, "abs": lambda a: _negative(a) if _below(a, 0) else a,
-    "minimum": minimum, "maximum": maximum, "clip": lambda x, low, high: minimum(maximum(x, low), high),
-    "mod": lambda a, b: a % b if b >= 1 else -(-a % -b), "fmod": lambda a, b: a - _quotient(a, b) * b,
-    "equal": _is, "less": _below, "greater": lambda a, b: _below(b, a), "less_equal": lambda a, b: not _below(b, a),
-    "greater_equal": lambda a, b: not _below(a, b), "where": lambda c, a, b: a if c else b,
-    "floor": _floor, "ceil": lambda x: -_floor(_negative(x)), "sign": lambda x: 0 if _is(x, 0) else -1 if _below(x, 0) else 1}
-_REDUCTIONS: dict[str, Callable] = {"reduce_sum": _sum, "reduce_prod": _product, "reduce_max": maximum, "reduce_min": minimum}
+# What ops do with sizes, declared in `ops/size_arithmetic.py`: one by one, by the element type of the result, along axes.
+POINTWISE: dict[Op, Callable] = {}
+BY_TYPE: dict[Op, Callable[[DType], Callable]] = {}
+REDUCTIONS: dict[Op, Callable] = {}
 
 
 def folded(op: Op, arrays: Sequence[np.ndarray], attrs: Mapping[str, Any], to: DType) -> np.ndarray | None:
@@ -116,14 +112,12 @@ def folded(op: Op, arrays: Sequence[np.ndarray], attrs: Mapping[str, Any], to: D
             if op.indexed:
                 objects[1] = arrays[1].astype(np.int64)
             return np.asarray(op.evaluate(tuple(objects), attrs)[0], object)
-        if op.name == "div":
-            return _each(_divided if to.is_float else _quotient, objects)
-        if op.name == "cast":
-            return _each(_whole if to.is_integer else (lambda x: not _is(x, 0)) if to is DType.BOOL else lambda x: x, objects)
-        if op.name in _POINTWISE:
-            return _each(_POINTWISE[op.name], objects)
-        if op.name in _REDUCTIONS and math.prod(objects[0].shape):
-            return _reduced(_REDUCTIONS[op.name], objects[0], attrs)
+        if op in BY_TYPE:
+            return _each(BY_TYPE[op](to), objects)
+        if op in POINTWISE:
+            return _each(POINTWISE[op], objects)
+        if op in REDUCTIONS and math.prod(objects[0].shape):
+            return _reduced(REDUCTIONS[op], objects[0], attrs)
     except Undecided:
         raise
     except (ValueError, TypeError, OverflowError, ZeroDivisionError, IndexError):
@@ -133,7 +127,7 @@ def folded(op: Op, arrays: Sequence[np.ndarray], attrs: Mapping[str, Any], to: D
 
 def reckons(op: Op) -> bool:
     """Whether `folded` knows an op."""
-    return op.moves or op.indexed or op.name in _POINTWISE or op.name in _REDUCTIONS or op.name in ("div", "cast")
+    return op.moves or op.indexed or any(op in table for table in (POINTWISE, BY_TYPE, REDUCTIONS))
 
 
 def _each(fn: Callable, objects: Sequence[np.ndarray]) -> np.ndarray:

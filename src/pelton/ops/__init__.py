@@ -2,6 +2,6 @@
 from .op import REGISTRY, Op, Term, composite, get, pointwise, structured
 from . import math, linear, conv, deform, memory, pool, norm, reduce, resize, roi, sample, shape, sizes  # noqa: F401  (declares)
 from . import attention, foreign, labels, rnn, trees  # noqa: F401  (declares)
-from . import control  # noqa: F401  (declares; its examples are programs of the others)
+from . import control, size_arithmetic  # noqa: F401  (declares; these are about all others)
 
 __all__ = ["REGISTRY", "Op", "Term", "composite", "get", "pointwise", "structured"]
