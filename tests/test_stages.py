@@ -79,18 +79,18 @@ def test_a_walk_goes_on_where_it_stopped():
 def test_every_program_is_shown_by_name():
     seen = []
     walk(Compilation(Options(), small_cnn(), see=lambda name, graph: seen.append(name)), "tune")
-    assert seen == ["import", "halves", *(name for name, _ in pipeline.PIPELINE), "optimize", "widen", "precision",
+    assert seen == ["import", "quantized", "halves", *(name for name, _ in pipeline.PIPELINE), "optimize", "widen", "precision",
                     "decompose", "widen parts", "decompose"]
-    with pytest.raises(pelton.InputError, match="the stage 'tune' changes no program; the stages are import, halves"):
+    with pytest.raises(pelton.InputError, match="the stage 'tune' changes no program; the stages are import, quantized, halves"):
         explain(small_cnn()).stage("tune")
 
 
 @pytest.mark.parametrize("options, first, names", [
-    (Options(), ["halves"], ["widen"]), (Options(strict=True), [], ["widen"]),
-    (Options(target="cuda:sm_90"), [], ["recurrent", "widen"]),
-    (Options(target="cuda:sm_90", precision="fp16"), [], ["fp16", "recurrent", "widen"]),
-    (Options(target="cuda:sm_90", precision="bf16"), [], ["bf16", "recurrent", "widen"]),
-    (Options(target="cuda:sm_90", precision="tf32"), [], ["recurrent", "tf32", "widen"])])
+    (Options(), ["quantized", "halves"], ["widen"]), (Options(strict=True), ["quantized"], ["widen"]),
+    (Options(target="cuda:sm_90"), ["quantized"], ["recurrent", "widen"]),
+    (Options(target="cuda:sm_90", precision="fp16"), ["quantized"], ["fp16", "recurrent", "widen"]),
+    (Options(target="cuda:sm_90", precision="bf16"), ["quantized"], ["bf16", "recurrent", "widen"]),
+    (Options(target="cuda:sm_90", precision="tf32"), ["quantized"], ["recurrent", "tf32", "widen"])])
 def test_targets_name_the_passes_that_decide_element_types(options, first, names):
     wanted = targets.kind(options).precision(options)
     assert [name for name, _ in precision.FIRST if name in wanted] == first

@@ -119,7 +119,7 @@ def passes(found: Explanation) -> list[str]:
     width = max(len(p.name) for p in found.report.passes)
     for p in found.report.passes:
         if p.fired or p.before != p.after:
-            lines.append(f"  {p.name:<{width}}  {p.before} → {text.count(p.after, 'node')}")
+            lines.append(f"  {p.name:<{width}}  {p.before} → {text.count(p.after, 'node')}" + (f": {p.says}" if p.says else ""))
             lines += [f"    {rule} {len(nodes)}×: {some(nodes)}" for rule, nodes in p.fired.items()]
     idle = [p.name for p in found.report.passes if not p.fired and p.before == p.after]
     if idle:

@@ -184,8 +184,8 @@ def _amid(c: Compilation) -> place.Amid:
 
 STAGES = (
     Stage("import", "the model's file as a program; sizes that nobody gave stay open where they can", _import, True),
-    Stage("optimize", "rewrite rules and folding; before that, on CPUs, models in half precision become models in f32, "
-                      "which rules and kernels are made for", _optimize, True),
+    Stage("optimize", "rewrite rules and folding; before that, quantized ops become arithmetic in f32, and on CPUs "
+                      "models in half precision models in f32, which rules and kernels are made for", _optimize, True),
     Stage("precision", "what values are kept in, how products round, and what is computed in f32 after all; on GPUs "
                        "recurrent layers are decomposed here, so that their products round as others do",
           _precision, True),

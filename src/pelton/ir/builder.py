@@ -9,7 +9,8 @@ import numpy as np
 
 from . import dims, sizes
 from .dims import Undecided
-from .folding import computed, worth
+from .expansion import written
+from .folding import computed, kept, worth
 from .graph import Graph, Node, Value, live, unique
 from .op import Op, Term, get
 from .types import BOOL, I64, DType, TensorType
@@ -38,6 +39,7 @@ class Builder:
         self.questions: dict[Value, Undecided] = {}        # values that would be sizes, or follow from them, if this were known
         self._names = set(taken)
         self._alike: dict[tuple, Value] = {}
+        self.stored: dict[Value, Node] = {}                 # constants that may stay in few bits → what folding made them of
 
     # --- names, inputs, constants
 
@@ -89,7 +91,10 @@ class Builder:
                 found = computed(node, tuple(self.constants[v] for v in inputs))
             except _RAISED as e:
                 raise ValueError(f"{op.name} of constants failed: {e}") from None
-            return tuple(self.constant(a, v.name) for a, v in zip(found, node.outputs))
+            held = tuple(self.constant(a, v.name) for a, v in zip(found, node.outputs))
+            if op.keeps or op.moves and not self.stored.keys().isdisjoint(inputs):
+                self.stored.update((v, Node(op, inputs, attrs, held, node_name)) for v in held)
+            return held
         reckoned, question = None, None
         try:
             reckoned = None if depends else self._reckoned(node)
@@ -114,7 +119,11 @@ class Builder:
         """Whether a node is computed at once: its inputs are constants, and the result is not out of proportion."""
         given, made = [v.type for v in node.inputs], [v.type for v in node.outputs]
         most = max((SMALL, *(t.size for t in given if t.known)))
-        return all(v in self.constants for v in node.inputs) and all(t.size <= most for t in made) and worth(node.op, given, made, node.attrs)
+        if not all(v in self.constants for v in node.inputs) or not worth(node.op, given, made, node.attrs):
+            return False
+        if node.op.stepwise:                                    # folded where each of its steps is
+            made = [v.type for step in written(node.op, node.inputs, node.attrs).nodes for v in step.outputs]
+        return all(t.size <= most for t in made)
 
     def build(self, thing: Any, *, node_name: str = "", outputs: tuple[Value, ...] | None = None,
               memo: dict[int, tuple[Value, ...]] | None = None) -> tuple[Value, ...]:
@@ -201,6 +210,11 @@ class Builder:
         """What was written, as it is."""
         return Graph(tuple(self.inputs), dict(self.constants), tuple(self.nodes), tuple(outputs), self.name)
 
+    def _in_few_bits(self) -> list[Node]:
+        """What makes constants of others that are stored in few bits, where a heavy op reads them: they stay so."""
+        stay = kept((*self.stored.values(), *self.nodes))
+        return [n for n in self.stored.values() if n in stay]
+
     def finished(self, inputs: Sequence[Value], results: Mapping[str, Value]) -> Graph:
         """What the results need, those under their names, the inputs under theirs, all other values under `names` made unique."""
         to: dict[Value, Value] = {v: v for v in inputs}
@@ -216,7 +230,10 @@ class Builder:
                 copies.append(Node(get("copy"), (value,), {}, (renamed,), name))
                 to[renamed] = renamed
             outputs.append(renamed if renamed in to else value)
-        graph = live(Graph(tuple(inputs), constants, (*self.filled(), *self.nodes, *copies), tuple(outputs)))
+        stored = self._in_few_bits()
+        for node in stored:
+            del constants[node.output]
+        graph = live(Graph(tuple(inputs), constants, (*stored, *self.filled(), *self.nodes, *copies), tuple(outputs)))
         taken = {v.name: 1 for v in to.values()}
 
         def rename(value: Value) -> Value:

@@ -6,6 +6,7 @@ from functools import partial
 
 import numpy as np
 
+from .expansion import written
 from .graph import Body, Graph, Node, Value, sized, sizes_of, symbols
 from .op import Term
 from .types import DType
@@ -24,6 +25,8 @@ def _narrow(array, dtype: DType) -> np.ndarray:
 
 def evaluate_node(node: Node, arrays: tuple[np.ndarray, ...], *, round: bool = True) -> tuple[np.ndarray, ...]:
     """One node on arrays of its input types. With `round=False` floats stay float64 (inputs may be so already)."""
+    if node.op.stepwise:
+        return _written(node, arrays, round)
     as_they_are = node.op.bits or node.op.moves and round
     seen = _narrow if as_they_are else widen
     wide = tuple(seen(a, v.type.dtype) for a, v in zip(arrays, node.inputs))
@@ -44,6 +47,15 @@ def _run(body: Body, round: bool, *arrays: np.ndarray) -> tuple[np.ndarray, ...]
     """What a graph within a node gives for these inputs: nested graphs are functions to the references of their ops."""
     found = evaluate(body.graph, {v.name: a for v, a in zip(body.graph.inputs, arrays, strict=True)}, round=round)
     return tuple(found[v.name] for v in body.graph.outputs)
+
+
+def _written(node: Node, arrays: tuple[np.ndarray, ...], round: bool) -> tuple[np.ndarray, ...]:
+    """What the expansion gives, value by value."""
+    body = written(node.op, node.inputs, node.attrs)
+    known = {**body.constants, **dict(zip(node.inputs, arrays))}
+    for step in body.nodes:
+        known.update(zip(step.outputs, evaluate_node(step, tuple(known[v] for v in step.inputs), round=round)))
+    return tuple(known[v] for v in body.outputs)
 
 
 def _expanded(node: Node, arrays: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
@@ -80,7 +92,8 @@ def evaluate(graph: Graph, inputs: Mapping[str, np.ndarray], *, round: bool = Tr
         env[v] = np.asarray(inputs[v.name])
     last = {v: i for i, n in enumerate(graph.nodes) for v in n.inputs}
     for i, node in enumerate(graph.nodes):
-        found = evaluate_node(node, tuple(env[v] for v in node.inputs), round=round)
+        stored = node.op.keeps and all(v in graph.constants for v in node.inputs)       # as folding makes a constant of it
+        found = evaluate_node(node, tuple(env[v] for v in node.inputs), round=round or stored)
         env.update(zip(node.outputs, found))
         if not keep:
             for v in set(node.inputs):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .evaluate import evaluate_node
-from .graph import Node
+from .graph import Node, Value
 from .op import Op
 from .types import TensorType
 
@@ -24,3 +24,18 @@ def computed(node: Node, arrays: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ..
     raises where it cannot take the data."""
     found = evaluate_node(node, arrays)
     return tuple(np.asarray(a, v.type.dtype.numpy, order="C") for a, v in zip(found, node.outputs))
+
+
+def kept(nodes: Sequence[Node]) -> set[Node]:
+    """Of nodes in their order, those that folding leaves alone though their operands are constants: what stands for
+    numbers in few bits, and what moves these, on the way to a heavy op."""
+    leads: set[Value] = set()                      # what is moved, if at all, until a heavy op reads it
+    for node in reversed(nodes):
+        if node.op.heavy or node.op.moves and not leads.isdisjoint(node.outputs):
+            leads.update(node.inputs)
+    found: dict[Value, Node] = {}
+    for node in nodes:
+        behind = node.op.moves and not found.keys().isdisjoint(node.inputs)
+        if not leads.isdisjoint(node.outputs) and (node.op.keeps or behind):
+            found.update((v, node) for v in node.outputs)
+    return set(found.values())

@@ -56,6 +56,8 @@ class Op:
     bits: bool = False             # reads the bits of its operand as they are stored: no wider type can stand in
     product: bool = False          # sums products of its first two operands, which GPUs may compute as TF32
     recurrent: bool = False        # a layer over time steps, which `expand` splits into one product and the steps
+    keeps: bool = False            # stands for numbers in few bits: of constants, it is not folded on the way to a heavy op
+    stepwise: bool = False         # means its expansion, with every value of that rounded
     heavy: bool = False            # slow by reference, or different between machines (BLAS): never folded
     place: int | None = None       # the operand that holds places or angles: rounded to a few digits they are others
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from pelton.errors import ModelError
 from pelton.ir import dims
-from pelton.ir.folding import computed, worth
+from pelton.ir.folding import computed, kept, worth
 from pelton.ir.graph import Graph, Node, Value, live
 
 from pelton.passes.rewriting.draft import joined
@@ -20,10 +20,11 @@ SMALL = 1 << 20          # bytes: a constant may become this large, or as large 
 
 
 def fold_constants(graph: Graph, report: PassReport, strict: bool = False) -> Graph:
-    """Nodes of constants become constants, by reference: floats in float64, rounded once per value, the same bytes everywhere."""
-    constants, nodes = dict(graph.constants), []
+    """Nodes of constants become constants, by reference: floats in float64, rounded once per value, the same bytes everywhere. What
+    stands for numbers in few bits stays on its way to a heavy op."""
+    constants, nodes, stay = dict(graph.constants), [], kept(graph.nodes)
     for node in graph.nodes:
-        if not _foldable(node, constants):
+        if node in stay or not _foldable(node, constants):
             nodes.append(node)
             continue
         try:

@@ -61,7 +61,7 @@ def made_for(options: Options) -> tuple[Target, Mapping[str, Any]]:
 
 def precision(options: Options) -> frozenset[str]:
     """f32 is what CPUs compute fastest; strict builds round as the model does."""
-    return frozenset({"widen"} if options.strict else {"halves", "widen"})
+    return frozenset({"quantized", "widen"} if options.strict else {"quantized", "halves", "widen"})
 
 
 @contextmanager

@@ -125,7 +125,7 @@ def made_for(options: Options) -> tuple[Target, Mapping[str, Any]]:
 
 def precision(options: Options) -> frozenset[str]:
     """A pass for each precision but fp32, which has none; kernels take recurrent layers in parts."""
-    return frozenset({options.precision, "recurrent", "widen"})
+    return frozenset({options.precision, "quantized", "recurrent", "widen"})
 
 
 @contextmanager

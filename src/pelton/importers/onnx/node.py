@@ -15,6 +15,7 @@ import onnx
 from pelton.errors import ModelError
 from pelton.ir.builder import Builder
 from pelton.ir.dims import Dim, Size, Undecided, is_known
+from pelton.ir.expansion import written
 from pelton.ir.graph import Value
 from pelton.ir.imported import OnData
 from pelton.ir.op import Untyped
@@ -221,8 +222,10 @@ class Reading:
     def emit_all(self, op: str | Op, *inputs: Value, **attrs: Any) -> tuple[Value, ...]:
         """The same with any number of outputs."""
         op = get(op) if isinstance(op, str) else op
-        hint = f"{next(filter(None, self.node.output), '')}.{op.name}"
         try:
+            # what is written out later is named like the last of its steps
+            last = written(op, inputs, op.complete(attrs)).nodes[-1].op if op.stepwise else op
+            hint = f"{next(filter(None, self.node.output), '')}.{last.name}"
             return self.builder.emit(op, inputs, attrs, names=repeat(hint), node_name=called(self.node), random=self.is_random)
         except Undecided as e:
             raise self.refuse(f"{e}; {ADVICE}") from e

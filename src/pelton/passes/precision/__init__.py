@@ -10,9 +10,19 @@ from pelton.passes.decompose import Takes, decompose
 from pelton.passes.rewriting.report import PassReport
 from pelton.passes.rewriting.rule import called
 
-from . import halves, lower_precision, tf32, widen
+from . import halves, lower_precision, quantized, tf32, widen
+
+NO_INTEGERS = "computes quantized ops in f32: no integer kernels yet"
 
 PrecisionPass = Callable[[Graph, PassReport, Takes], Graph]
+
+
+def quantized_in_f32(graph: Graph, report: PassReport, takes: Takes) -> Graph:
+    """Computes quantized ops in f32: no integer kernels yet."""
+    for node in filter(quantized.converts, graph.nodes):
+        report.fire(report.name, called(node))
+    report.says = NO_INTEGERS if report.fired else ""
+    return quantized.in_f32(graph)
 
 
 def wide_halves(graph: Graph, report: PassReport, takes: Takes) -> Graph:
@@ -41,7 +51,10 @@ def widen_nodes(graph: Graph, report: PassReport, takes: Takes) -> Graph:
 
 
 # Before all rules, which are about f32 then, as kernels are.
-FIRST: tuple[tuple[str, PrecisionPass], ...] = (("halves", wide_halves),)
+FIRST: tuple[tuple[str, PrecisionPass], ...] = (
+    ("quantized", quantized_in_f32),
+    ("halves", wide_halves),
+)
 
 # After all rules, which may ask what a constant is exactly.
 PASSES: tuple[tuple[str, PrecisionPass], ...] = (

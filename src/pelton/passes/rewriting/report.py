@@ -14,6 +14,7 @@ class PassReport:
     after: int = 0
     fired: dict[str, list[str]] = field(default_factory=dict)             # rule → the nodes that it made, in order
     refused: dict[str, dict[str, str]] = field(default_factory=dict)      # rule → node → why not
+    says: str = ""                                                        # what a pass did all in all, for people
 
     def fire(self, rule: str, node: str) -> None:
         self.fired.setdefault(rule, []).append(node)

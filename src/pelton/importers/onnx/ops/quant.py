@@ -1,9 +1,11 @@
-"""Readers of quantized models: conversions spelled out as arithmetic, so that any precision can be built from them."""
+"""Readers of quantized models: what is stored in few bits, and the way there and back."""
 from __future__ import annotations
 
-from pelton.ir.dims import equal
+from collections.abc import Iterable
+
 from pelton.ir.graph import Value
 from pelton.ir.types import F32, F64, I32, DType
+from pelton.ops.quantize import fits
 
 from .conv import convolution
 from pelton.importers.onnx.node import Reading, Thing, reads
@@ -12,43 +14,28 @@ _BITS = {DType.I2, DType.U2, DType.I4, DType.U4, DType.I8, DType.U8, DType.I16, 
 _FEW = {DType.F8E4M3FN, DType.F8E4M3FNUZ, DType.F8E5M2, DType.F8E5M2FNUZ, DType.F6E2M3FN, DType.F6E3M2FN, DType.F4E2M1FN}
 
 
-def _spread(n: Reading, v: Value, x: Value, axis: int, block: int) -> Value:
-    """A scale or zero point (one number, one per element of an axis, or one per block along it) as it broadcasts against x."""
-    if v.type.size == 1:
-        return n.reshape(v, ())
+def _operands(n: Reading, x: Value, found: Iterable[Value | None], axis: int, block: int) -> tuple[list[Value], dict[str, int]]:
+    """x with its scale and, where there is one, its zero point; and the attributes that say how these lie along it."""
+    given = [v for v in found if v is not None]
+    if all(v.type.size == 1 for v in given):
+        return [x, *given], {}
     axis = n.axis(axis, x.type.rank)
-    if block:
-        rows = v.type.shape[axis]
-        apart = n.reshape(v, (*v.type.shape[:axis + 1], 1, *v.type.shape[axis + 1:]))
-        apart = n.expand(apart, (*v.type.shape[:axis + 1], block, *v.type.shape[axis + 1:]))
-        return n.slice(n.reshape(apart, (*v.type.shape[:axis], rows * block, *v.type.shape[axis + 1:])), axis, 0, x.type.shape[axis])
-    if v.type.rank == x.type.rank > 1 and all(d == 1 or equal(d, e) for d, e in zip(v.type.shape, x.type.shape)):
-        return v
-    if v.type.rank != 1 or not equal(v.type.size, x.type.shape[axis]):
-        raise n.refuse(f"{n.op} needs one scale or {x.type.shape[axis]} for axis {axis} of {x.type}, got {v.type}")
-    return n.reshape(v, (v.type.size, *[1] * (x.type.rank - axis - 1)))
+    for v in given:
+        if not fits(v.type, x.type, axis, block):
+            raise n.refuse(f"{n.op} needs one scale or {x.type.shape[axis]} for axis {axis} of {x.type}, got {v.type}")
+    return [x, *given], {"axis": axis, "block": block}
 
 
 def dequantized(n: Reading, x: Value, scale: Value, zero: Value | None, axis: int = 0, block: int = 0) -> Value:
-    """(x − zero) · scale, in the type of the scale; narrow ones, which do not hold all integers, only in the end."""
-    to = scale.type.dtype if scale.type.dtype is F64 else F32
-    wide = n.cast(x, to) if x.type.dtype is not I32 or zero is None else x
-    if zero is not None:
-        wide = n.cast(n.emit("sub", wide, _spread(n, n.cast(zero, wide.type.dtype), x, axis, block)), to)
-    return n.cast(n.emit("mul", wide, _spread(n, n.cast(scale, to), x, axis, block)), scale.type.dtype)
+    """(x − zero) · scale, in the type of the scale."""
+    operands, places = _operands(n, x, (scale, zero), axis, block)
+    return n.emit("dequantize", *operands, **places)
 
 
 def quantized(n: Reading, x: Value, scale: Value, zero: Value | None, to: DType, axis: int = 0, block: int = 0, saturate: bool = True) -> Value:
     """x / scale rounded half to even, + zero, saturated. Floats round as a cast does, and their zero is 0."""
-    y = n.emit("div", x, n.cast(_spread(n, scale, x, axis, block), x.type.dtype))
-    if to.is_float:
-        return n.emit("cast", y, to=to, saturate=saturate or not to.value.startswith("f8"))
-    y = n.cast(n.emit("round", y), F64 if x.type.dtype is F64 else F32)
-    if zero is not None:
-        y = n.emit("add", y, _spread(n, n.cast(zero, y.type.dtype), x, axis, block))
-    bits = int(to.value[1:])
-    low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if to.is_signed else (0, (1 << bits) - 1)
-    return n.emit("cast", n.emit("clip", y, n.like(y, low), n.like(y, high)), to=to)
+    operands, places = _operands(n, x, (scale, None if to.is_float else zero), axis, block)
+    return n.emit("quantize", *operands, to=to, saturate=saturate or not to.is_float, **places)
 
 
 @reads("DequantizeLinear")

@@ -1,0 +1,118 @@
+"""Conversions between numbers and the few bits that they are stored in: a scale, perhaps a zero point."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pelton.ir.dims import equal
+from pelton.ir.graph import Node, Value
+from pelton.ir.types import F32, F64, I32, DType, TensorType
+
+from .math import add, cast, clip, div, mul, round_, sub
+from .op import Thing, composite, expect
+from .shape import along, reshape
+from .shape import expand as spread
+
+
+def fits(v: TensorType, x: TensorType, axis: int, block: int) -> bool:
+    """Whether a scale or zero point is one number, one per element of an axis of x, or one per block along it.
+    Undecided where sizes of a run say so."""
+    if v.size == 1:
+        return True
+    if block:
+        return v.rank == x.rank
+    if v.rank == x.rank > 1 and all(d == 1 or equal(d, e) for d, e in zip(v.shape, x.shape)):
+        return True
+    return v.rank == 1 and equal(v.size, x.shape[axis])
+
+
+def _check(x: TensorType, axis: int, block: int, *others: TensorType | None) -> None:
+    for v in others:
+        if v is not None and v.size != 1:
+            expect(0 <= axis < x.rank, f"needs an axis below {x.rank}, got {axis}")
+            expect(fits(v, x, axis, block), f"needs scales and zero points for axis {axis} of {x}, got {v}")
+
+
+def _spread(thing: Thing, v: TensorType, x: TensorType, axis: int, block: int) -> Thing:
+    """A scale or zero point of type v as it broadcasts against x."""
+    if v.size == 1:
+        return thing if v.shape == () else reshape(thing, shape=())
+    if block:
+        before, rows, after = v.shape[:axis], v.shape[axis], v.shape[axis + 1:]
+        apart: Thing = reshape(thing, shape=(*before, rows, 1, *after))
+        apart = apart if block == 1 else spread(apart, shape=(*before, rows, block, *after))
+        whole: Thing = reshape(apart, shape=(*before, rows * block, *after))
+        return whole if rows * block == x.shape[axis] else along(whole, axis, 0, x.shape[axis])
+    if v.rank == x.rank > 1 and all(d == 1 or equal(d, e) for d, e in zip(v.shape, x.shape)):
+        return thing
+    return thing if axis == x.rank - 1 else reshape(thing, shape=(v.size, *[1] * (x.rank - axis - 1)))
+
+
+def _as(thing: Thing, dtype: DType, to: DType) -> Thing:
+    return thing if dtype is to else cast(thing, to=to)
+
+
+@composite(stepwise=True, keeps=True, examples=(
+    ("i8[5, 13]", "f32[]"), ("u8[5, 13]", "f32[13]", "u8[13]", dict(axis=1)), ("i32[7]", "f32[]"),
+    ("i32[7]", "f32[]", "i32[]"),
+    ("i8[3, 5, 7]", "f32[5]", "i8[5]", dict(axis=1)), ("i8[11, 3]", "f32[3, 3]", "i8[3, 3]", dict(block=4)),
+    ("u8[3, 61]", "f16[3, 31]", dict(axis=1, block=2)), ("i16[5, 3]", "f64[1]", "i16[1]")))
+class dequantize:
+    """(x − zero) · scale, in the type of the scale; narrow ones, which do not hold all integers, only in the end.
+
+    Scale and zero point are one number each, one per element of `axis`, or one for every `block` elements along it;
+    without a zero point it is 0.
+    """
+
+    def infer(x: TensorType, scale: TensorType, zero: TensorType | None = None, *, axis: int = 0,
+              block: int = 0) -> TensorType:
+        expect(scale.dtype.is_float, "needs a scale of floating point")
+        _check(x, axis, block, scale, zero)
+        return x.with_dtype(scale.dtype)
+
+    def expand(x: Value, scale: Value, zero: Value | None = None, *, axis: int, block: int) -> Thing:
+        to = F64 if scale.type.dtype is F64 else F32
+        within = I32 if x.type.dtype is I32 and zero is not None else to
+        wide = _as(x, x.type.dtype, within)
+        if zero is not None:
+            middle = _spread(_as(zero, zero.type.dtype, within), zero.type, x.type, axis, block)
+            wide = _as(sub(wide, middle), within, to)
+        wide = mul(wide, _spread(_as(scale, scale.type.dtype, to), scale.type, x.type, axis, block))
+        return _as(wide, to, scale.type.dtype)
+
+    def flops(x: TensorType, scale: TensorType, zero: TensorType | None = None, **attrs) -> int:
+        return x.size * (1 if zero is None else 2)
+
+
+@composite(stepwise=True, examples=(
+    ("f32[5, 13]", "f32[]", dict(to=DType.I8)), ("f32[5, 13]", "f32[13]", "u8[13]", dict(to=DType.U8, axis=1)),
+    ("f32[3, 5, 7]", "f32[5]", "i8[5]", dict(to=DType.I8, axis=1)),
+    ("f64[5, 3]", "f64[1]", "i16[1]", dict(to=DType.I16)),
+    ("f32[11, 3]", "f32[3, 3]", "i8[3, 3]", dict(to=DType.I8, block=4))))
+class quantize:
+    """x / scale rounded half to even, + zero, saturated, as `to`. Floats round as a cast does, and their zero is 0.
+
+    Scale and zero point as those of `dequantize`.
+    """
+
+    def infer(x: TensorType, scale: TensorType, zero: TensorType | None = None, *, to: DType, axis: int = 0,
+              block: int = 0, saturate: bool = True) -> TensorType:
+        expect(x.dtype.is_float and scale.dtype.is_float, "needs floating point and a scale of it")
+        expect(to.is_float or to.is_integer, "needs a type of numbers to give")
+        _check(x, axis, block, scale, zero)
+        return x.with_dtype(to)
+
+    def expand(x: Value, scale: Value, zero: Value | None = None, *, to: DType, axis: int, block: int,
+               saturate: bool) -> Thing:
+        dtype = x.type.dtype
+        at = _spread(scale, scale.type, x.type, axis, block)
+        y = div(x, _as(at, scale.type.dtype, dtype))
+        if to.is_float:
+            return cast(y, to=to, saturate=saturate or not to.value.startswith("f8"))
+        within = F64 if dtype is F64 else F32
+        y = _as(round_(y), dtype, within)
+        if zero is not None:
+            y = add(y, _spread(_as(zero, zero.type.dtype, within), zero.type, x.type, axis, block))
+        return cast(clip(y, to.least, to.most), to=to)
+
+    def flops(x: TensorType, scale: TensorType, zero: TensorType | None = None, **attrs) -> int:
+        return x.size * (4 if zero is None else 5)

@@ -1,0 +1,99 @@
+"""Conversions to and from few bits as the arithmetic that they stand for, done already where they are of constants."""
+from __future__ import annotations
+
+import numpy as np
+
+from pelton.ir import dims
+from pelton.ir.evaluate import evaluate_node
+from pelton.ir.expansion import written
+from pelton.ir.folding import worth
+from pelton.ir.graph import Graph, Node, Value, live, unique
+from pelton.ir.types import TensorType
+
+SMALL = 1 << 20                # elements that a constant may come to have, as in imports, or as many as its operands
+FEW = 64                       # elements: constants that are compared with those of expansions
+
+
+def converts(node: Node) -> bool:
+    """Whether a node converts to or from few bits."""
+    return node.op.stepwise
+
+
+def in_f32(graph: Graph) -> Graph:
+    """The program with every such node written out, and what this makes of constants alone computed."""
+    if not any(map(converts, graph.nodes)):
+        return graph
+    return _Writing(graph).graph()
+
+
+class _Writing:
+    """A program that is being written out node by node."""
+
+    def __init__(self, graph: Graph):
+        self.source = graph
+        self.constants: dict[Value, np.ndarray] = dict(graph.constants)
+        self.nodes: list[Node] = []
+        made = (v for n in graph.nodes for v in n.outputs)
+        self._names = {v.name for v in (*graph.inputs, *graph.constants, *made)}
+        self._numbers: dict[tuple, Value] = {}
+        for v, array in graph.constants.items():
+            if array.size <= FEW and array.dtype.kind not in "OUST":
+                self._numbers.setdefault(_key(array), v)
+        self._new: set[Value] = set()                        # constants that nodes written out read or give
+
+    def graph(self) -> Graph:
+        for node in self.source.nodes:
+            if converts(node):
+                self._write(node)
+            else:
+                self._add(node)
+        return live(self.source.replace(nodes=tuple(self.nodes), constants=self.constants))
+
+    def _write(self, node: Node) -> None:
+        """The steps of a node; the last one makes what the node made."""
+        body = written(node.op, node.inputs, node.attrs)
+        last = body.nodes[-1]
+        stem = node.output.name.partition(f".{last.op.name}")[0]
+        to = {v: self._number(a) for v, a in body.constants.items()} | {last.output: node.output}
+        self._new.update(v for v in node.inputs if v in self.constants)
+        for step in body.nodes:
+            if step is not last:
+                to[step.output] = Value(step.output.type, self._fresh(f"{stem}.{step.op.name}"))
+            inputs = tuple(to.get(v, v) for v in step.inputs)
+            self._add(Node(step.op, inputs, step.attrs, (to[step.output],), node.name))
+
+    def _add(self, node: Node) -> None:
+        """The node, or what it gives where it reads constants alone, some of which were none in the source."""
+        if not self._folds(node):
+            self.nodes.append(node)
+            return
+        found = evaluate_node(node, tuple(self.constants[v] for v in node.inputs))
+        self.constants.update((v, np.asarray(a, v.type.dtype.numpy, order="C")) for v, a in zip(node.outputs, found))
+        self._new.update(node.outputs)
+
+    def _folds(self, node: Node) -> bool:
+        known = all(v in self.constants for v in node.inputs) and not self._new.isdisjoint(node.inputs)
+        types, given = tuple(v.type for v in node.outputs), tuple(v.type for v in node.inputs)
+        if not known or node.op.kind == "foreign":
+            return False
+        if dims.symbols((*node.attrs.values(), *(t.shape for t in types))):
+            return False
+        return (all(t.size <= max(SMALL, *(g.size for g in given)) for t in types)
+                and worth(node.op, given, types, node.attrs))
+
+    def _number(self, array: np.ndarray) -> Value:
+        """A constant of an expansion, one for all of them that are equal."""
+        if _key(array) not in self._numbers:
+            value = Value(TensorType.of(array), self._fresh("constant"))
+            self._numbers[_key(array)] = value
+            self.constants[value] = array
+        return self._numbers[_key(array)]
+
+    def _fresh(self, hint: str) -> str:
+        name = unique(hint, self._names)
+        self._names.add(name)
+        return name
+
+
+def _key(array: np.ndarray) -> tuple:
+    return array.dtype.name, array.shape, array.tobytes()
