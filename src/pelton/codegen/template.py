@@ -125,6 +125,8 @@ class Template:
             return f"no single {' or '.join(self.anchors)}"
         if self.alone and (region.tail or region.pieces):
             return f"no pointwise operations and no slices after {node.op.name}"
+        if node.op.product and not (node.attrs.get("accumulate") is node.attrs.get("to") is None):
+            return "sums in a type of its own, or gives another"
         if any(0 in v.type.shape for v in (*node.inputs, *node.outputs)):
             return "nothing to compute"
         return self.refuses_node(region)

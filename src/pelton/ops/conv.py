@@ -7,9 +7,9 @@ import numpy as np
 
 from pelton.ir.dims import minimum
 from pelton.ir.graph import Node, Value
-from pelton.ir.types import F32, TensorType
+from pelton.ir.types import F32, DType, TensorType
 
-from .linear import matmul
+from .linear import converted, matmul, product_type, summed, summed_in
 from .math import add
 from .op import Thing, expect, expect_equal, structured
 from .shape import along, concat, pad, reshape, slice_, transpose
@@ -151,19 +151,27 @@ def _by_product(x: Value, w: Value, b: Value, *, strides: Ints, pads: Ints, dila
     ("f16[1, 3, 5, 6]", "f16[4, 3, 3, 2]", "f16[4]", dict(strides=(1, 2), pads=(1, 0, 1, 1), dilations=(1, 1))),
     ("i32[1, 3, 9]", "i32[4, 3, 3]", "i32[4]", dict(strides=(1,), pads=(1, 0), dilations=(1,)))))
 class convolution:
-    """Y[n, m, o] = B[m] + Σ_{c, k} X[n, c, o·stride + k·dilation − pad] · W[m, c, k], channels in groups of their own."""
+    """Y[n, m, o] = B[m] + Σ_{c, k} X[n, c, o·stride + k·dilation − pad] · W[m, c, k], channels in groups of their own.
 
-    def infer(x: TensorType, w: TensorType, b: TensorType, *, strides: Ints, pads: Ints, dilations: Ints, group: int = 1) -> TensorType:
-        expect(x.dtype is w.dtype is b.dtype and (x.dtype.is_float or x.dtype.is_integer), "needs numbers of one element type")
+    Summed in the type `accumulate`, of which the bias is, given as `to`.
+    """
+
+    def infer(x: TensorType, w: TensorType, b: TensorType, *, strides: Ints, pads: Ints, dilations: Ints, group: int = 1,
+              accumulate: DType | None = None, to: DType | None = None) -> TensorType:
+        expect((x.dtype is w.dtype or accumulate is not None) and b.dtype is (accumulate or x.dtype)
+               and (x.dtype.is_float or x.dtype.is_integer), "needs numbers of one element type")
+        dtype = product_type(x.dtype, w.dtype, accumulate, to)
         expect(w.rank == x.rank, "needs weights of the rank of the input")
         check_window(x, w.shape[2:], strides, pads, dilations)
         expect(group >= 1 and w.shape[1] >= 1, f"needs groups and channels, got {group} groups of {w.shape[1]}")
         expect_equal(x.shape[1], w.shape[1] * group, f"needs {w.shape[1]} · {group} input channels (weights · groups), got {x.shape[1]}")
         expect_equal(w.shape[0] % group, 0, f"needs output channels divisible by the {group} groups, got {w.shape[0]}")
         expect_equal(b.shape, w.shape[:1], f"needs a bias of shape [{w.shape[0]}]")
-        return x.with_shape((x.shape[0], w.shape[0], *window_sizes(x.shape[2:], w.shape[2:], strides, pads, dilations)))
+        sizes = window_sizes(x.shape[2:], w.shape[2:], strides, pads, dilations)
+        return x.with_dtype(dtype).with_shape((x.shape[0], w.shape[0], *sizes))
 
-    def reference(x, w, b, *, strides, pads, dilations, group=1):
+    def reference(x, w, b, *, strides, pads, dilations, group=1, accumulate=None, to=None):
+        x, w = summed_in(x, accumulate), summed_in(w, accumulate)
         n, m, kernel = x.shape[0], w.shape[0], w.shape[2:]
         sizes = window_sizes(x.shape[2:], kernel, strides, pads, dilations)
         x, w = pad_space(x, pads), w.reshape(group, m // group, w.shape[1], *kernel)
@@ -174,15 +182,17 @@ class convolution:
             some = places[first:first + together]
             met = np.concatenate([x[window].reshape(n, group, w.shape[2], math.prod(sizes)) for _, window in some], 2)
             y += np.concatenate([w[at] for at, _ in some], -1) @ met
-        return y.reshape(n, m, *sizes) + b.reshape(m, *[1] * len(sizes))
+        return converted(y.reshape(n, m, *sizes) + b.reshape(m, *[1] * len(sizes)), to)
 
-    def expand(x: Value, w: Value, b: Value, **attrs) -> Thing:
+    def expand(x: Value, w: Value, b: Value, *, accumulate: DType | None, to: DType | None, **attrs) -> Thing:
+        if accumulate is not None or to is not None:
+            return summed(convolution, (x, w, b), accumulate, to, **attrs)
         if x.type.rank > 4:
             return _joined(x, w, b, **attrs) or (_by_depth(x, w, b, **attrs) if w.type.shape[2] <= PARTS else None)
         return None if x.type.dtype is F32 or math.prod(w.type.shape[2:]) > PARTS else _by_product(x, w, b, **attrs)
 
-    def flops(x: TensorType, w: TensorType, b: TensorType, *, strides: Ints, pads: Ints, dilations: Ints, group: int = 1) -> int:
-        out = convolution.infer(x, w, b, strides=strides, pads=pads, dilations=dilations, group=group)
+    def flops(x: TensorType, w: TensorType, b: TensorType, **attrs) -> int:
+        out = convolution.infer(x, w, b, **attrs)
         return 2 * out.size * math.prod(w.shape[1:])
 
 

@@ -3,29 +3,68 @@ from __future__ import annotations
 
 import numpy as np
 
-from pelton.ir.types import TensorType, broadcast_shapes
+from pelton.ir.graph import Value
+from pelton.ir.types import DType, TensorType, broadcast_shapes
 
-from .op import expect, expect_equal, structured
+from . import scalar as sc
+from .math import cast
+from .op import Thing, expect, expect_equal, structured
+
+
+def product_type(a: DType, b: DType, accumulate: DType | None, to: DType | None) -> DType:
+    """The element type of a sum of products. `accumulate`: in what it is summed, else in that of the operands; `to`:
+    what it is converted to in the end. ValueError where these do not fit."""
+    expect(a is b or accumulate is not None and a.is_integer and b.is_integer, "needs operands of one element type")
+    if accumulate is not None:
+        expect(accumulate.is_integer == a.is_integer and accumulate.is_float == a.is_float
+               and accumulate.bits >= max(a.bits, b.bits), f"cannot sum products of {a.value} in {accumulate.value}")
+    expect(to is None or to.is_float or to.is_integer, "needs a type of numbers to give")
+    return to or accumulate or a
+
+
+def summed_in(array: np.ndarray, accumulate: DType | None) -> np.ndarray:
+    """An operand as a reference multiplies it: integers in the type of the sum, floats in what precision they come."""
+    return array if accumulate is None or array.dtype.kind == "f" else array.astype(accumulate.numpy)
+
+
+def converted(array: np.ndarray, to: DType | None) -> np.ndarray:
+    """A sum as a reference gives it: floats are left to be rounded by those who evaluate."""
+    if to is None or to.is_float:
+        return array if to is None or array.dtype.kind == "f" else array.astype(np.float64)
+    return sc.cast(array, to)
+
+
+def _cast(thing: Thing, dtype: DType, to: DType) -> Thing:
+    return thing if dtype is to else cast(thing, to=to)
+
+
+def summed(op: Thing, operands: tuple[Value, ...], accumulate: DType | None, to: DType | None, **attrs) -> Thing:
+    """A product that says its types as one of operands that are cast before, converted behind."""
+    within = accumulate or operands[0].type.dtype
+    return _cast(op(*(_cast(v, v.type.dtype, within) for v in operands), **attrs), within, to or within)
 
 
 @structured("MatMul", product=True, heavy=True, examples=(
     ("f32[5, 7]", "f32[7, 3]"), ("f32[2, 1, 5, 7]", "f32[3, 7, 4]"), ("f32[58, 125]", "f32[125, 37]"), ("f32[13]", "f32[13]"),
     ("f32[13]", "f32[2, 13, 5]"), ("f32[3, 5, 13]", "f32[13]"), ("f32[1, 61]", "f32[61, 129]"), ("i32[3, 5]", "i32[5, 2]")))
 class matmul:
-    """C[…, m, n] = Σₖ A[…, m, k] · B[…, k, n]."""
+    """C[…, m, n] = Σₖ A[…, m, k] · B[…, k, n], summed in the type `accumulate`, given as `to`."""
 
-    def infer(a: TensorType, b: TensorType) -> TensorType:
+    def infer(a: TensorType, b: TensorType, *, accumulate: DType | None = None, to: DType | None = None) -> TensorType:
         expect(a.rank >= 1 and b.rank >= 1, "needs operands of rank 1 and more")
-        expect(a.dtype is b.dtype, "needs operands of one element type")
+        dtype = product_type(a.dtype, b.dtype, accumulate, to)
         expect_equal(a.shape[-1], b.shape[-2 if b.rank > 1 else 0], "needs equal inner dimensions")
         rows, columns = a.shape[-2:-1], b.shape[-1:] if b.rank > 1 else ()
-        return a.with_shape(broadcast_shapes(a.shape[:-2], b.shape[:-2]) + rows + columns)
+        return a.with_dtype(dtype).with_shape(broadcast_shapes(a.shape[:-2], b.shape[:-2]) + rows + columns)
 
-    def reference(a, b):
-        return np.matmul(a, b)
+    def reference(a, b, *, accumulate=None, to=None):
+        return converted(np.matmul(summed_in(a, accumulate), summed_in(b, accumulate)), to)
 
-    def flops(a: TensorType, b: TensorType) -> int:
-        return 2 * a.shape[-1] * matmul.infer(a, b).size
+    def expand(a: Value, b: Value, *, accumulate: DType | None, to: DType | None) -> Thing:
+        return None if accumulate is to is None else summed(matmul, (a, b), accumulate, to)
+
+    def flops(a: TensorType, b: TensorType, *, accumulate: DType | None = None, to: DType | None = None) -> int:
+        return 2 * a.shape[-1] * matmul.infer(a, b, accumulate=accumulate, to=to).size
 
 
 @structured("Det", examples=(("f32[5, 5]",), ("f32[2, 3, 7, 7]",), ("f32[3, 1, 1]",)))

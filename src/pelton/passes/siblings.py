@@ -35,10 +35,11 @@ def sibling_matmuls(graph: Graph, report: PassReport, strict: bool = False) -> G
     def alike(node: Node, draft: Draft) -> Any:
         if node.op is not matmul or node.inputs[1] not in draft.constants or node.inputs[1].type.rank != 2:
             return None
-        return node.inputs[:1]
+        return node.inputs[0], tuple(sorted(node.attrs.items()))
 
     def together(nodes: Sequence[Node], draft: Draft) -> Term:
-        return matmul(nodes[0].inputs[0], np.concatenate([draft.constants[n.inputs[1]] for n in nodes], axis=1))
+        return matmul(nodes[0].inputs[0], np.concatenate([draft.constants[n.inputs[1]] for n in nodes], axis=1),
+                      **nodes[0].attrs)
 
     return _merge(graph, report, "sibling_matmuls", -1, alike, together)
 

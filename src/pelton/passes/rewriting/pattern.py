@@ -96,8 +96,9 @@ Bound = dict[Any, Any]          # name → value, tuple of values or attribute; 
 def trace(fn: Callable) -> Pattern:
     """Calls a pattern function with variables for its parameters. Parameters with a default are left alone (they capture, in loops).
 
-    Keyword-only parameters are attributes, `**rest` the attributes not spelled out, `*xs` all further inputs. An attribute that is neither
-    must have its default. Raises TypeError where the function gives no term, or a term leaves out an attribute without default.
+    Keyword-only parameters are attributes, `**rest` the attributes not spelled out, but for those that are absent by
+    default (None): these have to be absent. `*xs` is all further inputs. An attribute that is neither must have its
+    default. Raises TypeError where the function gives no term, or a term leaves out an attribute without default.
     """
     args: list[Any] = []
     attrs: dict[str, Any] = {}
@@ -132,6 +133,9 @@ def _compile(term: Term, names: dict[str, bool], memo: dict[int, Applied]) -> Ap
             if spelled.setdefault(k, default) is REQUIRED:
                 raise TypeError(f"the pattern must say what {term.op.name} has for {k}: a value, ANY, or **rest")
     elif isinstance(term.op, Op):
+        for k, default in term.op.attrs.items():
+            if default is None:
+                spelled.setdefault(k, None)
         names.update((k, default is REQUIRED) for k, default in term.op.attrs.items() if k not in spelled)
     wanted = tuple((k, Attribute(k) if v is ANY else v) for k, v in spelled.items())
     names.update((v.name, True) for _, v in wanted if isinstance(v, Attribute))
