@@ -11,12 +11,13 @@ from onnx_models import model, one_node
 from pelton.diagnose.explain import explain
 from pelton.importers.onnx.load import load
 from pelton.ir.evaluate import evaluate, evaluate_node
-from pelton.ir.graph import Builder, Graph, Node, Value
+from pelton.ir.builder import Builder
+from pelton.ir.graph import Graph, Node, Value
 from pelton.ir.text import key, parse, to_text
 from pelton.ir.types import DType, TensorType
 from pelton.ir.verify import verify
 from pelton.ops import REGISTRY, get
-from pelton.ops.quantize import kept
+from pelton.ir.folding import kept
 from pelton.passes.fold import fold_constants
 from pelton.passes.precision import NO_INTEGERS
 from pelton.passes.precision.quantized import in_f32
@@ -135,18 +136,19 @@ def program(ops: str) -> Graph:
     x = b.input(TensorType.parse("f32[2, 7]"), "x")
     v = b.constant(whole(np.random.default_rng(5), DType.I8, 7, 7), "w")
     for name in ops.split():
-        operands = (v, b.constant(np.float32(0.1), "s")) if name == "dequantize" else (v, x) if name == "product" else (v,)
-        attrs = {"transpose": {"perm": (1, 0)}}.get(name, {})
-        if name == "product":
-            operands, name = (x, v), "matmul"
-        (v,) = b.emit(get(name), operands, attrs)
+        operands: tuple[Value, ...] = (v,)
+        if name == "dequantize":
+            operands = v, b.constant(np.float32(0.1), "s")
+        elif name == "matmul":
+            operands = x, v
+        (v,) = b.emit(get(name), operands, {"perm": (1, 0)} if name == "transpose" else {})
     return b.graph([v])
 
 
 @pytest.mark.parametrize("ops, left", [
-    ("dequantize product", ["dequantize", "matmul"]), ("dequantize transpose product", ["dequantize", "transpose", "matmul"]),
-    ("dequantize neg product", ["matmul"]), ("transpose dequantize product", ["dequantize", "matmul"]), ("dequantize", []),
-    ("dequantize transpose", [])])
+    ("dequantize matmul", ["dequantize", "matmul"]), ("dequantize neg matmul", ["matmul"]), ("dequantize", []),
+    ("dequantize transpose matmul", ["dequantize", "transpose", "matmul"]), ("dequantize transpose", []),
+    ("transpose dequantize matmul", ["dequantize", "matmul"])])
 def test_folding_leaves_few_bits_on_their_way_to_a_heavy_op(ops, left):
     graph = program(ops)
     folded = fold_constants(graph, PassReport("constant"))
@@ -246,6 +248,14 @@ def test_quantized_networks_have_integers_until_then(name):
     feeds, _ = test_exports.cases(name)[0]
     before, after = evaluate(graph, feeds), evaluate(wide, feeds)
     assert all(before[k].tobytes() == after[k].tobytes() for k in before)
+
+
+@pytest.mark.parametrize("name, few", [("four_bits_zero_points_bias", None), ("eight_bits", None), ("two_bits", DType.U2)])
+def test_blocks_of_weights_stay_few_bits_where_they_are_whole(name, few):
+    """The first two have 40 numbers in blocks of 16."""
+    graph = load(test_microsoft_quant.CASES[name](np.random.default_rng(0))[0]).graph
+    stored = [n.inputs[0].type.dtype for n in graph.nodes if n.op is get("dequantize")]
+    assert stored == ([] if few is None else [few])
 
 
 def test_facts_hold_together():

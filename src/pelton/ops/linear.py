@@ -3,10 +3,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from pelton.ir import scalar as sc
 from pelton.ir.graph import Value
 from pelton.ir.types import DType, TensorType, broadcast_shapes
 
-from . import scalar as sc
 from .math import cast
 from .op import Thing, expect, expect_equal, structured
 

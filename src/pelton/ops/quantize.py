@@ -1,10 +1,9 @@
 """Conversions between numbers and the few bits that they are stored in: a scale, perhaps a zero point."""
 from __future__ import annotations
 
-from collections.abc import Sequence
 
 from pelton.ir.dims import equal
-from pelton.ir.graph import Node, Value
+from pelton.ir.graph import Value
 from pelton.ir.types import F32, F64, I32, DType, TensorType
 
 from .math import add, cast, clip, div, mul, round_, sub

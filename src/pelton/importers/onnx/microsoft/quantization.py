@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 
 from pelton.ir.graph import Value
-from pelton.ir.types import F32, U8
+from pelton.ir.types import F32, U8, DType
 
 from pelton.importers.onnx.ops.conv import activated, average
 from pelton.importers.onnx.ops.linear import scaled, swapped
@@ -18,6 +18,8 @@ from pelton.importers.onnx.ops.quant import dequantize_linear, dequantized, quan
 from pelton.importers.onnx.ops.reduce import reduced
 from pelton.importers.onnx.ops.rnn import recurrent
 from pelton.importers.onnx.node import MICROSOFT, Reading, Thing, reads, schema_of
+
+FOLDED = 1 << 26               # weights that are held in few bits: folding takes 8 bytes for each of them, several times
 
 reads("DequantizeLinear", domain=MICROSOFT)(dequantize_linear)
 reads("QuantizeLinear", domain=MICROSOFT)(quantize_linear)
@@ -168,7 +170,17 @@ def matmul_n_bits(n: Reading) -> Thing:
     if packed is None or scales is None or packed.dtype != np.uint8 or packed.size != columns * blocks * size * bits // 8 or scales.size != columns * blocks:
         raise n.refuse(f"MatMulNBits needs {columns} × {blocks} blocks of {size * bits // 8} bytes, and a scale for each, got {n.input(1).type} "
                        f"and {n.input(2).type}")
-    whole = _unpacked(packed.reshape(columns, -1), bits)[:, :blocks * size].astype(np.float32)
+    stored = _unpacked(packed.reshape(columns, -1), bits)[:, :blocks * size]
+    plain = groups is None and inner == blocks * size and (zeros is None or zeros.dtype == np.uint8)
+    if plain and stored.size <= FOLDED:
+        few = {2: DType.U2, 4: DType.U4, 8: U8}[bits]
+        points = np.full((columns, blocks), 1 << (bits - 1))
+        if zeros is not None:
+            points = _unpacked(zeros.reshape(columns, -1), bits)[:, :blocks]
+        scale = n.constant(scales.reshape(columns, blocks), F32)
+        rows = dequantized(n, n.constant(stored, few), scale, n.constant(points, few), 1, size)
+        return _biased(n, n.emit("matmul", a, n.transpose(n.cast(rows, a.type.dtype), (1, 0))))
+    whole = stored.astype(np.float32)
     middle = np.full((columns, blocks), 1 << (bits - 1), np.float32)
     if zeros is not None:
         middle = (_unpacked(zeros.reshape(columns, -1), bits)[:, :blocks] if zeros.dtype == np.uint8 else zeros.reshape(columns, blocks)).astype(np.float32)
@@ -176,7 +188,10 @@ def matmul_n_bits(n: Reading) -> Thing:
     if group.size != inner or group.min() < 0 or group.max() >= blocks:
         raise n.refuse(f"MatMulNBits needs {inner} indices below {blocks} as g_idx")
     w = (whole[:, :inner] - middle[:, group]) * scales.reshape(columns, blocks).astype(np.float32)[:, group]
-    y = n.emit("matmul", a, n.constant(np.ascontiguousarray(w.T), a.type.dtype))
+    return _biased(n, n.emit("matmul", a, n.constant(np.ascontiguousarray(w.T), a.type.dtype)))
+
+
+def _biased(n: Reading, y: Value) -> Value:
     return y if n.optional(5) is None else n.emit("add", y, n.input(5))
 
 
