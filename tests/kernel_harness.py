@@ -34,7 +34,7 @@ from pelton.codegen.c.toolchain import Compiler
 from pelton.targets import ISAS, best
 from pelton.codegen.template import TEMPLATES, Kernel, Packed, Tactic, Target, Template
 from pelton.ops import get
-from pelton.plan.layout import Order, Strides, dense, row_major, span
+from pelton.plan.layout import Layouts, Order, Strides, dense, row_major, span
 from pelton.plan.fuse import is_view
 from pelton.plan.region import Region, cut
 from pelton.plan.workspace import Workspace
@@ -117,23 +117,21 @@ def gapped(shape: tuple[int, ...], order: Order, gap: int) -> Strides:
     return tuple(strides)
 
 
-def laid(template: Template, region: Region, case: Case, gap: int) -> dict[Value, Strides]:
-    """Strides of all operands: as the case says where they fit, else as the template wants them. Like place.py, but with gaps."""
-    lay = {v: dense(v.type.shape) for v in region.body.constants}
+def laid(template: Template, region: Region, case: Case, gap: int) -> Layouts:
+    """How all operands lie: as the case says where they fit, else as the template wants them. Like place.py, but with gaps."""
+    lay = Layouts({v: dense(v.type.shape) for v in region.body.constants})
     for v in region.body.inputs:
-        lay[v] = gapped(v.type.shape, case.orders.get(v.name, row_major(v.type.rank)), gap)
-        if v.name in case.backwards:
-            lay[v] = tuple(-s for s in lay[v])
+        strides = gapped(v.type.shape, case.orders.get(v.name, row_major(v.type.rank)), gap)
+        lay = lay.moved({v: tuple(-s for s in strides) if v.name in case.backwards else strides})
     for v in region.body.outputs:
-        lay[v] = dense(v.type.shape, template.order(region, v, lay))
+        lay = lay.moved({v: dense(v.type.shape, template.order(region, v, lay))})
     for v in (*region.body.inputs, *region.body.constants):
         if not template.fits(region, v, lay):
-            lay[v] = dense(v.type.shape, template.wanted(region, v, lay))
+            lay = lay.moved({v: dense(v.type.shape, template.wanted(region, v, lay))})
             assert template.fits(region, v, lay), f"{template.name} does not take %{v.name} in the order it wants"
     for v in region.body.outputs:
-        wide = gapped(v.type.shape, template.order(region, v, lay), gap)
-        if template.fits(region, v, {**lay, v: wide}):
-            lay[v] = wide
+        wide = lay.moved({v: gapped(v.type.shape, template.order(region, v, lay), gap)})
+        lay = wide if template.fits(region, v, wide) else lay
     assert all(template.fits(region, v, lay) for v in lay), f"{template.name} takes every operand, but not all together"
     return lay
 
@@ -258,7 +256,7 @@ def check_at(template: Template, case: Case, most: int, ways: Sequence[Mapping[s
     lay = laid(template, region, case, 0)
     to: dict[Value, Value] = {}
     sized_region = region.sized(usual, to)
-    tactics = sample(list(template.tactics(sized_region, {to[v]: _at(s, usual) for v, s in lay.items()}, target)), most, case.name)
+    tactics = sample(list(template.tactics(sized_region, lay.sized(usual, to), target)), most, case.name)
     kernels = [template.emit(region, lay, t, target) for t in tactics]
     if not kernels:
         return 0
@@ -269,15 +267,12 @@ def check_at(template: Template, case: Case, most: int, ways: Sequence[Mapping[s
             now, about = region.sized(sizes, to), f"{case.name} by {tactic.name} for {sizes}"
             inputs = drawn(replace(case, graph=now.body), seed=0 if case.want else sum(sizes.values()))
             want = case.want or evaluate(now.body, inputs, round=False)
-            got = _run(now, kernel.sized(sizes, to), code, {to[v]: _at(s, sizes) for v, s in lay.items()}, inputs, about, behind=True, tiles="whole")
+            got = _run(now, kernel.sized(sizes, to), code, lay.sized(sizes, to), inputs, about, behind=True,
+                       tiles="whole")
             for v in now.body.outputs:
                 assert_close(got[v], want[v.name].astype(v.type.dtype.numpy), about=f"{about} %{v.name}")
             ran += 1
     return ran
-
-
-def _at(strides: Strides, sizes: Mapping[str, int]) -> Strides:
-    return tuple(dims.at(s, sizes) for s in strides)
 
 
 def check(template: Template, case: Case, most: int = 2) -> int:

@@ -12,7 +12,7 @@ from pelton.ops import get
 from pelton.engine import memory
 from pelton.plan import fuse, layout, lower, place
 from pelton.plan.region import Region
-from pelton.tune import candidates
+from pelton.tune import candidates, search
 
 
 def planned(graph):
@@ -48,6 +48,34 @@ def test_a_reshape_that_moves_elements_is_no_view(shape, order, to):
                                                    ((4, 6), (1, -4), (1, 0)), ((2, 3, 4), (12, 4, -1), (0, 1, 2)), ((3, 4), (4, 1), (0, 1))])
 def test_the_order_of_axes_that_are_read_backwards_is_that_of_their_elements(shape, strides, order):
     assert layout.order_of(shape, strides) == order
+
+
+def test_zero_padding_is_part_of_how_a_value_lies():
+    b = Builder()
+    x, y = (b.input(TensorType(F32, (2, 3)), name) for name in "xy")
+    lies = layout.Layouts({x: (5, 1)}).moved({x: (4, 1)}, zero_padded=True)
+    assert dict(lies) == {x: (4, 1)} and lies.zero_padded == {x}
+    assert dict(lies.moved({y: (3, 1)})) == {x: (4, 1), y: (3, 1)} and lies.moved({y: (3, 1)}).zero_padded == {x}
+    assert not lies.moved({x: (4, 1)}).zero_padded           # what lies elsewhere is padded only where that is said
+
+
+def test_a_value_is_written_in_the_layout_that_its_reader_prefers(monkeypatch):
+    def tasks():
+        b = Builder()
+        c = conv(b, b.input(TensorType(F32, (1, 8, 5, 7)), "x"), 4, "one")
+        graph = b.graph([conv(b, c, 4, "two", 3)])
+        found = {c: layout.Layout((256, 1, 32, 4), zero_padded=True)}
+        done = place.place(fuse.fuse(graph, candidates.claim), candidates.chosen, found.get)
+        assert done.places[c].zero_padded == (done.places[c].strides == (256, 1, 32, 4))
+        return c, [task for task in done.tasks if task.region.anchors]
+    c, (one, two) = tasks()
+    assert one.layouts.zero_padded == two.layouts.zero_padded == {c}
+    assert one.layouts[c] == two.layouts[c] == (256, 1, 32, 4)
+    unpadded = place.Task(two.region, two.layouts.moved({c: two.layouts[c]}))
+    assert search.task_key(two) != search.task_key(unpadded)
+    monkeypatch.setattr(place, "MOST_ZERO_PADDED", 100)
+    c, (one, two) = tasks()
+    assert not one.layouts.zero_padded and not two.layouts.zero_padded and two.layouts[c] == (140, 1, 28, 4)
 
 
 def test_branches_write_straight_into_their_join():

@@ -1,4 +1,4 @@
-"""Convolutions that read the pixels of pictures as rows one behind the other, written amid zeros by whatever makes them."""
+"""Convolutions that read the pixels of zero-padded pictures as rows one behind the other, whatever writes them."""
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -25,6 +25,7 @@ from pelton.codegen.triton.toolchain import compiled  # noqa: E402
 from pelton.codegen.triton.templates.library import GPU_TEMPLATES  # noqa: E402
 from pelton.options import Options  # noqa: E402
 from pelton.plan import place  # noqa: E402
+from pelton.plan.layout import Layouts  # noqa: E402
 
 CASES = {"same": dict(pads=[1] * 4), "pictures": dict(n=3, pads=[1] * 4), "tall": dict(n=2, kernel=(5, 3), pads=[2, 1, 2, 1]),
          "uneven": dict(n=2, pads=[2, 0, 0, 1]), "more": dict(n=2, pads=[2, 3, 1, 3]), "apart": dict(n=2, pads=[2] * 4, dilations=[2, 2]),
@@ -67,7 +68,7 @@ def flat_steps(engine) -> list:
 
 
 @pytest.mark.parametrize("name, precision", [*((name, "fp16") for name in CASES), ("pictures", "bf16")])
-def test_pictures_amid_zeros(name, precision, apart, preferred, tmp_path):
+def test_zero_padded_pictures(name, precision, apart, preferred, tmp_path):
     m = network(**CASES[name])
     made = built(m, Options(target="cuda:sm_90", precision=precision, level=0, cache_dir=tmp_path))
     (step,) = flat_steps(made.engine)
@@ -94,18 +95,19 @@ def test_only_where_it_pays(tmp_path):
 
 def test_memory_for_it_is_limited(preferred, tmp_path, monkeypatch):
     m = network(**CASES["pictures"])
-    monkeypatch.setattr(place, "MOST_AMID", 100)
+    monkeypatch.setattr(place, "MOST_ZERO_PADDED", 100)
     engine = built(m, Options(target="cuda:sm_90", precision="fp16", level=0, cache_dir=tmp_path)).engine
     assert not flat_steps(engine) and not any(b.kind == "zeros" and b.size > 1000 for b in engine.plain.buffers)
 
 
-def test_gaps_of_which_nothing_is_known_are_no_zeros():
+def test_strides_alone_do_not_say_that_pictures_are_zero_padded():
     case = conv("f16", (2, 16, 9, 7), 20, (3, 3), pads=1)
     region, template = region_of(case.graph), GPU_TEMPLATES["conv"]
-    x = region.anchor.inputs[0]
-    strides = template.amid(region, x, Target("sm_90", lanes=32, threads=132)) or (10 * 8 * 16, 1, 8 * 16, 16)
-    lay = {x: strides, **{v: (1,) * v.type.rank for v in (*region.body.constants, *region.body.outputs)}}
-    assert not any(t["FLAT"] for t in template.tactics(region, lay, Target("sm_90", lanes=32, threads=132)))
+    x, target = region.anchor.inputs[0], Target("sm_90", lanes=32, threads=132)
+    others = (*region.body.constants, *region.body.outputs)
+    lay = Layouts({x: (10 * 8 * 16, 1, 8 * 16, 16), **{v: (1,) * v.type.rank for v in others}})
+    assert any(t["FLAT"] for t in template.tactics(region, lay.moved({x: lay[x]}, zero_padded=True), target))
+    assert not any(t["FLAT"] for t in template.tactics(region, lay, target))
 
 
 def test_rows_go_to_the_tensor_cores_as_boxes(preferred, tmp_path):

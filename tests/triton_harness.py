@@ -9,7 +9,6 @@ import triton_interpreter
 from compare import assert_close
 from kernel_harness import Case, drawn, laid, region_of, sample, symbolic
 
-from pelton.ir import dims
 from pelton.ir.evaluate import evaluate
 from pelton.ir.graph import Value, symbols, usual_sizes
 from pelton.ir.types import DType
@@ -131,21 +130,17 @@ def checked(template: Template, case: Case, *ways: Mapping[str, int]) -> Kernel:
     region, usual = region_of(graph), usual_sizes(graph)
     lay = laid(template, region, case, 0)
     to: dict[Value, Value] = {}
-    tactic = next(iter(template.tactics(region.sized(usual, to), {to[v]: _at(s, usual) for v, s in lay.items()}, TARGET)))
+    tactic = next(iter(template.tactics(region.sized(usual, to), lay.sized(usual, to), TARGET)))
     kernel = template.emit(region, lay, tactic, TARGET)
     for more in ways:
         sizes, to = {name: size + more[name] for name, size in usual.items()}, {}
         now, about = region.sized(sizes, to), f"{case.name} by {tactic.name} for {usual} + {more}"
         inputs = drawn(replace(case, graph=now.body), abs(sum(more.values())))
         want = evaluate(now.body, inputs, round=False)
-        got = interpreted(now, kernel.sized(sizes, to), {to[v]: _at(s, sizes) for v, s in lay.items()}, inputs, about)
+        got = interpreted(now, kernel.sized(sizes, to), lay.sized(sizes, to), inputs, about)
         for v in now.body.outputs:
             assert_close(got[v], want[v.name].astype(v.type.dtype.numpy), about=f"{about} %{v.name}")
     return kernel
-
-
-def _at(strides: Strides, sizes: Mapping[str, int]) -> Strides:
-    return tuple(dims.at(s, sizes) for s in strides)
 
 
 def nhwc(rank: int) -> tuple[int, ...]:

@@ -11,11 +11,10 @@ import numpy as np
 from pelton.ir.dims import Size, at, minimum
 from pelton.ir.graph import Value
 from pelton.ir.types import F32, DType
-from pelton.plan.layout import Order, Strides, row_major
+from pelton.plan.layout import Layout, Layouts, Order, row_major
 from pelton.plan.region import Region
 from pelton.plan.workspace import Workspace
 
-Layouts = Mapping[Value, Strides]              # every input and output of a region's body → its strides
 
 
 @dataclass(frozen=True)
@@ -147,8 +146,9 @@ class Template:
         """The order of axes that an input should be copied to where it does not fit."""
         return row_major(value.type.rank)
 
-    def amid(self, region: Region, value: Value, target: Target) -> Strides | None:
-        """The strides that an input is better written with, zeros in all gaps between its elements; None where nothing is gained."""
+    def preferred(self, region: Region, value: Value, target: Target) -> Layout | None:
+        """The layout that an input had better be written in, where this region alone reads it; None where all that fit
+        are as good."""
         return None
 
     def tactics(self, region: Region, layouts: Layouts, target: Target) -> Iterable[Tactic]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from pelton import importers, preprocessing
@@ -120,7 +120,7 @@ def _layout(c: Compilation) -> Compilation:
     takers: replay.Takers = partial(candidates.takers, strict=strict, isa=c.target.isa)
     if c.before is not None:
         takers = c.before.takers(c.fused, takers)
-    found = layout_search.explore(c.fused, takers, _amid(c))
+    found = layout_search.explore(c.fused, takers, _preferred(c))
     cost, unit = layout_costs.costs(found.open(), c.clock, c.target, strict, most)
     templates, decisions = found.cheapest(cost)
     layouts = [{"region": d.region.title(), "layers": list(d.region.layers), "template": d.by, "more": dict(d.instead),
@@ -129,7 +129,7 @@ def _layout(c: Compilation) -> Compilation:
 
 
 def _place(c: Compilation) -> Compilation:
-    return replace(c, placed=place.place(c.fused, c.templates.__getitem__, _amid(c)))
+    return replace(c, placed=place.place(c.fused, c.templates.__getitem__, _preferred(c)))
 
 
 def _tune(c: Compilation) -> Compilation:
@@ -178,8 +178,9 @@ def _claims(c: Compilation) -> Takes:
     return lambda graph, node: fuse.is_view(node) or claim(region.cut(graph, (node,), (node,))) is None
 
 
-def _amid(c: Compilation) -> place.Amid:
-    return partial(candidates.amid, c.fused.graph, c.target, c.options.strict)
+def _preferred(c: Compilation) -> place.Preferred:
+    """Asks templates once for each value, however many ways lead to it."""
+    return cache(partial(candidates.preferred, c.fused.graph, c.target, c.options.strict))
 
 
 STAGES = (

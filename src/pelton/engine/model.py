@@ -80,7 +80,7 @@ class Buffer:
     or the index of the input or output. Strings are Python objects, which host steps alone may touch: a buffer of kind "strings" belongs to a context and
     has 8 bytes per object (`offset` is 0), "text" is a constant, a JSON list of strings. "sizes" are i64 `values`, "iota" counts from 0 in elements of
     `dtype`, as far as `size` bytes go: both are made when a shape is first met. "zeros" (`offset`: bytes in those of a context, on GPUs alone) belong to one
-    step, whose kernel finds them zero and leaves them so, or hold a value whose gaps are to stay zero."""
+    step, whose kernel finds them zero and leaves them so, or hold a zero-padded value."""
 
     kind: str
     offset: Number

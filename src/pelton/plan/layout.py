@@ -1,12 +1,50 @@
-"""How a tensor lies in memory: strides in elements per logical axis, and what can be said of them."""
+"""How a tensor lies in memory: strides in elements per logical axis, zero padding, and what can be said of them."""
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from pelton.ir.dims import Size, at, maximum, symbols
+from pelton.ir.graph import Value
 
 Strides = tuple[Size, ...]
 Order = tuple[int, ...]                        # the axes, outermost first
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a value lies in a buffer of its own: strides in elements; zero_padded: whether all other elements of the
+    buffer are zero, and stay so."""
+
+    strides: Strides
+    zero_padded: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Layouts(Mapping[Value, Strides]):
+    """How values lie: a mapping to their strides, and which of them are zero-padded."""
+
+    strides: Mapping[Value, Strides]
+    zero_padded: frozenset[Value] = frozenset()
+
+    def __getitem__(self, value: Value) -> Strides:
+        return self.strides[value]
+
+    def __iter__(self) -> Iterator[Value]:
+        return iter(self.strides)
+
+    def __len__(self) -> int:
+        return len(self.strides)
+
+    def moved(self, to: Mapping[Value, Strides], zero_padded: bool = False) -> Layouts:
+        """The same but for these values, which lie elsewhere or are new, zero-padded or not."""
+        others = self.zero_padded - to.keys()
+        return Layouts({**self.strides, **to}, others | to.keys() if zero_padded else others)
+
+    def sized(self, sizes: Mapping[str, int], to: Mapping[Value, Value]) -> Layouts:
+        """The layouts for these values of the symbols; `to`: the values that stand for these."""
+        strides = {to[v]: tuple(at(s, sizes) for s in steps) for v, steps in self.strides.items()}
+        return Layouts(strides, frozenset(to[v] for v in self.zero_padded))
 
 
 def row_major(rank: int) -> Order:

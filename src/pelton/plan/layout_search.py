@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pelton.ir.graph import Node, Value
 
 from .fuse import Fused
-from .place import Amid, Placer, Placing, Task
+from .place import Placer, Placing, Preferred, Task
 from .region import Region
 
 MOST = 16                                      # states side by side; what the first templates lead to comes first
@@ -68,11 +68,11 @@ class Ways:
         return chosen, tuple(decisions)
 
 
-def explore(fused: Fused, takers: Callable[[Region], Sequence[Placing]], amid: Amid = lambda v: None) -> Ways:
-    """All ways through a graph. `takers(region)`: the templates that take it, of which the first is preferred. `amid`: see `place.place`."""
+def explore(fused: Fused, takers: Callable[[Region], Sequence[Placing]], preferred: Preferred = lambda v: None) -> Ways:
+    """All ways through a graph. `takers(region)`: the templates that take it, of which the first is preferred. `preferred`: see `place.place`."""
     items = (*fused.items, None)
     until = _until(fused)
-    states, past = [Placer(fused.graph, amid)], []
+    states, past = [Placer(fused.graph, preferred)], []
     for k, item in enumerate(items):
         made = [(before, by, new) for before, placer in enumerate(states)
                 for by, new in _past(item, placer, takers(item) if isinstance(item, Region) else (None,))]

@@ -146,7 +146,7 @@ class _Assembly:
                     self._buffer(at.root, Buffer("strings", 0, self.number(at.root.type.bytes)))
                     continue
                 extent = (at.offset + span(v.type.shape, at.strides)) * v.type.dtype.size
-                if at.root in self.placed.amid:
+                if self.places[at.root].zero_padded:
                     continue
                 old = lives.get(at.root)
                 whole = maximum(extent, at.root.type.bytes, 1)
@@ -162,7 +162,7 @@ class _Assembly:
     def _workspaces(self, chosen: Sequence[Chosen], lives: dict[Value | Workspace, Lifetime]) -> dict[Workspace, Workspace]:
         """Gives each step's kernel memory of its own, zeros for good and what lies in the arena while the step runs. Its spares use the same, of which the
         largest decides: all → that."""
-        largest, zeros = dict[Workspace, Workspace](), self._amid()
+        largest, zeros = dict[Workspace, Workspace](), self._zero_padded()
         for c in chosen:
             for zero in (False, True):
                 each = [[x for x in k.operands if isinstance(x, Workspace) and x.zero == zero] for k in (c.kernel, *(k for _, k in c.spares)) if k is not None]
@@ -177,11 +177,11 @@ class _Assembly:
                         lives[most] = Lifetime(most.bytes, c.wave, c.wave)
         return largest
 
-    def _amid(self) -> int:
-        """Buffers of zeros for values that lie amid such; the bytes of them all."""
+    def _zero_padded(self) -> int:
+        """Buffers of zeros for zero-padded values; the bytes of them all."""
         end = 0
-        for v in [v for v in self.places if v in self.placed.amid]:
-            nbytes = self.number(span(v.type.shape, self.places[v].strides) * v.type.dtype.size)
+        for v, at in [(v, at) for v, at in self.places.items() if at.zero_padded]:
+            nbytes = self.number(span(v.type.shape, at.strides) * v.type.dtype.size)
             self._buffer(v, Buffer("zeros", end, nbytes))
             end += -(-nbytes // ALIGN) * ALIGN
         return end

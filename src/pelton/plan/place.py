@@ -14,11 +14,11 @@ from pelton.ir.types import STRING, DType, TensorType
 from pelton.ops import words
 
 from .fuse import Fused
-from .layout import Order, Strides, dense, order_of, reshaped, row_major, same_memory, span
+from .layout import Layout, Layouts, Order, Strides, dense, order_of, reshaped, row_major, same_memory, span
 from .region import Region
 
 
-MOST_AMID = 64 << 20                           # bytes of values that lie amid zeros
+MOST_ZERO_PADDED = 64 << 20                    # bytes of zero-padded values
 
 
 class Placing(Protocol):
@@ -26,18 +26,20 @@ class Placing(Protocol):
 
     @property
     def name(self) -> str: ...
-    def order(self, region: Region, value: Value, layouts: Mapping[Value, Strides]) -> Order: ...
-    def fits(self, region: Region, value: Value, layouts: Mapping[Value, Strides]) -> bool: ...
-    def wanted(self, region: Region, value: Value, layouts: Mapping[Value, Strides]) -> Order: ...
+    def order(self, region: Region, value: Value, layouts: Layouts) -> Order: ...
+    def fits(self, region: Region, value: Value, layouts: Layouts) -> bool: ...
+    def wanted(self, region: Region, value: Value, layouts: Layouts) -> Order: ...
 
 
 @dataclass(frozen=True)
 class Place:
-    """A value as a view of a root value's buffer: offset and strides in elements."""
+    """A value as a view of a root value's buffer: offset and strides in elements. zero_padded: it is the root, and the
+    rest of its buffer stays zero."""
 
     root: Value
     offset: Size
     strides: Strides
+    zero_padded: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +47,7 @@ class Task:
     """One thing to run: a region (copies included) or a host node."""
 
     what: Region | Node
-    layouts: Mapping[Value, Strides]
+    layouts: Layouts
 
     @property
     def region(self) -> Region:
@@ -76,7 +78,7 @@ class Task:
             what: Region | Node = self.what.sized(sizes, to)
         else:
             (what,) = sized(Graph((), {}, (self.what,), ()), sizes, to)[0].nodes
-        return Task(what, {to[v]: tuple(at(s, sizes) for s in strides) for v, strides in self.layouts.items()})
+        return Task(what, self.layouts.sized(sizes, to))
 
 
 @dataclass
@@ -90,7 +92,6 @@ class Placed:
     outputs: list[Value] = field(default_factory=list)             # per graph output the root value of its buffer
     sizes: dict[Value, tuple[Size, ...] | None] = field(default_factory=dict)      # made when a shape is met: these numbers, or (None) 0, 1, 2, …
     copies: list[str] = field(default_factory=list)
-    amid: set[Value] = field(default_factory=set)                  # roots whose gaps are zero for good
     by: dict[Region, str] = field(default_factory=dict)            # region → the template whose demands counted
 
     def sized(self, sizes: Mapping[str, int]) -> tuple[Placed, dict[Value, Value]]:
@@ -98,18 +99,19 @@ class Placed:
         to: dict[Value, Value] = {}
         graph, _ = sized(self.graph, sizes, to)
         tasks = [t.sized(sizes, to) for t in self.tasks]
-        places = {to[v]: Place(to[p.root], at(p.offset, sizes), tuple(at(s, sizes) for s in p.strides)) for v, p in self.places.items() if v in to}
+        places = {to[v]: Place(to[p.root], at(p.offset, sizes), tuple(at(s, sizes) for s in p.strides), p.zero_padded)
+                  for v, p in self.places.items() if v in to}
         return Placed(graph, tasks, places, {to[v]: a for v, a in self.constants.items() if v in to}, [to[v] for v in self.outputs],
-                      {to[v]: None if n is None else tuple(at(d, sizes) for d in n) for v, n in self.sizes.items()}, self.copies,
-                      {to[v] for v in self.amid}), to
+                      {to[v]: None if n is None else tuple(at(d, sizes) for d in n) for v, n in self.sizes.items()}, self.copies), to
 
 
-Amid = Callable[[Value], Strides | None]
+# The layout that the only reader of a value prefers to others that fit; None where it prefers none, or there are more.
+Preferred = Callable[[Value], Layout | None]
 
 
-def place(fused: Fused, choose: Callable[[Region], Placing], amid: Amid = lambda v: None) -> Placed:
-    """Places everything. `choose(region)` gives the template whose demands count; `amid` the strides of values that should be written amid zeros."""
-    placer = Placer(fused.graph, amid)
+def place(fused: Fused, choose: Callable[[Region], Placing], preferred: Preferred = lambda v: None) -> Placed:
+    """Places everything. `choose(region)` gives the template whose demands count."""
+    placer = Placer(fused.graph, preferred)
     for item in fused.items:
         if isinstance(item, Region):
             chosen = choose(item)
@@ -124,8 +126,8 @@ def place(fused: Fused, choose: Callable[[Region], Placing], amid: Amid = lambda
 class Placer:
     """A graph placed as far as its items were added, in their order."""
 
-    def __init__(self, graph: Graph, amid: Amid = lambda v: None):
-        self.graph, self.amid = graph, amid
+    def __init__(self, graph: Graph, preferred: Preferred = lambda v: None):
+        self.graph, self.preferred = graph, preferred
         self.done = Placed(graph, constants=dict(graph.constants))
         self.places = self.done.places
         self.joined: set[Value] = set()                            # values whose place inside of a joined buffer is fixed
@@ -138,7 +140,7 @@ class Placer:
         """One that may go on differently from here."""
         other = copy(self)
         other.done = replace(self.done, tasks=[*self.done.tasks], places=dict(self.places), outputs=[*self.done.outputs],
-                             sizes=dict(self.done.sizes), copies=[*self.done.copies], amid=set(self.done.amid))
+                             sizes=dict(self.done.sizes), copies=[*self.done.copies])
         other.places, other.joined, other.copied = other.done.places, set(self.joined), dict(self.copied)
         return other
 
@@ -162,43 +164,48 @@ class Placer:
             self.host(node)
 
     def region(self, region: Region, chosen: Placing) -> None:
-        layouts = {v: self.places[v].strides for v in (*region.body.inputs, *region.body.constants)}
+        layouts = self.layouts(*region.body.inputs, *region.body.constants)
         for v in region.body.outputs:
-            layouts[v] = dense(v.type.shape, chosen.order(region, v, layouts))
+            layouts = layouts.moved({v: dense(v.type.shape, chosen.order(region, v, layouts))})
         swap: dict[Value, Value] = {}
         for v in (*region.body.inputs, *region.body.constants):
             if chosen.fits(region, v, layouts):
                 continue
             swap[v] = self.copy(v, dense(v.type.shape, chosen.wanted(region, v, layouts)), f"{region.title()} wants another layout of %{v.name}")
-            layouts[v] = self.places[swap[v]].strides
+            layouts = layouts.moved({v: self.places[swap[v]].strides})
         for v in region.body.outputs:
             at = self.slot(v, order_of(v.type.shape, layouts[v]))
-            moved = layouts if at is None else {**layouts, v: at.strides}
+            moved = layouts if at is None else layouts.moved({v: at.strides})
             if at is not None and all(chosen.fits(region, one, moved) for one in moved):       # operands follow the order that the output had before
-                layouts[v] = at.strides
+                layouts = moved
                 self.places[v] = at
                 self.joined.add(v)
             else:
-                apart = self.amid(v) if at is None and v not in self.graph.outputs else None
-                if apart is not None and self.has_room(v, apart) and all(chosen.fits(region, one, {**layouts, v: apart}) for one in layouts):
-                    layouts[v] = apart
-                    self.done.amid.add(v)
-                self.places[v] = Place(v, 0, layouts[v])
-        if not self.done.amid.isdisjoint(region.body.inputs):
-            region = replace(region, amid=frozenset(v for v in region.body.inputs if v in self.done.amid and v not in swap))
+                preferred = self.preferred(v) if at is None and v not in self.graph.outputs else None
+                if preferred is not None and self.has_room(v, preferred):
+                    moved = layouts.moved({v: preferred.strides}, preferred.zero_padded)
+                    layouts = moved if all(chosen.fits(region, one, moved) for one in moved) else layouts
+                self.places[v] = Place(v, 0, layouts[v], v in layouts.zero_padded)
         if swap:
             region, layouts = _read_instead(region, swap, layouts)
         self.task(Task(region, layouts))
 
-    def has_room(self, v: Value, strides: Strides) -> bool:
-        """Whether one more value may lie amid zeros, whose memory no other takes over."""
-        held = [(v, strides), *((w, self.places[w].strides) for w in self.done.amid)]
-        return sum(span(w.type.shape, lies) * w.type.dtype.size for w, lies in held) <= MOST_AMID
+    def layouts(self, *values: Value) -> Layouts:
+        """How values lie that are placed."""
+        zero_padded = frozenset(v for v in values if self.places[v].zero_padded)
+        return Layouts({v: self.places[v].strides for v in values}, zero_padded)
+
+    def has_room(self, v: Value, layout: Layout) -> bool:
+        """Whether one more value may lie so: no other takes over the memory of those that are zero-padded."""
+        if not layout.zero_padded:
+            return True
+        held = [(v, layout.strides), *((w, at.strides) for w, at in self.places.items() if at.zero_padded)]
+        return sum(span(w.type.shape, strides) * w.type.dtype.size for w, strides in held) <= MOST_ZERO_PADDED
 
     def host(self, node: Node) -> None:
         for v in node.outputs:
             self.places[v] = Place(v, 0, dense(v.type.shape))
-        self.task(Task(node, {v: self.places[v].strides for v in (*node.inputs, *node.outputs)}))
+        self.task(Task(node, self.layouts(*node.inputs, *node.outputs)))
 
     def view(self, node: Node) -> None:
         x = node.inputs[0]
@@ -291,11 +298,11 @@ class Placer:
             self.host(node)
             return
         if 0 in v.type.shape or v.type.dtype in (DType.C64, DType.C128):     # what no kernel moves
-            self.task(Task(node, {v: self.places[v].strides, fresh: self.places[fresh].strides}))
+            self.task(Task(node, self.layouts(v, fresh)))
             return
         constants = {v: self.done.constants[v]} if v in self.done.constants else {}
         region = Region(Graph(() if constants else (v,), constants, (node,), (fresh,), "copy"), ())
-        self.task(Task(region, {v: self.places[v].strides, fresh: self.places[fresh].strides}))
+        self.task(Task(region, self.layouts(v, fresh)))
 
     def outputs(self) -> None:
         taken: set[Value] = set()
@@ -318,7 +325,7 @@ def _inside(start: Size, size: Size) -> Size:
     return start if bounds(size - start)[0] > 0 else minimum(start, maximum(size - 1, 0))
 
 
-def _read_instead(region: Region, swap: Mapping[Value, Value], layouts: Mapping[Value, Strides]) -> tuple[Region, dict[Value, Strides]]:
+def _read_instead(region: Region, swap: Mapping[Value, Value], layouts: Layouts) -> tuple[Region, Layouts]:
     """The region reading copies in place of some of its inputs. Weights stay the constants that they are, also where something else in it reads them."""
     body = region.body
     reads = [v for n in body.nodes for v in n.inputs]
@@ -334,4 +341,5 @@ def _read_instead(region: Region, swap: Mapping[Value, Value], layouts: Mapping[
     inputs = tuple(dict.fromkeys([at(v) for v in body.inputs] + [swap[v] for v in body.constants if v in swap]))
     constants = {v: a for v, a in body.constants.items() if v not in swap or v in weights}
     new = body.replace(inputs=inputs, constants=constants, nodes=tuple(again.values()))
-    return Region(new, tuple(again[a] for a in region.anchors), region.amid), {**{at(v): s for v, s in layouts.items()}, **weights}
+    lies = Layouts({at(v): s for v, s in layouts.items()}, layouts.zero_padded)                # copies are not
+    return Region(new, tuple(again[a] for a in region.anchors)), lies.moved(weights)

@@ -13,12 +13,11 @@ from pelton.ir.text import key
 class Region:
     """`anchors` are the structured nodes of the body, in order; none = pointwise alone. What is neither is a slice of a result, written to a place of its own.
 
-    Body inputs and outputs are the very values of the graph that the region was cut from. `amid`: inputs in the gaps between whose elements there are zeros.
+    Body inputs and outputs are the very values of the graph that the region was cut from.
     """
 
     body: Graph
     anchors: tuple[Node, ...]
-    amid: frozenset[Value] = frozenset()
     _cache: dict = field(default_factory=dict, init=False, repr=False)
 
     @property
@@ -31,9 +30,9 @@ class Region:
 
     @property
     def key(self) -> str:
-        """Text of the body with canonical names: equal keys need equal code (given equal strides)."""
+        """Text of the body with canonical names: equal keys need equal code (given equal layouts)."""
         if "key" not in self._cache:
-            self._cache["key"] = key(self.body) + "".join(f"\namid zeros: {i}" for i, v in enumerate(self.body.inputs) if v in self.amid)
+            self._cache["key"] = key(self.body)
         return self._cache["key"]
 
     @property
@@ -66,7 +65,7 @@ class Region:
         """The region for these values of the symbols; `to` is extended by its values."""
         body, _ = sized(self.body, sizes, to)
         place = {n: i for i, n in enumerate(self.body.nodes)}
-        return Region(body, tuple(body.nodes[place[n]] for n in self.anchors), frozenset(to[v] for v in self.amid))
+        return Region(body, tuple(body.nodes[place[n]] for n in self.anchors))
 
     def flops(self) -> int:
         return sum(n.op.operations(tuple(v.type for v in n.inputs), tuple(v.type for v in n.outputs), n.attrs) for n in self.body.nodes)

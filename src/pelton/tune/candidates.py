@@ -3,10 +3,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pelton.ir.dims import Undecided, at
+from pelton.ir.dims import Undecided
 from pelton.ir.graph import Graph, Value, symbols
 from pelton.codegen.template import Kernel, Layouts, Tactic, Target, Template, templates
-from pelton.plan.layout import Strides
+from pelton.plan.layout import Layout
 from pelton.plan.region import Region, cut
 
 
@@ -45,14 +45,16 @@ def takers(region: Region, strict: bool = False, isa: str = "") -> tuple[Templat
     return tuple(t for t in templates(isa).values() if not (strict and t.inexact) and refusal(t, region) is None)
 
 
-def amid(graph: Graph, target: Target, strict: bool, value: Value) -> Strides | None:
-    """The strides that a value had better be written with, zeros in all gaps, where one node alone reads it; None where nothing is gained by that."""
-    users, asking = graph.users.get(value, ()), [t for t in templates(target.isa).values() if type(t).amid is not Template.amid]
-    if not asking or len(users) != 1 or users[0].inputs.count(value) != 1 or users[0].op.scalar is not None:
+def preferred(graph: Graph, target: Target, strict: bool, value: Value) -> Layout | None:
+    """The layout that a value had better be written in, by the first template that prefers one for the only node that
+    reads it; None where none does."""
+    users = graph.users.get(value, ())
+    if len(users) != 1 or users[0].inputs.count(value) != 1:
         return None
     region = cut(graph, (users[0],), (users[0],))
-    able = (t for t in asking if not (strict and t.inexact) and refusal(t, region) is None)
-    return next((strides for t in able if (strides := t.amid(region, value, target)) is not None), None)
+    asked = (t for t in templates(target.isa).values() if users[0].op.name in t.anchors and not (strict and t.inexact))
+    able = (t for t in asked if refusal(t, region) is None)
+    return next((layout for t in able if (layout := t.preferred(region, value, target)) is not None), None)
 
 
 def chosen(region: Region, strict: bool = False) -> Template:
@@ -64,7 +66,7 @@ def candidates(region: Region, layouts: Layouts, target: Target, strict: bool, m
     """Tactics of all templates that can run the region in these layouts, at most `most` of each form. Sizes that vary are taken at their usual values."""
     sizes, to = region.usual_sizes(layouts), dict[Value, Value]()
     usual = region.sized(sizes, to) if sizes else region
-    lies = {to[v]: tuple(at(s, sizes) for s in strides) for v, strides in layouts.items()} if sizes else layouts
+    lies = layouts.sized(sizes, to) if sizes else layouts
     out = []
     for t in templates(target.isa).values():
         if (strict and t.inexact) or refusal(t, region) is not None or not all(t.fits(region, v, layouts) for v in layouts):

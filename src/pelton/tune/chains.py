@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from pelton.ir.dims import usual
-from pelton.ir.graph import Graph, Node, Value
+from pelton.ir.graph import Graph, Node
 from pelton.ir.text import key
 from pelton.codegen.template import Target
 from pelton.ops.words import convolution
 from pelton.plan.fuse import Fused
-from pelton.plan.layout import Strides, channels_last, dense
+from pelton.plan.layout import Layouts, channels_last, dense
 from pelton.plan.place import Task
 from pelton.plan.region import Region, cut
 
@@ -131,8 +131,8 @@ def most_between(run: Chain) -> int:
     return max(usual(r.output.type.bytes) for r in run[:-1])
 
 
-def lying(region: Region) -> dict[Value, Strides]:
+def lying(region: Region) -> Layouts:
     """Where convolutions usually find their operands: channels last."""
     body = region.body
     last = {v: dense(v.type.shape, channels_last(v.type.rank)) for v in (*body.inputs, *body.outputs)}
-    return {**last, **{v: dense(v.type.shape) for v in body.constants}}
+    return Layouts({**last, **{v: dense(v.type.shape) for v in body.constants}})

@@ -11,6 +11,7 @@ from pelton.codegen.triton.chain import Chain, chained, takes
 from pelton.codegen.triton.cost import AWAY, BEGIN, BYTES
 from pelton.plan import lower
 from pelton.plan.fuse import is_view
+from pelton.plan.layout import Layouts
 from pelton.plan.place import Placed, Task
 from pelton.plan.region import Region
 
@@ -233,6 +234,7 @@ def together(placed: Placed, tasks: Sequence[int]) -> Task:
     read = dict.fromkeys(v for n in nodes for v in n.inputs if v not in made)
     body = Graph(tuple(v for v in read if v not in held), {v: held[v] for v in read if v in held}, tuple(nodes),
                  tuple(dict.fromkeys(v for part in parts for v in part.writes)), "chain")
-    layouts = {v: strides for part in parts for v, strides in part.layouts.items()}
-    layouts.update({v: placed.places[v].strides for v in body.inputs if v not in layouts})
+    strides = {v: placed.places[v].strides for v in body.inputs}
+    strides |= {v: s for part in parts for v, s in part.layouts.items()}
+    layouts = Layouts(strides, frozenset[Value]().union(*(part.layouts.zero_padded for part in parts)))
     return Task(Region(body, tuple(a for part in parts for a in part.region.anchors)), layouts)

@@ -26,7 +26,7 @@ from .search import Choice, Found, lying, usual
 VERSION = 1
 AGAIN = "build without load_tactics=, or record the tactics again with save_tactics="
 
-Case = tuple[str, tuple[str, ...], tuple[str, ...]]    # a region, strides of its operands, usual values of open sizes
+Case = tuple[str, tuple[str, ...], tuple[str, ...]]    # a region, layouts of its operands, usual values of open sizes
 Takers = Callable[[Region], Sequence[Template]]
 
 
@@ -79,8 +79,8 @@ def _refusal(region: Region, why: str) -> BuildError:
 
 
 def case(task: Task) -> Case:
-    """What a kernel is chosen by, on CPUs: none asks for zeros between elements (`Region.amid`), which are left out."""
-    return key(task.region.body), lying(task), usual(task)
+    """What a kernel is chosen by."""
+    return task.region.key, lying(task), usual(task)
 
 
 def recorded(fused: Fused, placed: Placed, choices: Mapping[int, Choice]) -> Decisions:

@@ -67,9 +67,10 @@ def task_key(task: Task) -> str:
 
 
 def lying(task: Task) -> tuple[str, ...]:
-    """The strides of a task's inputs, constants and outputs."""
-    body = task.region.body
-    return tuple(",".join(map(str, task.layouts[v])) for v in (*body.inputs, *body.constants, *body.outputs))
+    """The layouts of a task's inputs, constants and outputs: strides, and whether they are zero-padded."""
+    body, layouts = task.region.body, task.layouts
+    return tuple(",".join(map(str, layouts[v])) + (" zero-padded" if v in layouts.zero_padded else "")
+                 for v in (*body.inputs, *body.constants, *body.outputs))
 
 
 def usual(task: Task) -> tuple[str, ...]:

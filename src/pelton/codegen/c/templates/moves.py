@@ -43,7 +43,7 @@ def plain(region: Region, layouts: Layouts) -> Moved:
     y = Value(node.output.type.with_dtype(bits), node.output.name)
     anchor = Node(node.op, node.inputs, node.attrs, (y,), node.name)
     moved = Region(region.body.replace(nodes=(anchor,), outputs=(y,)), (anchor,))
-    return Moved(moved, {**layouts, y: layouts[node.output]}, bits, {y: node.output})
+    return Moved(moved, layouts.moved({y: layouts[node.output]}), bits, {y: node.output})
 
 
 class Moving(Sweep):

@@ -134,7 +134,7 @@ class ChannelNorm(Sweep):
         node, grid = region.anchor, self.grid(region, layouts)
         x, rank = node.inputs[0], node.inputs[0].type.rank
         whole, stands = scaled(region, spread=True)
-        lies = {**layouts, **{s: (*layouts[f], *[0] * (rank - 2)) for s, f in stands.items()}}
+        lies = layouts.moved({s: (*layouts[f], *[0] * (rank - 2)) for s, f in stands.items()})
         end = tail(whole, lies, grid, (whole.anchor.output,), first=1)
         sizes = dict(BATCH=x.type.shape[0], PIXELS=extent(grid, grid.r), C=x.type.shape[1], GROUP=self.group(region))
         block = constants(**sizes) + f"#define EPSILON {number(node.attrs['epsilon'])}\n"

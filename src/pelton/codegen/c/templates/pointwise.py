@@ -25,7 +25,7 @@ def flattened(region: Region, layouts: Layouts) -> tuple[Grid, Layouts]:
     sizes, steps = collapse([shape[a] for a in order], [[s[a] for a in order] for s in full])
     sizes = sizes or [1]
     grid = Grid(tuple(sizes), (), tuple(range(len(sizes) - 1)), (len(sizes) - 1,))
-    return grid, {v: tuple(s) or (0,) for v, s in zip(values, steps)}
+    return grid, Layouts({v: tuple(s) or (0,) for v, s in zip(values, steps)})
 
 
 @template

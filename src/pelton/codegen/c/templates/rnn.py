@@ -157,7 +157,8 @@ class Lstm(Recurrent):
                          lambda out: pack_recurrent(array, out), self.weights)
         peepholes = not constant(region, p) or bool(region.body.constants[p].any())
         roles = dict(gates=gates, h=h, c=c, p=p, y=y, last_h=last_h, last_c=last_c)
-        return self.recurrent("lstm.c", region, layouts if peepholes else {v: s for v, s in layouts.items() if v is not p}, tactic, weights, roles,
+        read = layouts if peepholes else Layouts({v: s for v, s in layouts.items() if v is not p})
+        return self.recurrent("lstm.c", region, read, tactic, weights, roles,
                               3 * tactic["BB"] * blocks * width, PEEPHOLES=peepholes, INPUT_FORGET=node.attrs["input_forget"])
 
 

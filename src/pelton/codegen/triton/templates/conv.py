@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -14,7 +13,7 @@ from pelton.ir.types import F32
 from pelton.codegen.c.templates.conv import Window, window
 from pelton.codegen.grid import constant, divide
 from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, gpu_template
-from pelton.plan.layout import Order, Strides, channels_last, dense
+from pelton.plan.layout import Layout, Order, channels_last, dense
 from pelton.plan.region import Region
 from pelton.plan.workspace import Workspace
 
@@ -105,7 +104,7 @@ class Convolution(Products):
     Where there are many pictures, the rows of a tile are one pixel of all of them: then each tap is one box of memory, which an H100 fetches by itself, zeros
     outside of the pictures included, for any stride, padding and dilation, and hands to the tensor cores as it is. With fewer pictures and strides of one, the
     pixels of a picture are rows one behind the other, where there are zeros enough between its rows and behind each picture: then a tap is the same rows
-    further on, and what it meets outside of the picture is such a zero. For that, `amid` asks for pictures to be written so; sums are made for the zeros, too
+    further on, and what it meets outside of the picture is such a zero. For that, zero-padded pictures are `preferred`; sums are made for the zeros, too
     (7 % more at 28×28, 31 % at 7×7), and not stored. Left were boxes of several rows and columns (whose tiles do not fit 7, 14 and 28, and which Triton 3.6 and
     3.9 take through registers).
     """
@@ -139,10 +138,10 @@ class Convolution(Products):
         phases = s.sh * s.sw if node.op.name == "conv_transpose" else 1
         boxes = described(region, layouts, target)
         padded = group == 1 and constant(region, node.inputs[1])
-        rows = flat(region, layouts[node.inputs[0]]) if boxes else None
+        rows = flat(region, layouts) if boxes else None
         yield from (t for _, t in sorted(guesses(s, s.oc // group, group, phases, f32, boxes, rows, padded, target), key=lambda pair: pair[0]))
 
-    def amid(self, region: Region, value: Value, target: Target) -> Strides | None:
+    def preferred(self, region: Region, value: Value, target: Target) -> Layout | None:
         """Pictures with as many zeros as the filters reach to, behind each row and each picture, where the model says that this is faster."""
         node, x = region.anchor, region.anchor.inputs[0]
         if value is not x or node.op.name != "convolution" or x.type.rank != 4 or not is_known(*x.type.shape) or not constant(region, node.inputs[1]):
@@ -150,15 +149,15 @@ class Convolution(Products):
         s, group = window(region), node.attrs["group"]
         behind, beside = around(s)
         wide = s.w + beside
-        strides = ((s.h + behind) * wide * s.c, 1, wide * s.c, s.c)
-        apart = replace(region, amid=frozenset([x]))
-        if (s.sh, s.sw) != (1, 1) or not (behind or beside) or not described(apart, {x: strides}, target):
+        layout = Layout(((s.h + behind) * wide * s.c, 1, wide * s.c, s.c), zero_padded=True)
+        layouts = Layouts({}).moved({x: layout.strides}, layout.zero_padded)
+        if (s.sh, s.sw) != (1, 1) or not (behind or beside) or not described(region, layouts, target):
             return None
 
         def least(rows: tuple[int, int] | None) -> float:
             found = guesses(s, s.oc // group, group, 1, False, True, rows, group == 1, target)
             return min((cycles for cycles, _ in found), default=math.inf)
-        return strides if least(flat(apart, strides)) < least(None) else None
+        return layout if least(flat(region, layouts)) < least(None) else None
 
     def form(self, tactic: Tactic) -> tuple[int, ...]:
         return (*super().form(tactic), tactic["PICTURES"], tactic["FLAT"], int(tactic["STREAM"] > 0))
@@ -168,7 +167,7 @@ class Convolution(Products):
         x, _, bias = node.inputs
         rows, columns = (divide(s.oh, s.sh), divide(s.ow, s.sw)) if f.transposed else (s.oh, s.ow)
         if tactic["FLAT"]:
-            rows, columns = flat(region, layouts[x])
+            rows, columns = flat(region, layouts)
         end = tail(region, layouts, pixels(node.output.type.shape), (node.output,), first=2, add=bias)
         boxes = bool(tactic["PICTURES"] or tactic["FLAT"]) and described(region, layouts, target)
         operands: tuple[Value | Packed | Workspace, ...] = (x, f.operand, *end.operands)
@@ -185,14 +184,14 @@ class Convolution(Products):
         return kernel("conv.py", region, tactic, sizes, end.text, operands, count, layouts)
 
 
-def guesses(s: Window, out: int, group: int, phases: int, f32: bool, boxes: bool, apart: tuple[int, int] | None, padded: bool,
+def guesses(s: Window, out: int, group: int, phases: int, f32: bool, boxes: bool, whole: tuple[int, int] | None, padded: bool,
             target: Target) -> list[tuple[float, Tactic]]:
-    """Tactics for so many outputs of a group with the cycles that they may take. boxes: whether pictures can be fetched as such; apart: the rows and columns
-    that lie one behind the other, zeros included, where taps can be had as rows further on; padded: whether the filters have zeros for what boxes have of
+    """Tactics for so many outputs of a group with the cycles that they may take. boxes: whether pictures can be fetched as such; whole: the rows and columns
+    of a picture with its zero padding, where taps can be had as rows further on; padded: whether the filters have zeros for what boxes have of
     channels that are none, or another group's."""
     taps, c, area, found = divide(s.kh * s.kw, phases), s.c // group, divide(s.oh * s.ow, phases), []
-    for pictures, flat in ((1, 0),) * (boxes and s.n >= MANY) + ((0, 1),) * (apart is not None) + ((0, 0),):
-        rows, times = (s.n, phases * group * area) if pictures else (s.n * (math.prod(apart) if flat else area), phases * group)
+    for pictures, flat in ((1, 0),) * (boxes and s.n >= MANY) + ((0, 1),) * (whole is not None) + ((0, 0),):
+        rows, times = (s.n, phases * group * area) if pictures else (s.n * (math.prod(whole) if flat else area), phases * group)
         for t in tiles("conv", taps * c, c, f32, target):
             if (pictures or flat) and (t["BM"] < MANY or not padded and c % t["BK"]):
                 continue
@@ -211,16 +210,16 @@ def around(s: Window) -> tuple[int, int]:
     return (max(s.pt, s.oh - s.h, s.oh - s.h + (s.kh - 1) * s.dh - s.pt, 0), max(s.pl, s.ow - s.w, s.ow - s.w + (s.kw - 1) * s.dw - s.pl, 0))
 
 
-def flat(region: Region, strides: Strides) -> tuple[int, int] | None:
-    """The rows and columns of pictures that lie one behind the other, with zeros enough between them for taps to be the same pixels further on; None where they
-    do not."""
+def flat(region: Region, layouts: Layouts) -> tuple[int, int] | None:
+    """The rows and columns of a picture with its zero padding, where that is enough for taps to be the same pixels
+    further on; None where it is not."""
     node, s = region.anchor, window(region)
-    x = node.inputs[0]
+    x, strides = node.inputs[0], layouts[node.inputs[0]]
     if node.op.name != "convolution" or x.type.rank != 4 or (s.sh, s.sw) != (1, 1) or not is_known(*x.type.shape, *strides):
         return None
     n, _, h, w = strides
     behind, beside = around(s)
-    if min(n, h, w) < 1 or h % w or n % h or (behind or beside) and x not in region.amid:
+    if min(n, h, w) < 1 or h % w or n % h or (behind or beside) and x not in layouts.zero_padded:
         return None
     return (n // h, h // w) if n // h >= s.h + behind and h // w >= s.w + beside else None
 

@@ -8,7 +8,7 @@ from pelton.ir.types import BF16, F16
 from pelton.codegen.c.templates.conv import Window, window
 from pelton.codegen.grid import constant, divide
 from pelton.codegen.template import Kernel, Layouts, Packed, Tactic, Target, gpu_template
-from pelton.plan.layout import Strides
+from pelton.plan.layout import Layout
 from pelton.plan.region import Region
 from pelton.plan.workspace import Workspace
 
@@ -44,7 +44,7 @@ class Im2col(Convolution):
             return "strides, padding or filters are too large for such boxes"
         return super().refuses_sizes(region)
 
-    def amid(self, region: Region, value: Value, target: Target) -> Strides | None:
+    def preferred(self, region: Region, value: Value, target: Target) -> Layout | None:
         return None                                                        # padding costs nothing here
 
     def tactics(self, region: Region, layouts: Layouts, target: Target):

@@ -96,5 +96,5 @@ class TopK(Along):
         block = (f"COUNT, SMALLEST = tl.constexpr({node.attrs['k']}), tl.constexpr({not node.attrs['largest']})\n"
                  f"KIND = tl.constexpr({computed(x.type.dtype)})\n\n\n"
                  + place("x_at", self.grid(region, layouts, x), layouts[x]))
-        end = tail(region, {**layouts, **lies}, grid, node.outputs, first=1)
+        end = tail(region, layouts.moved(lies), grid, node.outputs, first=1)
         return kernel("top_k.py", region, tactic, dict(ROWS=rows, COLS=cols), block + end.text, (x, *end.operands), divide(rows, tactic["RB"]), layouts)
