@@ -81,6 +81,7 @@ def test_without_the_compiler_build_says_what_to_install(refused, monkeypatch, c
     monkeypatch.setitem(sys.modules, "onnx", None)
     for name in [m for m in sys.modules if m.startswith(("pelton.importers", "pelton.compiler."))]:
         monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delattr(pelton, "importers", raising=False)
     assert 'pip install "pelton[build]"' in refused("build", cnn, "-q")
 
 

@@ -133,7 +133,7 @@ def straight(source, *args) -> Imported:
 
 @pytest.fixture
 def toys(monkeypatch):
-    toy = Format("toy", lambda source: isinstance(source, Program), straight, lambda source, *_: Toy(source))
+    toy = Format("toy", lambda source: isinstance(source, Program), straight, unread=lambda source, *_: Toy(source))
     monkeypatch.setattr(registry, "FORMATS", [*registry.FORMATS, toy])
 
 

@@ -10,15 +10,11 @@ from pelton.compiler.build import undecided
 from pelton.compiler.stages import begun, read_script, walk
 from pelton.compiler.targets import describe_target
 from pelton.errors import Error, ModelError
-from pelton.importers.onnx import load as importer
+from pelton import importers
 from pelton.importers.imported import Shape
-from pelton.importers.onnx.file import Source, read
-from pelton.importers.onnx.inputs import USUAL
-from pelton.importers.onnx.program import Program
-from pelton.importers.onnx.scope import domain_of
 from pelton.ir.dims import Undecided
 from pelton.ir.graph import Value
-from pelton.ir.imported import Imported, Info, Met, OnData
+from pelton.ir.imported import Examined, Imported, Info, Met, OnData
 from pelton.ir.things import Broken, kind_of
 from pelton.options import Options
 from pelton.plan.region import Region
@@ -78,20 +74,20 @@ def diagnose(model: Any, shapes: Mapping[str, Shape] | None = None, outputs: Seq
     fit, and for a target or precision that there is not."""
     named = None if outputs is None else tuple(outputs)
     options = Options(shapes=shapes, outputs=named, strict=strict, target=target, precision=precision)
-    source = read(model)
-    program, found = importer.examine(source, shapes, outputs)
+    seen = importers.examine(model, shapes, outputs)
+    found = seen.found
     if isinstance(found, OnData):
         try:
-            script = read_script(source, options)
-            return _planned(source, script.met, script.programs, script.info, options, scripted=True)
+            script = read_script(seen.source, options)
+            return _planned(seen.name, script.met, script.programs, script.info, options, scripted=True)
         except ModelError as e:
             found = e
     if isinstance(found, ModelError):
-        return _refused(source, program, found, shapes, outputs)
-    return _planned(source, program.met, (found,), found.info, options)
+        return _refused(seen, found, shapes, outputs)
+    return _planned(seen.name, seen.met, (found,), found.info, options)
 
 
-def _planned(source: Source, met: Sequence[Met], programs: Sequence[Imported], info: Info, options: Options, scripted: bool = False) -> Coverage:
+def _planned(name: str, met: Sequence[Met], programs: Sequence[Imported], info: Info, options: Options, scripted: bool = False) -> Coverage:
     """Nodes of the main graph by operator, each by the worst that becomes of what was written for it."""
     problems, on_host, alive = list[Problem](), set[str](), {(n.name, n.op) for p in programs for n in p.graph.nodes}
     target, _ = describe_target(options)
@@ -117,33 +113,25 @@ def _planned(source: Source, met: Sequence[Met], programs: Sequence[Imported], i
             named.setdefault(key, []).append(m.called)
     operators = tuple(Operator(domain or "ai.onnx", op, info.opsets.get(domain, 0), sum(kinds.values()), **kinds,
                                on_host=tuple(named.get((domain, op), ()))) for (domain, op), kinds in sorted(counts.items()))
-    return Coverage(source.name, _spelled(info.opsets), tuple(problems), operators, info.warnings)
+    return Coverage(name, _spelled(info.opsets), tuple(problems), operators, info.warnings)
 
 
-def _refused(source: Source, program: Program, error: ModelError, shapes: Mapping[str, Shape] | None, outputs: Sequence[str] | None) -> Coverage:
+def _refused(seen: Examined, error: ModelError, shapes: Mapping[str, Shape] | None, outputs: Sequence[str] | None) -> Coverage:
     """Where reading stops at the first open size that it cannot do with, all problems show once the sizes are numbers."""
-    if program.open:
-        known, found = importer.examine(source, {**_usual(source, shapes or {}), **(shapes or {})}, outputs)
-        if isinstance(found, ModelError):
-            program, error = known, found
-    opsets = {domain_of(o.domain): o.version for o in source.model.opset_import}
-    noted = {text for met in program.met for text in met.problems}
-    problems = [_problem(met, text, opsets) for met in program.met for text in met.problems]
-    problems += [Problem(*_apart(text, f" ({source.name})")) for text in program.problems if text not in noted]
-    nodes = Counter((met.domain, met.operator) for met in program.met)
-    operators = tuple(Operator(domain or "ai.onnx", op, opsets.get(domain, 0), count) for (domain, op), count in sorted(nodes.items()))
-    return Coverage(source.name, _spelled(opsets), tuple(problems) or (Problem(*_apart(str(error), "")),), operators, tuple(program.warnings))
+    if seen.open:
+        known = importers.examine(seen.source, {**seen.usual, **(shapes or {})}, outputs)
+        if isinstance(known.found, ModelError):
+            seen, error = known, known.found
+    noted = {text for met in seen.met for text in met.problems}
+    problems = [_problem(met, text, seen.opsets) for met in seen.met for text in met.problems]
+    problems += [Problem(*_apart(text, f" ({seen.name})")) for text in seen.problems if text not in noted]
+    nodes = Counter((met.domain, met.operator) for met in seen.met)
+    operators = tuple(Operator(domain or "ai.onnx", op, seen.opsets.get(domain, 0), count) for (domain, op), count in sorted(nodes.items()))
+    return Coverage(seen.name, _spelled(seen.opsets), tuple(problems) or (Problem(*_apart(str(error), "")),), operators, tuple(seen.warnings))
 
 
 def _spelled(opsets: Mapping[str, int]) -> dict[str, int]:
     return {domain or "ai.onnx": version for domain, version in sorted(opsets.items())}
-
-
-def _usual(source: Source, shapes: Mapping[str, Shape]) -> dict[str, tuple[int, ...]]:
-    """Sizes for the inputs that nobody gave any."""
-    stored = {t.name for t in source.model.graph.initializer}
-    return {i.name: tuple(d.dim_value if d.HasField("dim_value") else USUAL if axis else 1 for axis, d in enumerate(i.type.tensor_type.shape.dim))
-            for i in source.model.graph.input if i.name not in {*shapes, *stored} and i.type.tensor_type.HasField("shape")}
 
 
 def _problem(met: Met, text: str, opsets: Mapping[str, int]) -> Problem:

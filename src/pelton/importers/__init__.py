@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pelton.errors import ModelError
-from pelton.ir.imported import Imported
+from pelton.ir.imported import Examined, Imported
 from pelton.ir.unread import Unread
 
 from . import onnx  # noqa: F401  (registers its format)
@@ -19,6 +19,15 @@ def load(source: Any, shapes: Mapping[str, Shape] | None = None, outputs: Iterab
     compute, `values` makes constants of inputs, `usual` gives the sizes that axes of any size are tuned for. ModelError lists what is wrong with the model,
     OnData, one of these, where the data decides what runs; InputError is about the arguments."""
     return format_of(source).load(source, shapes, outputs, values, usual)
+
+
+def examine(source: Any, shapes: Mapping[str, Shape] | None = None, outputs: Iterable[str] | None = None, values: Mapping[str, Any] | None = None,
+            usual: Mapping[str, Sequence[int]] | None = None) -> Examined:
+    """What became of each node of a model, and the program, or why there is none. ModelError where not even the interface of the model can be read."""
+    format = format_of(source)
+    if format.examine is None:
+        raise ModelError(f"models of the format {format.name} can be built, but not examined node by node")
+    return format.examine(source, shapes, outputs, values, usual)
 
 
 def unread(source: Any, shapes: Mapping[str, Shape] | None = None, outputs: Iterable[str] | None = None, values: Mapping[str, Any] | None = None,

@@ -5,18 +5,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from pelton.ir.imported import Imported
+from pelton.ir.imported import Examined, Imported
 from pelton.ir.unread import Unread
 
 
 @dataclass(frozen=True)
 class Format:
     """A format of model files. `recognizes` says, cheaply, whether a source (a path, bytes or an object) is certainly of it;
-    `load` and `unread` take what those of `pelton.importers` do."""
+    The functions take what those of `pelton.importers` do."""
 
     name: str
     recognizes: Callable[[Any], bool]
     load: Callable[..., Imported]
+    examine: Callable[..., Examined] | None = None         # for those who want to know what becomes of each node
     unread: Callable[..., Unread] | None = None            # for models of which the data decides what runs, where the format has such
 
 

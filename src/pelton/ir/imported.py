@@ -71,3 +71,21 @@ class Met:
     problems: Sequence[str] = ()
     where: str = ""
     step: Literal["", "host", "decomposed"] = ""
+
+
+@dataclass(frozen=True)
+class Examined:
+    """What became of each node of a model when it was imported: the program, or why there is none.
+
+    `source` is the model as it was read, for whoever takes it further, `name` what messages call it. `open` has the symbols of sizes that nobody gave,
+    `usual` numbers for inputs of such sizes."""
+
+    source: Any
+    name: str
+    found: Imported | ModelError
+    opsets: Mapping[str, int]
+    met: Sequence[Met]
+    problems: Sequence[str]
+    warnings: Sequence[str]
+    open: Mapping[str, str]
+    usual: Mapping[str, tuple[int, ...]]

@@ -15,4 +15,4 @@ def recognizes(source: Any) -> bool:
     return isinstance(source, (onnx.ModelProto, Source)) or isinstance(source, (str, os.PathLike)) and os.fspath(source)[-5:] in (".onnx", b".onnx")
 
 
-register(Format("ONNX", recognizes, load.load, unread.unread))
+register(Format("ONNX", recognizes, load.load, load.examined, unread.unread))

@@ -15,13 +15,13 @@ from pelton.errors import InputError, ModelError
 from pelton.ir.dims import UNBOUNDED
 from pelton.importers.imported import Shape, log, parse_shape
 from pelton.ir.graph import Value, symbols
-from pelton.ir.imported import Imported, Info, OnData, OnSizes
+from pelton.ir.imported import Examined, Imported, Info, OnData, OnSizes
 from pelton.ir.settle import PATIENCE, Settled, settle
 from pelton.ir.things import BROKEN, Items, Rows
 
 from . import microsoft, ops  # noqa: F401  (readers)
 from .file import Source, read
-from .inputs import Inputs, check_names
+from .inputs import USUAL, Inputs, check_names
 from .ports import Given, Sizes, apart
 from .program import Program
 from .scope import Scope, domain_of
@@ -78,6 +78,19 @@ def examine(source: str | os.PathLike | bytes | onnx.ModelProto | Source, shapes
                 sizes, tuple(inputs.defaulted), tuple(program.foreigners), tuple(program.lacking), given.told(), tuple(program.warnings),
                 tuple(inputs.assumed(settled)))
     return program, Imported(graph, info, {"inputs": given.forms(), "outputs": results.forms})
+
+
+def examined(source: str | os.PathLike | bytes | onnx.ModelProto | Source, shapes: Mapping[str, Shape] | None = None, outputs: Iterable[str] | None = None,
+             values: Mapping[str, Any] | None = None, usual: Mapping[str, Sequence[int]] | None = None) -> Examined:
+    """The same for those who know no format."""
+    source = read(source)
+    program, found = examine(source, shapes, outputs, values, usual)
+    graph = source.model.graph
+    held = {t.name for t in graph.initializer}
+    sizes = {i.name: tuple(d.dim_value if d.HasField("dim_value") else USUAL if axis else 1 for axis, d in enumerate(i.type.tensor_type.shape.dim))
+             for i in graph.input if i.name not in held and i.type.tensor_type.HasField("shape")}
+    opsets = {domain_of(o.domain): o.version for o in source.model.opset_import}
+    return Examined(source, source.name, found, opsets, program.met, program.problems, program.warnings, program.open, sizes)
 
 
 class Outcome(NamedTuple):
