@@ -21,7 +21,7 @@ from pelton.codegen.template import Target
 from pelton.options import Options
 from pelton.passes import pipeline
 from pelton.plan import fuse
-from pelton.runtime.arrays import drawn
+from pelton.backends.arrays import drawn
 from pelton.runtime.program import ScriptEngine
 from pelton.compat.session.engine_cache import key_of
 from pelton.tune import candidates, chains, replay, search
