@@ -188,7 +188,7 @@ def asks_for_names(text: str) -> list[int]:
 def test_what_an_op_is_says_the_op(path):
     """`node.op is slice_` where one op is meant, a fact of `Op` where several are. Templates may name anchors."""
     lines = asks_for_names(path.read_text())
-    assert not lines, f"lines {lines} ask for the name of an op; compare the op itself, or declare a fact in ops/op.py"
+    assert not lines, f"lines {lines} ask for the name of an op; compare the op itself, or declare a fact in ir/op.py"
 
 
 def test_names_of_ops_would_be_noticed():
